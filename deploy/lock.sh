@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Compile the requirements files: hashes, no index addresses, nothing younger than a week.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cutoff=$(date -u -d '7 days ago' +%F)
+compile() { uv pip compile --python-version 3.11 --universal --generate-hashes --no-header --quiet --exclude-newer "$cutoff" "$@"; }
+compile pyproject.toml --extra embedded --extra dashboard --extra dev -o requirements-dev.lock
+compile pyproject.toml -c requirements-dev.lock -o requirements.lock
+compile pyproject.toml -c requirements-dev.lock --extra dashboard -o requirements-dashboard.lock
+compile pyproject.toml -c requirements-dev.lock --extra embedded --extra dashboard -o requirements-run.lock
+compile - -o requirements-build.lock <<< 'hatchling
+editables'

@@ -1,0 +1,3 @@
+"""The gateway: decides, forwards and meters. Start at `services/request.py`."""
+
+__version__ = "0.1.0"

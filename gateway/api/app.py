@@ -1,0 +1,196 @@
+"""Everything but forwarding: models, receipts, own usage, health. FastAPI, because it is not hot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from gateway import __version__
+from gateway.api.authenticate import authenticate
+from gateway.api.errors import error_answer
+from gateway.api.routes import ENDPOINTS, OFFERED
+from gateway.domain.identity import occurred_at
+from gateway.domain.policy import Policy, Route
+from gateway.domain.pricing import Price
+from gateway.domain.request import Caller
+from gateway.domain.tokens import TokenKind
+from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, RequestError, Unavailable
+from gateway.services.ports import Clock
+from gateway.services.snapshot import Snapshot, SnapshotHolder
+
+PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
+
+
+class ReceiptSource(Protocol):
+    """The reports this edge serves; asked in a thread."""
+
+    def receipt(self, request_id: UUID, *, team: str) -> dict[str, Any] | None:
+        """One request's receipt for its own team, None if there is none."""
+
+    def usage(self, *, team: str, key_id: str, now: datetime) -> dict[str, Any]:
+        """What a team and a key have spent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainEndpoints:
+    """What the endpoints need."""
+
+    holder: SnapshotHolder
+    reports: ReceiptSource
+    clock: Clock
+    allows_demo_keys: bool
+    not_ready: Callable[[], list[str]]  # each failed check with its mend
+
+    def caller(self, request: Request) -> Caller:
+        """Who asks. Raises as `authenticate`."""
+        return authenticate(
+            request.scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys
+        )
+
+
+def build_app(endpoints: PlainEndpoints) -> FastAPI:
+    """Return the FastAPI application, its OpenAPI description covering the forwarding endpoints too."""
+    app = FastAPI(
+        title="Tollgate", version=__version__, docs_url=None, redoc_url=None,
+        summary="An OpenAI-compatible inference gateway whose meter can be believed.",
+    )  # fmt: skip
+    handlers = {
+        "/v1/models": _models, "/v1/requests/{request_id}": _receipt, "/v1/usage/me": _usage,
+        "/healthz": _healthz, "/readyz": _readyz,
+    }  # fmt: skip
+    app.state.endpoints = endpoints
+    for endpoint in ENDPOINTS:
+        if not endpoint.is_metered:
+            app.add_api_route(
+                endpoint.path, handlers[endpoint.path], methods=["GET"], summary=endpoint.summary, response_model=None
+            )
+    app.add_exception_handler(RequestError, _on_request_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(DatabaseUnavailable, _on_database)
+    _describe_forwarding(app)
+    return app
+
+
+async def _models(request: Request) -> Response:
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    policy = snapshot.policy.policy
+    team = policy.teams[caller.team]
+    listed = [_model(policy.routes[name], policy, snapshot) for name in team.routes]
+    return JSONResponse({"object": "list", "data": listed})
+
+
+def _model(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
+    deployments = [policy.deployments[name] for name in route.deployments]
+    first = deployments[0]
+    price = snapshot.prices.get(first.name)
+    return {
+        "id": route.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "tollgate",
+        "aliases": list(route.aliases),
+        "context_length": first.context_window,
+        "capabilities": sorted(first.capabilities) if first.capabilities is not None else None,
+        "regions": sorted({deployment.region for deployment in deployments}),
+        "providers": sorted({deployment.provider for deployment in deployments}),
+        "pricing": _pricing(price),
+    }
+
+
+def _pricing(price: Price | None) -> dict[str, str] | None:
+    """USD per million tokens, by kind, at the lowest tier."""
+    if price is None:
+        return None
+    rates = {kind: price.rate(kind, input_tokens=0) for kind in TokenKind}
+    return {f"{kind}_usd_per_mtok": f"{rate.normalize():f}" for kind, rate in rates.items() if rate is not None}
+
+
+async def _receipt(request: Request, request_id: str) -> Response:
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = endpoints.caller(request)
+    try:
+        wanted = UUID(request_id)
+    except ValueError:
+        wanted = None
+    if wanted is None or wanted.version != 7:
+        raise InvalidRequest(
+            "The request id is not one of ours: use the x-request-id of an answer.", param="request_id"
+        )
+    receipt = await asyncio.to_thread(endpoints.reports.receipt, wanted, team=caller.team)
+    if receipt is not None:
+        return JSONResponse(receipt)
+    age = endpoints.clock.now() - occurred_at(wanted)
+    if timedelta(seconds=-5) <= age < PENDING_FOR:
+        return JSONResponse({"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"})
+    raise NotSupported(f"Team {caller.team} has no request {wanted}. Receipts are for a team's own requests.")
+
+
+async def _usage(request: Request) -> Response:
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = endpoints.caller(request)
+    now = endpoints.clock.now()
+    return JSONResponse(
+        await asyncio.to_thread(endpoints.reports.usage, team=caller.team, key_id=caller.key_id, now=now)
+    )
+
+
+async def _healthz(request: Request) -> Response:
+    return JSONResponse({"status": "alive", "version": __version__})
+
+
+async def _readyz(request: Request) -> Response:
+    problems = request.app.state.endpoints.not_ready()
+    if problems:
+        return JSONResponse({"status": "not ready", "problems": problems}, 503, {"retry-after": "2"})
+    version = request.app.state.endpoints.holder.require().policy.version
+    return JSONResponse({"status": "ready", "policy_version": version})
+
+
+async def _on_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    status, headers, body = error_answer(error)
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405, in the caller's dialect."""
+    return await _on_request_error(
+        request, NotSupported(f"{request.method} {request.url.path} is not offered. Offered: {OFFERED}.")
+    )
+
+
+async def _on_database(request: Request, error: Exception) -> Response:
+    return await _on_request_error(
+        request, Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5)
+    )
+
+
+def _describe_forwarding(app: FastAPI) -> None:
+    original = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        description = original()
+        for endpoint in ENDPOINTS:
+            if endpoint.is_metered:
+                body = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+                description["paths"][endpoint.path] = {
+                    "post": {
+                        "summary": endpoint.summary,
+                        "description": "OpenAI dialect; unknown fields pass through.",
+                        "requestBody": body,
+                        "responses": {"200": {"description": "The upstream's answer, with usage.cost_usd"}},
+                    }
+                }
+        return description
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -1,0 +1,70 @@
+"""What request headers say about a request: project, tags, data class, ids. Bad values get a clear error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.domain.policy import DataClass
+from gateway.errors import InvalidRequest
+
+MAX_TAGS = 16
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
+_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def project(headers: Mapping[str, str], of_key: str | None) -> str | None:
+    """The project of a request: the header, else the key's. A key bound to a project cannot leave it."""
+    sent = headers.get("x-tollgate-project")
+    if sent is None or sent == of_key:
+        return of_key
+    if of_key is not None:
+        raise InvalidRequest(f"This key belongs to project '{of_key}'; x-tollgate-project says '{_printable(sent)}'.")
+    if not _NAME.fullmatch(sent):
+        raise InvalidRequest(
+            "x-tollgate-project: write up to 64 letters, digits or . _ - / (start with a letter or digit)."
+        )
+    return sent
+
+
+def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The pairs of `x-tollgate-tags: a=b,c=d`."""
+    sent = headers.get("x-tollgate-tags", "").strip()
+    pairs = [part.strip().partition("=") for part in sent.split(",") if part.strip()]
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(found) > MAX_TAGS or len(found) != len(pairs):
+        raise InvalidRequest(f"x-tollgate-tags: write at most {MAX_TAGS} different pairs, as in team=search,env=prod.")
+    for name, value in found.items():
+        if not _NAME.fullmatch(name) or not _NAME.fullmatch(value):
+            raise InvalidRequest("x-tollgate-tags: write pairs like env=prod, each side up to 64 letters or digits.")
+    return tuple(sorted(found.items()))
+
+
+def data_class(headers: Mapping[str, str], of_team: DataClass) -> tuple[DataClass, str]:
+    """The request's class and where it comes from. A header may raise the team's class, never lower it."""
+    sent = headers.get("x-tollgate-data-class")
+    if sent is None:
+        return of_team, "team"
+    try:
+        asked = DataClass[sent.strip().upper()]
+    except KeyError:
+        names = ", ".join(known.label for known in DataClass)
+        raise InvalidRequest(f"x-tollgate-data-class: write one of {names}.") from None
+    return (asked, "header") if asked > of_team else (of_team, "team")
+
+
+def client_request_id(headers: Mapping[str, str]) -> str | None:
+    """The caller's own id, kept beside ours if it is short and printable."""
+    sent = headers.get("x-request-id") or headers.get("x-client-request-id")
+    return sent if sent and _CLIENT_ID.fullmatch(sent) else None
+
+
+def traceparent(headers: Mapping[str, str]) -> str | None:
+    """The W3C trace context, if well formed."""
+    sent = headers.get("traceparent")
+    return sent if sent and _TRACEPARENT.fullmatch(sent) else None
+
+
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text[:64] if letter.isprintable())

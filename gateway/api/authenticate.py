@@ -1,0 +1,66 @@
+"""Key → caller, from the snapshot in memory. The only place that reads credentials of callers."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from gateway.domain.api_keys import Pepper, key_id_of
+from gateway.domain.request import Caller
+from gateway.errors import InvalidApiKey, Unavailable
+from gateway.services.snapshot import Snapshot, SnapshotHolder
+
+# Older than this, a key we do not know may be a new one: say 503 and not 401.
+STALE_AFTER = timedelta(seconds=15)
+_DUMMY = Pepper(b"no such key")
+_HOW = "Send 'Authorization: Bearer tg_…'. A team's admin makes keys with: tollgate key create TEAM"
+_HEADERS = (b"authorization", b"x-api-key", b"api-key")
+
+
+def authenticate(
+    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: datetime, allows_demo: bool
+) -> Caller:
+    """Return who calls. Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
+
+    One answer for every wrong key: what is wrong with it is nobody's business who does not hold it.
+    """
+    key = _presented(headers)
+    if key is None:
+        raise InvalidApiKey(f"No API key was sent. {_HOW}")
+    snapshot = holder.require()
+    key_id = key_id_of(key)
+    record = snapshot.keys.get(key_id) if key_id else None
+    pepper = snapshot.peppers.get(record.pepper_id) if record else None
+    digest = (pepper or _DUMMY).digest(key)  # the same work for known and unknown keys
+    is_right = hmac.compare_digest(digest, record.digest if record else bytes(32))
+    if record is None or pepper is None or not is_right:
+        if key_id is not None and record is None and _is_stale(holder, now):
+            raise Unavailable("The key cannot be checked: the database is away. Try again shortly.", retry_after_s=5)
+        raise InvalidApiKey(f"The API key is not valid: unknown, revoked or mistyped. {_HOW}")
+    if record.expires_at is not None and record.expires_at <= now:
+        raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
+    if record.is_demo and not allows_demo:
+        raise InvalidApiKey(f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}")
+    _require_team(snapshot, record.team)
+    return Caller(key_id=record.key_id, team=record.team, project=record.project)
+
+
+def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    for name, value in headers:
+        if name in _HEADERS:
+            text = value.decode("latin-1").strip()
+            scheme, _, token = text.partition(" ")
+            return token.strip() if scheme.lower() == "bearer" and token else text
+    return None
+
+
+def _is_stale(holder: SnapshotHolder, now: datetime) -> bool:
+    return holder.refreshed_at is None or now - holder.refreshed_at > STALE_AFTER
+
+
+def _require_team(snapshot: Snapshot, team: str) -> None:
+    if team not in snapshot.policy.policy.teams:
+        raise InvalidApiKey(
+            f"The key's team {team} is not in policy version {snapshot.policy.version}. Ask an admin to add it."
+        )

@@ -1,0 +1,90 @@
+"""The outermost layer: Host check, drain, dispatch, and an error in the caller's dialect for anything else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from gateway.api.errors import error_answer
+from gateway.api.forward import Forwarder, Receive, Scope, Send
+from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
+from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
+
+_HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_PLAIN_PATHS = re.compile(
+    "|".join(re.sub(r"\{[a-z_]+\}", "[^/]+", endpoint.path) for endpoint in ENDPOINTS if not endpoint.is_metered)
+    + "|/openapi.json"
+)
+
+
+@dataclass(slots=True)
+class Drain:
+    """Whether new requests are still taken, and how many are in flight."""
+
+    is_draining: bool = False
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The ASGI application that the server runs. `plain` is FastAPI with everything but forwarding."""
+
+    forward: Forwarder
+    plain: object
+    allowed_hosts: frozenset[str]
+    max_in_flight: int
+    metrics_address: str
+    drain: Drain = field(default_factory=Drain)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Dispatch by the path as it was sent; nothing is decided from a reconstructed URL."""
+        if scope["type"] != "http":
+            await self.plain(scope, receive, send)  # type: ignore[operator]  # lifespan: FastAPI is an ASGI app
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await _refuse(refusal, send)
+            return
+        endpoint = FORWARDING.get(scope["path"])
+        if endpoint is None:
+            await self.plain(scope, receive, send)  # type: ignore[operator]  # as above
+            return
+        self.drain.in_flight += 1
+        try:
+            await self.forward(endpoint, scope, receive, send)
+        finally:
+            self.drain.in_flight -= 1
+
+    def _refusal(self, scope: Scope) -> RequestError | None:
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        match = _HOST.fullmatch(host)
+        name = match[1].decode().lower() if match else ""
+        if not match or (self.allowed_hosts and name not in self.allowed_hosts):
+            return InvalidRequest(
+                "The Host header names a host this gateway does not answer to (TOLLGATE_ALLOWED_HOSTS)."
+            )
+        path, method = scope["path"], scope["method"]
+        if path in FORWARDING:
+            if method != "POST":
+                return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
+            if self.drain.is_draining:
+                return Unavailable("This replica is shutting down. Try again; another one answers.", retry_after_s=1)
+            if self.drain.in_flight >= self.max_in_flight:
+                return Overloaded("Too many requests are in flight here. Try again.", retry_after_s=1)
+            return None
+        if path == "/metrics":
+            return NotSupported(f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics")
+        if method not in ("GET", "HEAD") or not _PLAIN_PATHS.fullmatch(path):
+            return NotSupported(f"{method} {_shown(path)} is not offered. Offered: {OFFERED}.")
+        return None
+
+
+async def _refuse(error: RequestError, send: Send) -> None:
+    status, headers, body = error_answer(error)
+    headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _shown(path: str) -> str:
+    return "".join(letter for letter in path[:100] if letter.isprintable())

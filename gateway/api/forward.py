@@ -1,0 +1,239 @@
+"""The forwarding endpoints: a raw ASGI callable in front of FastAPI.
+
+A FastAPI route costs about twice the CPU of this (docs/decisions/0002), and a streaming response class
+would hide when the caller leaves. Here each step of a request is one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from gateway.api import attribution
+from gateway.api.authenticate import authenticate
+from gateway.api.errors import Headers, error_answer
+from gateway.api.routes import Endpoint
+from gateway.domain.identity import uuid7
+from gateway.domain.money import plain_usd
+from gateway.domain.request import Caller, Request
+from gateway.domain.usage_event import UsageEvent
+from gateway.errors import InvalidRequest, Overloaded, RequestError, RequestTooLarge, UpstreamError
+from gateway.services.ports import Clock
+from gateway.services.request import Answer, RequestService
+from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.telemetry.logs import request_fields
+from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai_request import ReadBody, read_request
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+log = structlog.get_logger()
+CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
+
+
+class ClientGone(Exception):
+    """The caller left before its request was whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarder:
+    """Takes a request apart, hands it to the service and writes the answer out."""
+
+    requests: RequestService
+    holder: SnapshotHolder
+    metrics: Metrics
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    is_full: Callable[[], bool]
+    max_body_bytes: int
+    allows_demo_keys: bool
+
+    async def __call__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request from its first byte to its log line."""
+        call = _Call(endpoint, send, self.clock.monotonic(), self._new_id(), self.metrics)
+        try:
+            await self._serve(call, scope, receive)
+        except RequestError as error:
+            await call.refuse(error)
+        except (ClientGone, asyncio.CancelledError) as gone:
+            call.status = CLIENT_CLOSED
+            task = asyncio.current_task()
+            if isinstance(gone, asyncio.CancelledError) and not call.client_left:
+                raise  # not the caller: the server is stopping
+            if task is not None and task.cancelling():
+                task.uncancel()
+        except Exception:
+            log.exception("request_failed", request_id=str(call.request_id))
+            await call.refuse(UpstreamError("The gateway failed on this request. Tell an admin its x-request-id."))
+        finally:
+            call.log()
+
+    async def _serve(self, call: _Call, scope: Scope, receive: Receive) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
+        call.caller = caller
+        if self.is_full():
+            raise Overloaded("The ledger cannot be written, so nothing new is admitted. Try again.", retry_after_s=5)
+        body = await read_body(headers, receive, limit_bytes=self.max_body_bytes)
+        assert call.endpoint.operation is not None
+        read = read_request(call.endpoint.operation, body)
+        call.snapshot = snapshot = self.holder.require()
+        request = self._request(call, caller, headers, read, snapshot)
+        watcher = call.cancel_when_client_leaves(receive)
+        try:
+            answer = await self.requests.answer(request, read, snapshot, received_s=call.received_s)
+            await call.answer(answer)
+        finally:
+            watcher.cancel()
+
+    def _request(
+        self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot
+    ) -> Request:
+        team = snapshot.policy.policy.teams[caller.team]
+        data_class, source = attribution.data_class(headers, team.data_class)
+        if data_class not in snapshot.policy.policy.classes:
+            raise InvalidRequest(f"The policy declares no data class '{data_class.label}'. Ask an admin to add it.")
+        return Request(
+            request_id=call.request_id,
+            received_at=self.clock.now(),
+            caller=caller,
+            ask=read.ask,
+            body=read.body,
+            data_class=data_class,
+            data_class_source=source,
+            project=attribution.project(headers, caller.project),
+            tags=attribution.tags(headers),
+            client_request_id=attribution.client_request_id(headers),
+            traceparent=attribution.traceparent(headers),
+        )
+
+    def _new_id(self) -> UUID:
+        return uuid7(int(self.clock.now().timestamp() * 1000), self.random_bytes(10))
+
+
+class _Call:
+    """One exchange with a caller: what has been sent, and what the log line will say."""
+
+    def __init__(self, endpoint: Endpoint, send: Send, received_s: float, request_id: UUID, metrics: Metrics) -> None:
+        self.endpoint, self._send, self.received_s = endpoint, send, received_s
+        self.request_id, self._metrics = request_id, metrics
+        self.caller: Caller | None = None
+        self.snapshot: Snapshot | None = None
+        self.status = 0
+        self.client_left = False
+        self._has_begun = False
+        self._event: Callable[[], UsageEvent | None] = lambda: None
+        self._error: RequestError | None = None
+        metrics.in_flight.inc()
+
+    def cancel_when_client_leaves(self, receive: Receive) -> asyncio.Task[None]:
+        """Cancel the current task when the caller disconnects: uvicorn itself would not tell us."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.client_left = True
+            task.cancel()
+
+        return asyncio.create_task(watch())
+
+    async def answer(self, answer: Answer) -> None:
+        """Write an answer out, piece by piece as the upstream gives it."""
+        self._event = lambda: answer.attempt.event
+        headers = self._headers(answer)
+        if answer.rest is None:
+            headers.append((b"content-length", str(len(answer.body)).encode()))
+            await self._start(200, headers)
+            await self._send({"type": "http.response.body", "body": answer.body})
+            return
+        headers.append((b"cache-control", b"no-cache"))
+        async with aclosing(answer.rest) as rest:
+            await self._start(200, headers)
+            await self._send({"type": "http.response.body", "body": answer.body, "more_body": True})
+            async for piece in rest:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, error: RequestError) -> None:
+        """Write an error answer, unless an answer has already begun: then the relay has said it."""
+        self._error = error
+        if self._has_begun:
+            return
+        status, headers, body = error_answer(error)
+        headers += [(b"x-request-id", str(self.request_id).encode()), (b"content-length", str(len(body)).encode())]
+        if self.snapshot is not None:
+            headers.append((b"x-tollgate-policy", str(self.snapshot.policy.version).encode()))
+        if status == 413:
+            headers.append((b"connection", b"close"))  # the rest of the body was not read
+        await self._start(status, headers)
+        await self._send({"type": "http.response.body", "body": body})
+
+    def log(self) -> None:
+        """The canonical line of this request."""
+        self._metrics.in_flight.dec()
+        self._metrics.requests.labels(self.endpoint.path, str(self.status)).inc()
+        event = self._event()
+        fields = request_fields(event) if event else {"request_id": str(self.request_id)}
+        caller = {"team": self.caller.team, "key_id": self.caller.key_id} if self.caller else {}
+        error = {"error": self._error.code} if self._error else {}
+        log.info("request", endpoint=self.endpoint.path, status=self.status, **{**caller, **fields, **error})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.status, self._has_begun = status, True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    def _headers(self, answer: Answer) -> Headers:
+        attempt = answer.attempt
+        deployment = attempt.candidate.deployment
+        values = {
+            "content-type": answer.content_type,
+            "x-request-id": str(self.request_id),
+            "x-tollgate-route": attempt.decision.route.name,
+            "x-tollgate-deployment": deployment.name,
+            "x-tollgate-provider": deployment.provider,
+            "x-tollgate-region": deployment.region,
+            "x-tollgate-policy": str(attempt.decision.policy.version),
+            "x-tollgate-attempts": str(attempt.number),
+            "x-tollgate-overhead-ms": f"{(attempt.overhead_s or 0) * 1000:.2f}",
+        }
+        if attempt.event is not None and attempt.event.cost_nusd is not None:
+            values["x-tollgate-cost-usd"] = plain_usd(attempt.event.cost_nusd)
+        return [(name.encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
+
+
+async def read_body(headers: dict[str, str], receive: Receive, *, limit_bytes: int) -> bytes:
+    """Return the whole body. Raises `RequestTooLarge` as soon as it is, `InvalidRequest` for encoded ones."""
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise InvalidRequest("Content-Encoding is not supported. Send the body as plain JSON.")
+    declared = headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _too_large(limit_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise TOLLGATE_MAX_BODY_BYTES."
+    )

@@ -1,0 +1,38 @@
+"""Every endpoint, once: this table feeds the raw dispatcher, FastAPI and the OpenAPI description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.domain.policy import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`operation` is set for the forwarding endpoints: those are metered and bypass FastAPI."""
+
+    path: str
+    method: str
+    dialect: str
+    summary: str
+    operation: Operation | None = None
+
+    @property
+    def is_metered(self) -> bool:
+        """True where a request can cost money."""
+        return self.operation is not None
+
+
+ENDPOINTS = (
+    Endpoint("/v1/chat/completions", "POST", "openai", "Chat, streamed or not", Operation.CHAT),
+    Endpoint("/v1/completions", "POST", "openai", "Text completion, streamed or not", Operation.COMPLETIONS),
+    Endpoint("/v1/responses", "POST", "openai", "Responses, streamed or not", Operation.RESPONSES),
+    Endpoint("/v1/embeddings", "POST", "openai", "Embeddings", Operation.EMBEDDINGS),
+    Endpoint("/v1/models", "GET", "openai", "The routes your team may ask for"),
+    Endpoint("/v1/requests/{request_id}", "GET", "openai", "The receipt of one of your team's requests"),
+    Endpoint("/v1/usage/me", "GET", "openai", "What your team and key have spent"),
+    Endpoint("/healthz", "GET", "openai", "Alive"),
+    Endpoint("/readyz", "GET", "openai", "May take traffic; lists each failed check with its mend"),
+)
+FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
+OFFERED = ", ".join(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS)

@@ -1,0 +1,71 @@
+"""The HTTP server: uvicorn as measured fastest here, and a clean stop.
+
+On SIGTERM the replica first says that it is not ready and takes nothing new; what is in flight gets its
+time; only then the loop ends. Whoever calls `serve_until_stopped` writes the rest of the ledger after it.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+
+from gateway.api.edge import Edge
+from gateway.errors import BadUsage
+
+BACKLOG = 4096
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, telling the edge of the stop before anything else happens."""
+
+    def __init__(self, config: uvicorn.Config, edge: Edge) -> None:
+        super().__init__(config)
+        self._edge = edge
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._edge.drain.is_draining = True
+        super().handle_exit(sig, frame)
+
+
+def bind(host: str, port: int, *, setting: str) -> socket.socket:
+    """Return a listening socket. Raises `BadUsage` naming the setting of a port that cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as broken:
+        listener.close()
+        raise BadUsage(
+            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with {setting}."
+        ) from None
+    return listener
+
+
+async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: float) -> None:
+    """Serve until SIGTERM or SIGINT, then return when requests are done or `drain_s` is over."""
+    # uvicorn raises the signal again when it has stopped; the ledger must still be written then.
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, lambda *_: None)
+    config = uvicorn.Config(
+        edge, http="httptools", lifespan="off", log_config=None, access_log=False, server_header=False,
+        date_header=False, proxy_headers=False, timeout_graceful_shutdown=round(drain_s), timeout_keep_alive=75,
+        backlog=BACKLOG,
+    )  # fmt: skip
+    _tune_collector()
+    await _Server(config, edge).serve(sockets=[listener])
+
+
+def _tune_collector() -> None:
+    """Start-up objects out of the collector's sight, the young generation collected rarely.
+
+    Measured in the prototype: +15 % requests per second, p99 at 64 connections 33 → 11 to 18 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

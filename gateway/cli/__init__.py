@@ -1,0 +1,1 @@
+"""The `tollgate` command: thin commands over services, storage and reports. `main` hands in the toolbox."""

@@ -1,0 +1,58 @@
+"""What `main` hands to the commands: plain values of the settings and openers of the real parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gateway.reports import Reports
+from gateway.storage.database import Database
+from gateway.storage.keys import KeyStore
+from gateway.storage.ledger import Ledger
+from gateway.storage.policies import PolicyStore
+from gateway.storage.prices import PriceStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The settings that commands use, resolved. Paths are absolute."""
+
+    home: Path
+    database_url: str | None  # None: the embedded Postgres
+    reports_database_url: str | None
+    pepper_path: Path
+    engine_home: Path
+    host: str
+    port: int
+    metrics_host: str
+    metrics_port: int
+    dashboard_host: str
+    dashboard_port: int
+    engine_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """An open database and what is kept in it."""
+
+    url: str
+    database: Database
+    keys: KeyStore
+    policies: PolicyStore
+    prices: PriceStore
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbox:
+    """The composition root's gifts. Opening may start the embedded Postgres; closing may stop it."""
+
+    options: Options
+    open_stores: Callable[[], AbstractContextManager[Stores]]
+    open_reports: Callable[[], AbstractContextManager[Reports]]
+    serve: Callable[[bool], None]  # argument: allow demo keys
+    now: Callable[[], datetime]
+    random_bytes: Callable[[int], bytes]

@@ -1,0 +1,77 @@
+"""API keys: `tg_<kid>_<secret><checksum>`.
+
+`kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) lets a typo be
+refused without a look-up. At rest only the HMAC-SHA-256 of the whole key under a pepper is kept.
+Secret scanners may use `PATTERN`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from binascii import crc32
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+KID_LENGTH, SECRET_LENGTH, CHECKSUM_LENGTH = 10, 32, 6
+RANDOM_BYTES = 64  # what `mint` wants: more than enough entropy for kid and secret together
+PATTERN = re.compile(rf"tg_([0-9A-Za-z]{{{KID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """What is kept of a key. `digest` is the HMAC under the pepper whose fingerprint is `pepper_id`."""
+
+    key_id: str
+    team: str
+    project: str | None
+    digest: bytes
+    pepper_id: str
+    expires_at: datetime | None = None
+    is_demo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pepper:
+    """A secret that never enters the database. Two may be live while one replaces the other."""
+
+    secret: bytes
+
+    @property
+    def pepper_id(self) -> str:
+        """A fingerprint that tells which pepper a digest was made with and reveals nothing of it."""
+        return hmac.new(self.secret, b"tollgate pepper id", sha256).hexdigest()[:16]
+
+    def digest(self, key: str) -> bytes:
+        """Return the HMAC-SHA-256 of a key, 32 bytes."""
+        return hmac.new(self.secret, key.encode(), sha256).digest()
+
+
+def mint(random: bytes) -> str:
+    """Return a new key made of `RANDOM_BYTES` random bytes."""
+    assert len(random) == RANDOM_BYTES, "a key from less entropy could be guessed"
+    letters = _base62(int.from_bytes(random, "big"), KID_LENGTH + SECRET_LENGTH)
+    head = f"tg_{letters[:KID_LENGTH]}_{letters[KID_LENGTH:]}"
+    return head + _checksum(head)
+
+
+def key_id_of(key: str) -> str | None:
+    """Return the public id inside a well-formed key, or None for a typo or another kind of token."""
+    match = PATTERN.fullmatch(key)
+    if match is None or _checksum(key[:-CHECKSUM_LENGTH]) != key[-CHECKSUM_LENGTH:]:
+        return None
+    return match[1]
+
+
+def _checksum(head: str) -> str:
+    return _base62(crc32(head.encode()), CHECKSUM_LENGTH)
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(digits)

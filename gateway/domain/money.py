@@ -1,0 +1,44 @@
+"""Exact money: integer nano-dollars in storage, `Decimal` dollars on the way, never a float."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, ROUND_UP, Context, Decimal
+
+NUSD_PER_USD = 10**9
+_EXACT = Context(prec=60)
+
+
+def nusd_from_usd(amount_usd: Decimal) -> int:
+    """Return nano-dollars, rounded once, half-even."""
+    return int((amount_usd * NUSD_PER_USD).to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+def nusd_bound(amount_usd: Decimal) -> int:
+    """Return nano-dollars, rounded up: for holds, which must not be too small."""
+    return int((amount_usd * NUSD_PER_USD).to_integral_value(rounding=ROUND_UP))
+
+
+def usd_from_nusd(amount_nusd: int) -> Decimal:
+    """Return dollars with all nine decimals."""
+    return _EXACT.scaleb(Decimal(amount_nusd), -9)
+
+
+def plain_usd(amount_nusd: int) -> str:
+    """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros (`0.0001234`)."""
+    text = f"{usd_from_nusd(amount_nusd):.9f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def format_usd(amount_usd: Decimal | None) -> str:
+    """Return dollars for people: `$1,234.56`; below a cent four significant digits; None is `unknown`.
+
+    A non-zero amount never prints as `$0.00`.
+    """
+    if amount_usd is None:
+        return "unknown"
+    sign = "-" if amount_usd < 0 else ""
+    size = abs(amount_usd)
+    if size == 0 or size >= Decimal("0.01"):
+        return f"{sign}${size:,.2f}"
+    rounded = Context(prec=4, rounding=ROUND_HALF_EVEN).plus(size)
+    return f"{sign}${rounded:f}"

@@ -1,0 +1,141 @@
+"""The policy: deployments, routes, teams, data classes and regions, as frozen values.
+
+`wire.policy_yaml` reads the document and reports what is wrong with it; here everything is already valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from gateway.domain.pricing import Price
+from gateway.domain.selfhost import GpuRate
+
+
+class DataClass(IntEnum):
+    """How sensitive a request is. A request may raise its class, never lower it."""
+
+    PUBLIC = 0
+    INTERNAL = 1
+    CONFIDENTIAL = 2
+    RESTRICTED = 3
+
+    @property
+    def label(self) -> str:
+        """The name used in documents, headers and rows."""
+        return self.name.lower()
+
+
+class Operation(StrEnum):
+    """What a caller asks for. The value is the name a deployment lists under `operations`."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    EMBEDDINGS = "embeddings"
+
+
+DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRule:
+    """Where requests of one data class may be processed. `regions` may hold `any`."""
+
+    name: str
+    regions: frozenset[str]
+    self_hosted_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds. `idle_s` bounds the wait for the first byte and between two bytes."""
+
+    connect_s: float = 2.0
+    first_byte_s: float = 60.0
+    idle_s: float = 60.0
+    total_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One model at one provider in one region.
+
+    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `capabilities` None means not
+    declared: nothing is ruled out. `allows` lists request features (`domain.request_fields`) that this
+    deployment may be sent although they store, fetch or send data elsewhere or steer the engine.
+    """
+
+    name: str
+    provider: str
+    base_url: str
+    model: str
+    region: str
+    is_self_hosted: bool
+    api_key: str | None = None
+    gpu: GpuRate | None = None
+    price: Price | None = None
+    operations: frozenset[Operation] = DEFAULT_OPERATIONS
+    capabilities: frozenset[str] | None = None
+    allows: frozenset[str] = frozenset()
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    input_overhead_tokens: int = 64
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The public model name a team asks for, and the deployments behind it in order of preference."""
+
+    name: str
+    deployments: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    objective: str = "priority"
+
+    def answers_to(self, model: str) -> bool:
+        """True if `model` is this route's name or matches one of its aliases (`gpt-4o-*`)."""
+        return model == self.name or any(fnmatchcase(model, alias) for alias in self.aliases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Who pays."""
+
+    name: str
+    cost_centre: str
+    data_class: DataClass
+    routes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One valid document. `regions` maps a parent to its children; names are unique within their kind."""
+
+    regions: Mapping[str, tuple[str, ...]]
+    classes: Mapping[DataClass, ClassRule]
+    deployments: Mapping[str, Deployment]
+    routes: Mapping[str, Route]
+    teams: Mapping[str, Team]
+
+    @cached_property
+    def _route_by_name(self) -> dict[str, Route]:
+        exact = {alias: route for route in self.routes.values() for alias in route.aliases if "*" not in alias}
+        return exact | dict(self.routes)
+
+    def route_for(self, model: str) -> Route | None:
+        """The route a model name means: its name first, then exact aliases, then patterns in order."""
+        found = self._route_by_name.get(model)
+        return found or next((r for r in self.routes.values() if r.answers_to(model)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """An applied document: immutable, numbered, hashed."""
+
+    version: int
+    sha256: str
+    policy: Policy

@@ -1,0 +1,57 @@
+"""What the gateway understands of a request: the little that decides, bounds and attributes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from gateway.domain.policy import DataClass, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """An authenticated key. Having one is the proof that the key was checked."""
+
+    key_id: str
+    team: str
+    project: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """The fields of a request body that the gateway reads; all others pass through as they came.
+
+    `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
+    `features` are what it must allow (`request_fields`). `output_bound_tokens` is None where the caller
+    set no maximum.
+    """
+
+    operation: Operation
+    model: str
+    is_stream: bool
+    wants_usage: bool
+    wants_running_usage: bool
+    output_bound_tokens: int | None
+    choices: int
+    capabilities: frozenset[str]
+    features: frozenset[str]
+    end_user: str | None
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of a team, before anything was decided."""
+
+    request_id: UUID
+    received_at: datetime
+    caller: Caller
+    ask: Ask
+    body: bytes
+    data_class: DataClass
+    data_class_source: str  # "team" or "header"
+    project: str | None
+    tags: tuple[tuple[str, str], ...]
+    client_request_id: str | None
+    traceparent: str | None

@@ -1,0 +1,80 @@
+"""The immutable record of one attempt: what was asked, decided, served and charged. Never what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from gateway.domain.identity import occurred_at
+from gateway.domain.pricing import Line
+from gateway.domain.tokens import TokenUsage, UsageSource
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, from the caller's side."""
+
+    OK = "ok"
+    UPSTREAM_ERROR = "upstream_error"  # an error status or an error event
+    UPSTREAM_CUT = "upstream_cut"  # the answer stopped before its end
+    UPSTREAM_TIMEOUT = "upstream_timeout"
+    UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    CLIENT_GONE = "client_gone"
+    GATEWAY_ERROR = "gateway_error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageEvent:
+    """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
+
+    `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
+    stands for it. `ttft_s` and `tpot_s` are None where they could not be seen (a plain answer).
+    `features` and `decision` hold what a replay needs (max tokens, input bound, class, candidates, rules).
+    """
+
+    request_id: UUID
+    attempt: int
+    started_at: datetime
+    team: str
+    project: str | None
+    cost_centre: str
+    key_id: str
+    end_user: str | None
+    tags: Mapping[str, str]
+    route: str
+    deployment: str
+    provider: str
+    model: str
+    region: str
+    is_self_hosted: bool
+    data_class: str
+    policy_version: int
+    operation: str
+    outcome: Outcome
+    http_status: int | None
+    streamed: bool
+    usage: TokenUsage
+    usage_source: UsageSource
+    price_id: str | None
+    lines: tuple[Line, ...]
+    cost_nusd: int | None
+    held_nusd: int | None
+    ttft_s: float | None
+    tpot_s: float | None
+    duration_s: float
+    overhead_s: float | None
+    finish_reason: str | None = None
+    client_request_id: str | None = None
+    upstream_request_id: str | None = None
+    is_suspect: bool = False
+    is_demo: bool = False
+    features: Mapping[str, Any] = field(default_factory=dict)
+    decision: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When the request was received: the same for all its attempts."""
+        return occurred_at(self.request_id)

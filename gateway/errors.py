@@ -1,0 +1,155 @@
+"""Every error Tollgate raises on purpose. The message tells the reader what to do next.
+
+    TollgateError
+    ├── RequestError                 the caller hears of it, in the caller's dialect
+    │   ├── InvalidApiKey            invalid_api_key
+    │   ├── UnpricedModel            unpriced_model
+    │   ├── RouteNotAllowed          route_not_allowed
+    │   ├── ResidencyDenied          residency_denied
+    │   ├── ModelNotFound            model_not_found
+    │   ├── InvalidRequest           invalid_request
+    │   ├── ContextLengthExceeded    context_length_exceeded
+    │   ├── NotSupported             not_supported
+    │   ├── RequestTooLarge          request_too_large
+    │   ├── RateLimited              rate_limited
+    │   ├── Overloaded               overloaded
+    │   ├── Unavailable              unavailable
+    │   ├── UpstreamUnreachable      upstream_unreachable
+    │   ├── UpstreamError            upstream_error
+    │   ├── UpstreamAuth             upstream_auth
+    │   └── UpstreamTimeout          upstream_timeout
+    └── OperatorError                whoever runs a command hears of it
+        ├── PolicyRejected           a document with findings (exit 1)
+        ├── NothingFound             a name that does not exist (exit 1)
+        ├── BadUsage                 a wrong option or setting (exit 2)
+        └── DatabaseUnavailable      could not find out (exit 3)
+
+HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class TollgateError(Exception):
+    """Root of the tree. `message` is for the person who can act on it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class RequestError(TollgateError):
+    """A request that gets an error answer. `code` is stable; `param` names the field at fault."""
+
+    code: ClassVar[str]
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class InvalidApiKey(RequestError):
+    code = "invalid_api_key"
+
+
+class UnpricedModel(RequestError):
+    code = "unpriced_model"
+
+
+class RouteNotAllowed(RequestError):
+    code = "route_not_allowed"
+
+
+class ResidencyDenied(RequestError):
+    code = "residency_denied"
+
+
+class ModelNotFound(RequestError):
+    code = "model_not_found"
+
+
+class InvalidRequest(RequestError):
+    code = "invalid_request"
+
+
+class ContextLengthExceeded(RequestError):
+    code = "context_length_exceeded"
+
+
+class NotSupported(RequestError):
+    code = "not_supported"
+
+
+class RequestTooLarge(RequestError):
+    code = "request_too_large"
+
+
+class RateLimited(RequestError):
+    code = "rate_limited"
+
+
+class Overloaded(RequestError):
+    code = "overloaded"
+
+
+class Unavailable(RequestError):
+    code = "unavailable"
+
+
+class UpstreamUnreachable(RequestError):
+    code = "upstream_unreachable"
+
+
+class UpstreamError(RequestError):
+    code = "upstream_error"
+
+
+class UpstreamAuth(RequestError):
+    code = "upstream_auth"
+
+
+class UpstreamTimeout(RequestError):
+    code = "upstream_timeout"
+
+
+class OperatorError(TollgateError):
+    """An error of a command; printed to standard error without a traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong (or worth knowing) in a document: where, what, and what to write instead."""
+
+    line: int
+    field: str
+    message: str
+    is_error: bool = True
+
+    def __str__(self) -> str:
+        kind = "error" if self.is_error else "note"
+        return f"line {self.line}: {kind}: {self.field}: {self.message}"
+
+
+class PolicyRejected(OperatorError):
+    """A policy document with at least one error. Raised before anything changed."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        errors = sum(f.is_error for f in findings)
+        super().__init__(f"The policy was rejected: {errors} error(s). Nothing changed.")
+        self.findings = findings
+
+
+class NothingFound(OperatorError):
+    """A key, version, request or report that does not exist."""
+
+
+class BadUsage(OperatorError):
+    """A wrong option, setting or environment. The message names it."""
+
+
+class DatabaseUnavailable(OperatorError):
+    """Postgres could not be asked. The answer may be different when it is back."""

@@ -1,0 +1,216 @@
+"""The composition root: reads the settings and puts the real parts together. Nothing else names adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gateway.settings import Settings, read
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.domain.api_keys import Pepper
+    from gateway.reports import Reports
+    from gateway.services.ports import Clock
+    from gateway.services.snapshot import SnapshotSource
+
+
+class SystemClock:
+    """The real time."""
+
+    def now(self) -> datetime:
+        """UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.perf_counter()
+
+
+def run() -> None:
+    """The `tollgate` command."""
+    from gateway.cli.app import run_cli
+
+    sys.exit(run_cli(lambda: build_toolbox(read())))
+
+
+def build_toolbox(settings: Settings) -> Toolbox:
+    """Hand the commands what they need. Heavy parts are imported when they are opened."""
+    from gateway.cli.toolbox import Options, Toolbox
+
+    options = Options(
+        home=settings.home_path,
+        database_url=settings.database_url,
+        reports_database_url=settings.reports_database_url,
+        pepper_path=settings.pepper_path,
+        engine_home=settings.engine_home_path,
+        host=settings.host,
+        port=settings.port,
+        metrics_host=settings.metrics_host,
+        metrics_port=settings.metrics_port,
+        dashboard_host=settings.dashboard_host,
+        dashboard_port=settings.dashboard_port,
+        engine_port=settings.engine_port,
+    )
+
+    return Toolbox(
+        options=options,
+        open_stores=lambda: open_stores(settings),
+        open_reports=lambda: open_reports(settings),
+        serve=lambda allow_demo_keys: serve(settings, allow_demo_keys=allow_demo_keys),
+        now=SystemClock().now,
+        random_bytes=secrets.token_bytes,
+    )
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """The address of the database; the embedded one runs for as long as this is open."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    from gateway.storage.embedded import EmbeddedPostgres
+
+    with EmbeddedPostgres(settings.home_path) as url:
+        yield url
+
+
+@contextmanager
+def open_stores(settings: Settings, *, role: str | None = None) -> Iterator[Stores]:
+    """Everything stored, as the administrator or in a narrower role."""
+    from gateway.cli.toolbox import Stores
+    from gateway.storage.database import Database
+    from gateway.storage.keys import KeyStore
+    from gateway.storage.ledger import Ledger
+    from gateway.storage.policies import PolicyStore
+    from gateway.storage.prices import PriceStore
+
+    with database_url(settings) as url:
+        database = Database(url, role=role)
+        try:
+            yield Stores(
+                url=url,
+                database=database,
+                keys=KeyStore(database),
+                policies=PolicyStore(database),
+                prices=PriceStore(database),
+                ledger=Ledger(database),
+            )
+        finally:
+            database.close()
+
+
+@contextmanager
+def open_reports(settings: Settings) -> Iterator[Reports]:
+    """The reports, in the read-only role."""
+    from gateway import reports
+
+    with database_url(settings) as url:
+        opened = reports.open(settings.reports_database_url or url)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
+    """Run the gateway until it is told to stop."""
+    import uvloop
+
+    from gateway import reports
+    from gateway.api.server import bind
+    from gateway.storage.pepper import load
+    from gateway.telemetry import logs
+
+    logs.configure(settings.log_level)
+    peppers = load(settings.pepper_path)
+    listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")
+    with open_stores(settings, role="tollgate_gateway") as stores:
+        opened = reports.open(settings.reports_database_url or stores.url)
+        try:
+            uvloop.run(_serve(settings, stores, opened, peppers, listener, allow_demo_keys=allow_demo_keys))
+        finally:
+            opened.close()
+
+
+async def _serve(
+    settings: Settings, stores: Stores, opened: Reports, peppers: tuple[Pepper, ...], listener: socket,
+    *, allow_demo_keys: bool,
+) -> None:  # fmt: skip
+    from gateway.api.app import PlainEndpoints, build_app
+    from gateway.api.edge import Drain, Edge
+    from gateway.api.forward import Forwarder
+    from gateway.api.server import serve_until_stopped
+    from gateway.providers.registry import build_providers
+    from gateway.providers.transport import open_transport
+    from gateway.services.refresh import Refresher
+    from gateway.services.request import RequestService
+    from gateway.services.snapshot import SnapshotHolder, problems
+    from gateway.services.writer import EventWriter
+    from gateway.telemetry.metrics import Metrics, start_listener
+
+    clock, metrics, holder = SystemClock(), Metrics(), SnapshotHolder()
+    start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port)
+    transport = open_transport(settings.max_streams)
+    writer = EventWriter(
+        stores.ledger, every_s=settings.write_every_s, on_event=metrics.count_event,
+        on_written=metrics.note_written, on_failure=metrics.write_failures.inc,
+    )  # fmt: skip
+    refresher = Refresher(
+        _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,
+        on_swap=lambda snapshot: metrics.policy_version.set(snapshot.policy.version),
+    )  # fmt: skip
+    forwarder = Forwarder(
+        requests=RequestService(
+            transport=transport, providers=build_providers(salt_key=peppers[0].secret), sink=writer, clock=clock,
+            max_attempts=settings.max_attempts,
+        ),
+        holder=holder, metrics=metrics, clock=clock, random_bytes=secrets.token_bytes, is_full=lambda: writer.is_full,
+        max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
+    )  # fmt: skip
+    drain = Drain()
+    plain = PlainEndpoints(
+        holder=holder, reports=opened, clock=clock, allows_demo_keys=allow_demo_keys,
+        not_ready=lambda: problems(holder, is_full=writer.is_full, is_draining=drain.is_draining),
+    )  # fmt: skip
+    edge = Edge(
+        forward=forwarder, plain=build_app(plain), allowed_hosts=frozenset(settings.allowed_hosts),
+        max_in_flight=settings.max_streams, metrics_address=f"{settings.metrics_host}:{settings.metrics_port}",
+        drain=drain,
+    )  # fmt: skip
+    await refresher.refresh()
+    background = [asyncio.create_task(refresher.run()), asyncio.create_task(writer.run())]
+    try:
+        await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
+    finally:
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await writer.flush()
+        await transport.close()
+
+
+def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:
+    from gateway.services.policies import prices_of
+    from gateway.services.snapshot_source import StoredSnapshots
+    from gateway.storage.changes import ChangeFeed
+    from gateway.storage.prices import builtin_price
+    from gateway.wire.policy import parse
+
+    return StoredSnapshots(
+        policies=stores.policies, keys=stores.keys, prices=stores.prices, changes=ChangeFeed(stores.database),
+        peppers={pepper.pepper_id: pepper for pepper in peppers}, parse=lambda text: parse(text).policy,
+        prices_of=lambda policy, at: prices_of(policy, at=at, builtin=builtin_price), clock=clock,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,142 @@
+"""The OpenAI dialect: api.openai.com itself, and the base of every provider that speaks the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.domain.policy import Deployment, Operation
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    RequestError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.providers.credentials import resolve
+from gateway.wire.openai_answer import (
+    AnswerStream,
+    CostText,
+    Seen,
+    chat_stream,
+    response_stream,
+    rewrite_chat,
+    rewrite_response,
+)
+from gateway.wire.openai_error import ErrorBody, error_event, read_error
+from gateway.wire.openai_request import ReadBody, prepare, stream_options
+from gateway.wire.upstream_call import UpstreamCall
+
+PATHS = {
+    Operation.CHAT: "/chat/completions",
+    Operation.COMPLETIONS: "/completions",
+    Operation.RESPONSES: "/responses",
+    Operation.EMBEDDINGS: "/embeddings",
+}
+MAX_RETRY_AFTER_S = 120.0  # official SDKs give up on a longer one
+
+
+class OpenAI:
+    """Calls and reads one upstream of the OpenAI dialect."""
+
+    asks_running_usage = False
+    stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
+
+    def call(self, deployment: Deployment, read: ReadBody, *, request_id: str, team: str) -> UpstreamCall:
+        """Return the call. Changes `model`, `stream_options` and `store`; see DESIGN §10.10."""
+        return UpstreamCall(
+            url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
+            headers=self._headers(deployment, read, request_id),
+            body=prepare(read, self.values(deployment, read, team)),
+            asks_running_usage=self.asks_running_usage,
+        )
+
+    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+        """The members this dialect sets in a request."""
+        values: dict[str, Any] = {}
+        if read.ask.model != deployment.model:
+            values["model"] = deployment.model
+        if read.ask.is_stream and read.ask.operation is not Operation.RESPONSES:
+            values["stream_options"] = stream_options(read, include_usage=True)
+        if read.ask.operation in self.stores_by_default and "store" not in deployment.allows:
+            values["store"] = False
+        return values
+
+    def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
+        """Return the rewriter of a streamed answer."""
+        if read.ask.operation is Operation.RESPONSES:
+            return response_stream(model=read.ask.model, cost=cost)
+        return chat_stream(
+            model=read.ask.model, cost=cost, wants_usage=read.ask.wants_usage,
+            wants_running_usage=read.ask.wants_running_usage, asked_running_usage=asked_running_usage,
+        )  # fmt: skip
+
+    def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
+        """Return a whole answer for the caller."""
+        rewrite = rewrite_response if read.ask.operation is Operation.RESPONSES else rewrite_chat
+        return rewrite(body, seen, model=read.ask.model, cost=cost)
+
+    def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
+        """Map an upstream's error by status and type, never by the text of its message."""
+        said = read_error(body)
+        name = deployment.name
+        if status in (401, 403):
+            return UpstreamAuth(f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin.")
+        if status == 404 and said.param == "model":
+            return UpstreamError(f"{name} does not know its model {deployment.model}. Tell an admin.")
+        if status == 404:
+            return ModelNotFound(f"{name} does not offer this endpoint or what it names (HTTP 404).")
+        if status == 429:
+            return RateLimited(
+                f"{name} is limiting the gateway (HTTP 429). Try again later.",
+                retry_after_s=_retry_after_s(headers),
+            )
+        if status in (408, 504):
+            return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
+        if status in (503, 529):
+            return Overloaded(
+                f"{name} is overloaded (HTTP {status}). Try again.", retry_after_s=_retry_after_s(headers)
+            )
+        if status >= 500 or status < 400:
+            return UpstreamError(f"{name} failed (HTTP {status}).")
+        return _refused(deployment, status, said)
+
+    def error_event(self, read: ReadBody, error: RequestError) -> bytes:
+        """Return the event that ends a stream which has already begun."""
+        return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
+
+    def _headers(self, deployment: Deployment, read: ReadBody, request_id: str) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream" if read.ask.is_stream else "application/json",
+            "accept-encoding": "identity",  # bytes are read on the way
+            "user-agent": "tollgate",
+            "x-request-id": request_id,
+        }
+        secret = resolve(deployment)
+        if secret is not None:
+            headers["authorization"] = f"Bearer {secret}"
+        return headers
+
+
+def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
+    """A 4xx that the caller can mend: the upstream's own words help, so they are passed on."""
+    if said.code == "context_length_exceeded" or said.param in ("input_tokens", "max_tokens"):
+        return ContextLengthExceeded(
+            f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a route with more context.",
+            param=said.param,
+        )
+    return InvalidRequest(f"{deployment.name} refused the request (HTTP {status}): {said.message}", param=said.param)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """The upstream's `retry-after`, kept between 1 second and what SDKs will wait."""
+    try:
+        seconds = float(headers.get("retry-after", "1"))
+    except ValueError:  # a date: rare, and a second is a fair first try
+        seconds = 1.0
+    return min(max(seconds, 1.0), MAX_RETRY_AFTER_S) if seconds == seconds else 1.0

@@ -1,0 +1,38 @@
+"""vLLM: the OpenAI dialect, with running usage and a prefix cache kept apart per team.
+
+Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned stream
+can still be charged; `cache_salt` isolates the prefix cache; the engine's key guards only `/v1`.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from gateway.domain.policy import Deployment, Operation
+from gateway.providers.openai import OpenAI
+from gateway.wire.openai_request import ReadBody, stream_options
+
+_SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+class Vllm(OpenAI):
+    """Calls and reads a vLLM engine. `salt_key` is secret, so that no team can guess another's salt."""
+
+    asks_running_usage = True
+
+    def __init__(self, salt_key: bytes) -> None:
+        self._salt_key = salt_key
+
+    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+        """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
+        values = super().values(deployment, read, team)
+        if read.ask.operation in _SALTED:
+            values["cache_salt"] = self._salt(team)
+        if "stream_options" in values:
+            values["stream_options"] = stream_options(read, include_usage=True, continuous_usage_stats=True)
+        return values
+
+    def _salt(self, team: str) -> str:
+        """Without it a team could time cached prefixes and learn what another team sent."""
+        return sha256(self._salt_key + b"\0cache salt\0" + team.encode()).hexdigest()[:32]

@@ -1,0 +1,197 @@
+"""One attempt: held before it is sent, timed while it runs, settled exactly once however it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gateway.domain.money import plain_usd
+from gateway.domain.policy import Operation
+from gateway.domain.pricing import Price, hold_nusd
+from gateway.domain.request import Request
+from gateway.domain.routing import Candidate, Decision
+from gateway.domain.settlement import settle
+from gateway.domain.tokens import TokenUsage
+from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.services.ports import Clock, EventSink
+from gateway.wire.openai_answer import Seen
+
+# Where neither caller nor deployment bounds the answer, the hold takes this many output tokens.
+UNBOUNDED_OUTPUT_TOKENS = 32_768
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """The life of one upstream call. `seen` is filled by the relay as the answer passes."""
+
+    request: Request
+    decision: Decision
+    candidate: Candidate
+    number: int
+    started_at: datetime
+    started_s: float
+    received_s: float
+    held_nusd: int
+    clock: Clock
+    sink: EventSink
+    seen: Seen = field(default_factory=Seen)
+    http_status: int | None = None
+    headers_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    event: UsageEvent | None = None
+
+    def note_status(self, status: int) -> None:
+        """The upstream's headers have come."""
+        self.http_status, self.headers_s = status, self.clock.monotonic()
+
+    def note_progress(self) -> None:
+        """Some of the answer has come."""
+        if self.seen.has_content:
+            self.last_token_s = self.clock.monotonic()
+            self.first_token_s = self.first_token_s or self.last_token_s
+
+    def cost_text(self, usage: TokenUsage) -> str | None:
+        """What the answer may say it cost: plain dollars, None where it is not known."""
+        settlement = settle(usage, is_final=True, was_served=True, price=self._price, held_nusd=self.held_nusd)
+        return None if settlement.cost_nusd is None else plain_usd(settlement.cost_nusd)
+
+    @property
+    def overhead_s(self) -> float | None:
+        """The gateway's own share of the time to the first byte it sent; None before the upstream answered."""
+        if self.headers_s is None:
+            return None
+        return self.started_s - self.received_s
+
+    def settle(self, outcome: Outcome, *, was_served: bool = True) -> UsageEvent:
+        """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing."""
+        if self.event is not None:
+            return self.event
+        self.event = self._as_event(outcome, was_served)
+        self.sink.take(self.event)
+        return self.event
+
+    @property
+    def _price(self) -> Price:
+        assert self.candidate.price is not None, "an unpriced deployment is never eligible"
+        return self.candidate.price
+
+    def _as_event(self, outcome: Outcome, was_served: bool) -> UsageEvent:
+        request, deployment, seen = self.request, self.candidate.deployment, self.seen
+        settlement = settle(
+            seen.usage, is_final=seen.is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd
+        )
+        return UsageEvent(
+            request_id=request.request_id,
+            attempt=self.number,
+            started_at=self.started_at,
+            team=request.caller.team,
+            project=request.project,
+            cost_centre=self.decision.team.cost_centre,
+            key_id=request.caller.key_id,
+            end_user=request.ask.end_user,
+            tags=dict(request.tags),
+            route=self.decision.route.name,
+            deployment=deployment.name,
+            provider=deployment.provider,
+            model=deployment.model,
+            region=deployment.region,
+            is_self_hosted=deployment.is_self_hosted,
+            data_class=self.decision.rule_id,
+            policy_version=self.decision.policy.version,
+            operation=request.ask.operation.value,
+            outcome=outcome,
+            http_status=self.http_status,
+            streamed=request.ask.is_stream,
+            usage=settlement.usage,
+            usage_source=settlement.source,
+            price_id=self._price.price_id,
+            lines=settlement.lines,
+            cost_nusd=settlement.cost_nusd,
+            held_nusd=settlement.held_nusd,
+            ttft_s=self._ttft_s(),
+            tpot_s=self._tpot_s(settlement.usage),
+            duration_s=self.clock.monotonic() - self.started_s,
+            overhead_s=self.overhead_s,
+            finish_reason=seen.finish_reason,
+            client_request_id=request.client_request_id,
+            upstream_request_id=seen.upstream_id,
+            is_suspect=settlement.is_suspect,
+            features=self._features(),
+            decision=_record(self.decision),
+        )
+
+    def _ttft_s(self) -> float | None:
+        """Time to first token; a plain answer shows none."""
+        return None if self.first_token_s is None else self.first_token_s - self.started_s
+
+    def _tpot_s(self, usage: TokenUsage) -> float | None:
+        """Time per output token after the first; None for fewer than two tokens."""
+        if self.first_token_s is None or self.last_token_s is None or (usage.output_tokens or 0) < 2:
+            return None
+        assert usage.output_tokens is not None
+        return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
+
+    def _features(self) -> dict[str, object]:
+        ask = self.request.ask
+        return {
+            "max_output_tokens": ask.output_bound_tokens,
+            "input_bound_tokens": input_bound_tokens(self.candidate, ask.body_bytes),
+            "capabilities": sorted(ask.capabilities),
+            "features": sorted(ask.features),
+            "class_source": self.request.data_class_source,
+            **({"service_tier": self.seen.service_tier} if self.seen.service_tier else {}),
+        }
+
+
+def begin(
+    request: Request, decision: Decision, candidate: Candidate, *, number: int, received_s: float, clock: Clock,
+    sink: EventSink,
+) -> Attempt:  # fmt: skip
+    """Hold an upper bound of the attempt's cost and start its clock."""
+    assert candidate.price is not None, "an unpriced deployment is never eligible"
+    held = hold_nusd(
+        candidate.price,
+        input_bound_tokens=input_bound_tokens(candidate, request.ask.body_bytes),
+        output_bound_tokens=output_bound_tokens(candidate, request) * request.ask.choices,
+    )
+    return Attempt(
+        request=request, decision=decision, candidate=candidate, number=number, started_at=clock.now(),
+        started_s=clock.monotonic(), received_s=received_s, held_nusd=held, clock=clock, sink=sink,
+    )  # fmt: skip
+
+
+def input_bound_tokens(candidate: Candidate, body_bytes: int) -> int:
+    """No tokenizer makes more tokens than bytes, but for what the engine's chat template adds."""
+    return body_bytes + candidate.deployment.input_overhead_tokens
+
+
+def output_bound_tokens(candidate: Candidate, request: Request) -> int:
+    """The caller's maximum, else the deployment's, else its context window; embeddings write nothing."""
+    deployment = candidate.deployment
+    if request.ask.operation is Operation.EMBEDDINGS:
+        return 0
+    return (
+        request.ask.output_bound_tokens
+        or deployment.max_output_tokens
+        or deployment.context_window
+        or UNBOUNDED_OUTPUT_TOKENS
+    )
+
+
+def _record(decision: Decision) -> dict[str, object]:
+    """The decision as the event keeps it: names and rule ids; the words are rendered on demand."""
+    return {
+        "policy": decision.policy.sha256,
+        "objective": decision.route.objective,
+        "rule": decision.rule_id,
+        "ranked": [candidate.deployment.name for candidate in decision.ranked],
+        "candidates": [
+            {
+                "deployment": c.deployment.name,
+                "region": c.deployment.region,
+                "obstacles": [list(o) for o in c.obstacles],
+            }
+            for c in decision.candidates
+        ],
+    }

@@ -1,0 +1,350 @@
+"""Applying a policy document, pricing its deployments, and saying why a decision comes out as it does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, Protocol
+
+from gateway.domain.money import usd_from_nusd
+from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion
+from gateway.domain.pricing import Price, cost_nusd, lines
+from gateway.domain.request import Ask
+from gateway.domain.routing import Candidate, Decision, decide, find_route
+from gateway.domain.selfhost import standard_price
+from gateway.domain.tokens import TokenUsage
+from gateway.errors import BadUsage, NothingFound
+from gateway.wire.policy_yaml import effective, parse
+
+
+class StoredDocument(Protocol):
+    """An applied document as the shelf keeps it."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def document(self) -> str: ...
+    @property
+    def is_demo(self) -> bool: ...
+
+
+class PolicyShelf(Protocol):
+    """Keeps every applied document; `storage.policies.PolicyStore` is one."""
+
+    def current(self) -> StoredDocument | None:
+        """The document in force."""
+
+    def apply(
+        self,
+        document: str,
+        *,
+        sha256: str,
+        author: str,
+        message: str,
+        is_demo: bool,
+        expected_version: int | None,
+    ) -> int:
+        """Make a document the current one and return its version."""
+
+
+class PriceBook(Protocol):
+    """Keeps dated prices; `storage.prices.PriceStore` is one."""
+
+    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
+        """Write the prices that are not in force yet, from `at` on."""
+
+
+class BuiltinPrices(Protocol):
+    """The built-in price list; `storage.prices.builtin_price` is one."""
+
+    def __call__(self, *, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+        """The list's price of a model at a moment, None if it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What an apply did. `is_new` is False where the very same document was in force already."""
+
+    version: int
+    sha256: str
+    is_new: bool
+    policy: Policy
+    prices: Mapping[str, Price]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between two policies. `details` are `field: before → after`, for a change only."""
+
+    verb: str  # added, removed or changed
+    kind: str
+    name: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words."""
+
+    deployment: str
+    region: str
+    rank: int | None
+    reason: str
+    price: Price | None = None
+    cost_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A decision in words, for one team, route and data class."""
+
+    policy_version: int
+    team: str
+    route: str
+    data_class: str
+    outcome: str
+    is_refused: bool
+    verdicts: tuple[Verdict, ...]
+
+
+def apply_policy(
+    document: str, *, policies: PolicyShelf, prices: PriceBook, builtin: BuiltinPrices, author: str,
+    message: str, now: datetime, is_demo: bool = False, expected_version: int | None = None,
+) -> Applied:  # fmt: skip
+    """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
+
+    The same document again makes no version, but its prices are brought up to date: so an apply that was
+    cut off between its two transactions is mended by repeating it.
+    """
+    policy = parse(document).policy
+    digest = document_sha256(document)
+    current = policies.current()
+    is_new = current is None or current.sha256 != digest or current.is_demo != is_demo
+    if is_new or current is None:
+        version = policies.apply(
+            document,
+            sha256=digest,
+            author=author,
+            message=message,
+            is_demo=is_demo,
+            expected_version=expected_version,
+        )
+    else:
+        version = current.version
+    found = prices_of(policy, at=now, builtin=builtin)
+    prices.ensure(found, policy_version=version, at=now)
+    return Applied(version=version, sha256=digest, is_new=is_new, policy=policy, prices=found)
+
+
+def document_sha256(document: str) -> str:
+    """The hash that identifies a document, over its UTF-8 bytes."""
+    return sha256(document.encode()).hexdigest()
+
+
+def version_of(stored: StoredDocument) -> PolicyVersion:
+    """The stored document, read. Raises `PolicyRejected` where this Tollgate is stricter than its writer."""
+    return PolicyVersion(version=stored.version, sha256=stored.sha256, policy=parse(stored.document).policy)
+
+
+def require_current(policies: PolicyShelf) -> PolicyVersion:
+    """The policy in force. Raises `NothingFound` where none was applied yet."""
+    stored = policies.current()
+    if stored is None:
+        raise NothingFound("No policy was applied yet. Write one and run: tollgate policy apply FILE")
+    return version_of(stored)
+
+
+def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices) -> dict[str, Price]:
+    """The price of each deployment: the policy's own, else its GPU standard cost, else the built-in list's.
+
+    A deployment without any is absent. A self-hosted one never takes the list's: that is another's price.
+    """
+    found = {name: _price(deployment, at, builtin) for name, deployment in policy.deployments.items()}
+    return {name: price for name, price in found.items() if price is not None}
+
+
+def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
+    """The deployments that nobody can be charged for: their requests are refused (`unpriced_model`)."""
+    return tuple(name for name in policy.deployments if name not in prices)
+
+
+def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
+    """What differs between two policies, in the order of the document."""
+    old, new = _by_name(before), _by_name(after)
+    found = []
+    for kind, name in [*new, *(key for key in old if key not in new)]:
+        was, now = old.get((kind, name)), new.get((kind, name))
+        if was == now:
+            continue
+        verb = "added" if was is None else "removed" if now is None else "changed"
+        found.append(Change(verb=verb, kind=kind, name=name, details=_details(was, now)))
+    return tuple(found)
+
+
+def decision_for(
+    version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price],
+    data_class: str | None = None, operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset(),
+) -> Decision:  # fmt: skip
+    """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error."""
+    policy = version.policy
+    if team not in policy.teams:
+        raise NothingFound(f"There is no team '{team}' in policy version {version.version}.{_near(team, policy.teams)}")
+    asking = policy.teams[team]
+    wanted = _raised(policy, asking.data_class, data_class)
+    ask = Ask(
+        operation=operation, model=route, is_stream=False, wants_usage=False, wants_running_usage=False,
+        output_bound_tokens=None, choices=1, capabilities=capabilities, features=features, end_user=None,
+        body_bytes=0,
+    )  # fmt: skip
+    return decide(
+        version,
+        team=asking,
+        route=find_route(policy, asking, route),
+        rule_id=policy.classes[wanted].name,
+        ask=ask,
+        prices=prices,
+    )
+
+
+def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanation:
+    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there."""
+    refusal = decision.refusal()
+    first = decision.ranked[0].deployment.name if decision.ranked else ""
+    return Explanation(
+        policy_version=decision.policy.version,
+        team=decision.team.name,
+        route=decision.route.name,
+        data_class=decision.rule_id,
+        outcome=refusal.message if refusal else f"Goes to {first}.",
+        is_refused=refusal is not None,
+        verdicts=tuple(_verdict(candidate, decision, usage) for candidate in decision.candidates),
+    )
+
+
+def explain_record(events: Sequence[Mapping[str, Any]]) -> Explanation:
+    """Explain a request from its usage events: what was decided then, not what would be decided today."""
+    assert events, "a request that left no event cannot be explained"
+    event = events[0]
+    record = event["decision"] or {}
+    ranked = list(record.get("ranked", ()))
+    verdicts = tuple(
+        Verdict(
+            deployment=candidate["deployment"],
+            region=candidate["region"],
+            rank=ranked.index(candidate["deployment"]) + 1 if candidate["deployment"] in ranked else None,
+            reason=_reason(candidate["obstacles"]) or record.get("objective", "priority"),
+        )
+        for candidate in record.get("candidates", ())
+    )
+    attempts = "; ".join(f"attempt {e['attempt']} at {e['deployment']}: {e['outcome']}" for e in events)
+    return Explanation(
+        policy_version=event["policy_version"],
+        team=event["team"],
+        route=event["route"],
+        data_class=event["data_class"],
+        outcome=f"{attempts}.",
+        is_refused=False,
+        verdicts=verdicts,
+    )
+
+
+def _price(deployment: Deployment, at: datetime, builtin: BuiltinPrices) -> Price | None:
+    if deployment.price is not None:
+        return deployment.price
+    if deployment.gpu is not None:
+        return standard_price(deployment.gpu, model=deployment.model)
+    if deployment.is_self_hosted:
+        return None
+    return builtin(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at)
+
+
+def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
+    if policy is None:
+        return {}
+    document = effective(policy)
+    mappings = {("region", name): children for name, children in document["regions"].items()}
+    mappings |= {("class", name): rule for name, rule in document["classes"].items()}
+    for kind in ("deployment", "route", "team"):
+        mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
+    return mappings
+
+
+def _details(was: Any, now: Any) -> tuple[str, ...]:
+    if was is None or now is None:
+        return ()
+    if not isinstance(was, dict):
+        return (f"{_short(was)} → {_short(now)}",)
+    fields = [*now, *(field for field in was if field not in now)]
+    return tuple(
+        f"{field}: {_short(was.get(field))} → {_short(now.get(field))}"
+        for field in fields
+        if was.get(field) != now.get(field)
+    )
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_short(inner)}" for key, inner in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
+    """The class a request would have. It may raise the team's class, never lower it."""
+    if asked is None:
+        return own
+    if asked.upper() not in DataClass.__members__ or DataClass[asked.upper()] not in policy.classes:
+        declared = [data_class.label for data_class in sorted(policy.classes)]
+        raise NothingFound(f"There is no data class '{asked}' in the policy. Declared: {', '.join(declared)}.")
+    wanted = DataClass[asked.upper()]
+    if wanted < own:
+        raise BadUsage(f"A request may raise its class, never lower it: the team's class is {own.label}, not {asked}.")
+    return wanted
+
+
+def _verdict(candidate: Candidate, decision: Decision, usage: TokenUsage | None) -> Verdict:
+    rank = decision.ranked.index(candidate) + 1 if candidate in decision.ranked else None
+    deployment = candidate.deployment
+    return Verdict(
+        deployment=deployment.name,
+        region=deployment.region,
+        rank=rank,
+        reason=_reason(candidate.obstacles) or _place(rank, decision),
+        price=candidate.price,
+        cost_usd=_cost_usd(candidate.price, usage),
+    )
+
+
+def _reason(obstacles: Sequence[Sequence[str]]) -> str:
+    return "; ".join(detail for _, detail in obstacles)
+
+
+def _place(rank: int | None, decision: Decision) -> str:
+    objective = decision.route.objective
+    return f"first by {objective}" if rank == 1 else f"eligible, but after others by {objective}"
+
+
+def _cost_usd(price: Price | None, usage: TokenUsage | None) -> Decimal | None:
+    if price is None or usage is None:
+        return None
+    try:
+        return usd_from_nusd(cost_nusd(lines(usage, price)))
+    except ValueError:  # tokens of a kind that this price does not cover
+        return None
+
+
+def _near(word: str, names: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(word, list(names), n=1)
+    if near:
+        return f" Did you mean '{near[0]}'?"
+    return f" There is: {', '.join(sorted(names)) or 'none'}."

@@ -1,0 +1,96 @@
+"""Builds the snapshot from what is stored: current policy, its prices, live keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from gateway.domain.api_keys import KeyRecord, Pepper
+from gateway.domain.policy import Policy, PolicyVersion
+from gateway.domain.pricing import Price
+from gateway.services.ports import Clock
+from gateway.services.snapshot import Snapshot
+
+
+class StoredDocument(Protocol):
+    """A stored policy version."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def document(self) -> str: ...
+
+
+class PolicySource(Protocol):
+    """Where policies are stored."""
+
+    def current(self) -> StoredDocument | None:
+        """The version in force."""
+
+
+class KeySource(Protocol):
+    """Where keys are stored."""
+
+    def live(self) -> Sequence[KeyRecord]:
+        """Keys that are not revoked."""
+
+
+class PriceSink(Protocol):
+    """Where prices are dated."""
+
+    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
+        """Keep each deployment's price with the moment it came into use."""
+
+
+class Changes(Protocol):
+    """Word of changes."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """True if something changed within the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSnapshots:
+    """A `SnapshotSource` over the stores. Returns the same snapshot while nothing changed."""
+
+    policies: PolicySource
+    keys: KeySource
+    prices: PriceSink
+    changes: Changes
+    peppers: Mapping[str, Pepper]
+    parse: Callable[[str], Policy]
+    prices_of: Callable[[Policy, datetime], Mapping[str, Price]]
+    clock: Clock
+
+    def load(self, before: Snapshot | None) -> Snapshot | None:
+        """Read what is stored now. Raises `DatabaseUnavailable`."""
+        stored = self.policies.current()
+        if stored is None:
+            return None
+        keys = {record.key_id: record for record in self.keys.live()}
+        policy = self._version(stored, before)
+        prices = self._prices(policy, before)
+        if before is not None and (policy, prices, keys) == (before.policy, before.prices, before.keys):
+            return before
+        return Snapshot(policy=policy, prices=prices, keys=keys, peppers=self.peppers)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something changed or the time is over."""
+        self.changes.wait(timeout_s)
+
+    def _version(self, stored: StoredDocument, before: Snapshot | None) -> PolicyVersion:
+        if before is not None and before.policy.version == stored.version:
+            return before.policy
+        return PolicyVersion(version=stored.version, sha256=stored.sha256, policy=self.parse(stored.document))
+
+    def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
+        """Listed prices may change by date or time of day, so they are asked for each time."""
+        now = self.clock.now()
+        prices = self.prices_of(policy.policy, now)
+        if before is None or before.prices != prices:
+            self.prices.ensure(prices, policy_version=policy.version, at=now)
+        return prices

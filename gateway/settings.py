@@ -1,0 +1,88 @@
+"""Every setting, from `TOLLGATE_*` variables or the TOML file that `TOLLGATE_CONFIG` names. Read by `main` alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from gateway.errors import BadUsage
+
+PREFIX = "TOLLGATE_"
+
+
+class Settings(BaseSettings):
+    """Names are the variables without the prefix, in lower case. Sizes are bytes, times seconds."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    home: Path = Field(Path("~/.tollgate"), description="Everything Tollgate keeps on this machine.")
+    database_url: str | None = Field(None, description="Your Postgres; unset means the embedded one in the home.")
+    reports_database_url: str | None = Field(None, description="Postgres for reports and dashboard, if another login.")
+    pepper_file: Path | None = Field(None, description="The secret behind API key digests; default HOME/pepper.")
+
+    host: str = Field("127.0.0.1", description="Address the gateway listens on.")
+    port: int = Field(8080, ge=1, le=65535, description="Port of the gateway.")
+    metrics_host: str = Field("127.0.0.1", description="Address of the /metrics listener.")
+    metrics_port: int = Field(9464, ge=1, le=65535, description="Port of the /metrics listener.")
+    dashboard_host: str = Field("127.0.0.1", description="Address the dashboard listens on.")
+    dashboard_port: int = Field(8501, ge=1, le=65535, description="Port of the dashboard.")
+    engine_port: int = Field(8001, ge=1, le=65535, description="Port of the vLLM that `up` starts.")
+    engine_home: Path | None = Field(None, description="Engine environment and models; default HOME/engine.")
+
+    allowed_hosts: tuple[str, ...] = Field((), description="Host names the gateway answers to; empty means any.")
+    max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
+    max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")
+    max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
+    refresh_s: float = Field(2.0, gt=0, le=5, description="Longest time between two looks for new policy and keys.")
+    write_every_s: float = Field(0.2, gt=0, description="Longest time an event waits for the writer.")
+    drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
+
+    @property
+    def home_path(self) -> Path:
+        """The home as an absolute path."""
+        return self.home.expanduser().absolute()
+
+    @property
+    def pepper_path(self) -> Path:
+        """Where the pepper is."""
+        return (self.pepper_file or self.home_path / "pepper").expanduser().absolute()
+
+    @property
+    def engine_home_path(self) -> Path:
+        """Where the engine's environment and models are."""
+        return (self.engine_home or self.home_path / "engine").expanduser().absolute()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Variables win over the file."""
+        config = os.environ.get(PREFIX + "CONFIG")
+        file = (TomlConfigSettingsSource(settings_cls, Path(config).expanduser()),) if config else ()
+        return (init_settings, env_settings, *file)
+
+
+def read() -> Settings:
+    """Read the settings. Raises `BadUsage` naming the variable and what it takes."""
+    config = os.environ.get(PREFIX + "CONFIG")
+    if config and not Path(config).expanduser().is_file():
+        raise BadUsage(f"TOLLGATE_CONFIG names {config}, which is not a file.")
+    try:
+        return Settings()
+    except ValidationError as broken:
+        problems = "; ".join(f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in broken.errors())
+        raise BadUsage(f"A setting is wrong. {problems}") from None

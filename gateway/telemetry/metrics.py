@@ -1,0 +1,100 @@
+"""Every metric, declared once: base units in the name, bounded labels, no user and no key."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from gateway.domain.usage_event import UsageEvent
+from gateway.errors import BadUsage
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+_OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+
+
+class Metrics:
+    """The registry behind `/metrics`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        where = ("route", "deployment")
+        self.requests = Counter(
+            "tollgate_requests_total", "Requests answered.", ("endpoint", "status"), registry=self.registry
+        )
+        self.attempts = Counter(
+            "tollgate_attempts_total", "Upstream attempts.", (*where, "outcome"), registry=self.registry
+        )
+        self.tokens = Counter(
+            "tollgate_tokens_total", "Tokens metered; cached is part of input, reasoning of output.",
+            (*where, "kind"), registry=self.registry,
+        )  # fmt: skip
+        self.cost = Counter("tollgate_cost_usd_total", "Metered cost in USD.", where, registry=self.registry)
+        self.unknown = Counter(
+            "tollgate_unknown_usage_total", "Attempts whose usage is unknown.", where, registry=self.registry
+        )
+        self.ttft = Histogram(
+            "tollgate_ttft_seconds", "Time to first token.", where, buckets=_SECONDS, registry=self.registry
+        )
+        self.tpot = Histogram(
+            "tollgate_tpot_seconds", "Time per output token after the first.", where,
+            buckets=_TPOT_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.duration = Histogram(
+            "tollgate_upstream_seconds", "Duration of an attempt.", where, buckets=_SECONDS, registry=self.registry
+        )
+        self.overhead = Histogram(
+            "tollgate_overhead_seconds", "The gateway's own time before it sends.", (),
+            buckets=_OVERHEAD_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.in_flight = Gauge("tollgate_inflight", "Requests in flight.", registry=self.registry)
+        self.waiting_events = Gauge(
+            "tollgate_unwritten_events", "Settled events not yet in Postgres.", registry=self.registry
+        )
+        self.written_events = Counter(
+            "tollgate_written_events_total", "Events written to Postgres.", registry=self.registry
+        )
+        self.write_failures = Counter(
+            "tollgate_write_failures_total", "Batches that Postgres did not take; they are tried again.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
+
+    def count_event(self, event: UsageEvent) -> None:
+        """Count one settled attempt."""
+        where = (event.route, event.deployment)
+        self.attempts.labels(*where, event.outcome.value).inc()
+        usage = event.usage
+        counts = {
+            "input": usage.input_tokens,
+            "cached_input": usage.cached_input_tokens,
+            "output": usage.output_tokens,
+            "reasoning": usage.reasoning_tokens,
+        }
+        for kind, count in counts.items():
+            if count:
+                self.tokens.labels(*where, kind).inc(count)
+        if event.cost_nusd is None:
+            self.unknown.labels(*where).inc()
+        else:
+            self.cost.labels(*where).inc(event.cost_nusd / 1e9)
+        for histogram, seconds in ((self.ttft, event.ttft_s), (self.tpot, event.tpot_s)):
+            if seconds is not None:
+                histogram.labels(*where).observe(seconds)
+        self.duration.labels(*where).observe(event.duration_s)
+        if event.overhead_s is not None:
+            self.overhead.observe(event.overhead_s)
+
+    def note_written(self, written: int, waiting: int) -> None:
+        """A batch was committed."""
+        self.written_events.inc(written)
+        self.waiting_events.set(waiting)
+
+
+def start_listener(metrics: Metrics, *, host: str, port: int) -> None:
+    """Serve `/metrics` on a listener of its own, in a thread: it has no key check."""
+    try:
+        start_http_server(port, host, registry=metrics.registry)
+    except OSError as broken:
+        raise BadUsage(
+            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another port with TOLLGATE_METRICS_PORT."
+        ) from None

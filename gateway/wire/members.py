@@ -1,0 +1,113 @@
+"""Where the members of a JSON object stand in its bytes, so that one can be replaced and all others left alone.
+
+Re-encoding a body would change bytes nobody asked to change (number forms, escapes, key order). So a body
+is decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+MAX_MEMBERS = 1000  # of one object; a request has about fifteen
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_name = msgspec.json.Decoder(str).decode
+_BLANK = b" \t\r\n"
+
+
+class MalformedJson(ValueError):
+    """The bytes are not one JSON object, or name a member twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Half-open byte ranges: the whole member starts at `name_start`, its value is `[start, end)`."""
+
+    name_start: int
+    start: int
+    end: int
+
+
+def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return the top-level members with their values still encoded. Raises `MalformedJson`."""
+    try:
+        if not body.isascii():
+            body.decode()
+        return _decode_members(body)
+    except UnicodeDecodeError as broken:
+        raise MalformedJson(f"invalid UTF-8 at byte {broken.start}") from None
+    except RecursionError:
+        raise MalformedJson("nested too deeply") from None
+    except msgspec.DecodeError as broken:
+        raise MalformedJson(str(broken)) from None
+
+
+def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, Member]:
+    """Return where each top-level member stands.
+
+    Walks from member to member: the decoder has already found how long each value is. Raises
+    `MalformedJson` for a member that occurs twice: two parsers may disagree on which one counts, and one
+    of them decides where the request may go.
+    """
+    values = decode_members(body) if members is None else members
+    if len(values) > MAX_MEMBERS:
+        raise MalformedJson(f"more than {MAX_MEMBERS} members")
+    found: dict[str, Member] = {}
+    at = _skip(body, body.index(b"{") + 1)
+    while body[at] != 0x7D:  # }
+        name_start = at
+        name_end = _string_end(body, at)
+        name = _decode_name(body[at:name_end])
+        start = _skip(body, _skip(body, name_end) + 1)  # past the colon
+        value = memoryview(values[name])
+        end = start + len(value)
+        if name in found or body[start:end] != value:
+            raise MalformedJson(f"the member {name!r} occurs twice")
+        found[name] = Member(name_start, start, end)
+        at = _skip(body, end)
+        if body[at] == 0x2C:  # ,
+            at = _skip(body, at + 1)
+    return found
+
+
+def replace(body: bytes, splices: list[tuple[Member | None, bytes, bytes]]) -> bytes:
+    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded)."""
+    for member, _, value in sorted((s for s in splices if s[0]), key=lambda s: -s[0].start if s[0] else 0):
+        assert member is not None
+        body = b"".join((body[: member.start], value, body[member.end :]))
+    added = b",".join(name + b":" + value for member, name, value in splices if member is None)
+    if not added:
+        return body
+    end = body.rindex(b"}")
+    head = body[:end].rstrip(_BLANK)
+    return b"".join((head, b"" if head.endswith(b"{") else b",", added, body[end:]))
+
+
+def cut(body: bytes, member: Member) -> bytes:
+    """Return `body` without one member and one of the commas beside it."""
+    before, after = body[: member.name_start].rstrip(_BLANK), body[member.end :].lstrip(_BLANK)
+    if before.endswith(b","):
+        return before[:-1] + after
+    return before + after.removeprefix(b",")
+
+
+def _skip(body: bytes, at: int) -> int:
+    while body[at] in _BLANK:
+        at += 1
+    return at
+
+
+def _string_end(body: bytes, at: int) -> int:
+    """The index after the closing quote of the string that opens at `at`."""
+    end = body.index(b'"', at + 1)
+    while _backslashes_before(body, end) % 2:
+        end = body.index(b'"', end + 1)
+    return end + 1
+
+
+def _backslashes_before(body: bytes, at: int) -> int:
+    count = 0
+    while body[at - count - 1] == 0x5C:
+        count += 1
+    return count

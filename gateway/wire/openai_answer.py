@@ -1,0 +1,255 @@
+"""OpenAI answers on their way back: usage picked out, the caller's model name put in, cost added.
+
+An answer passes through byte by byte but for two splices, `model` and `usage`. Running usage that the
+gateway asked for and the caller did not is cut out; a usage-only chunk the caller did not ask for is
+dropped. Events are handled whole: at most one is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.members import MalformedJson, Member, cut, locate, replace
+from gateway.wire.openai_usage import usage_from_wire
+from gateway.wire.sse import EventSplitter, data_of, with_data
+
+DONE = b"[DONE]"
+CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
+_MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
+_FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    delta: msgspec.Raw | None = None
+    text: msgspec.Raw | None = None
+
+
+class _Chunk(msgspec.Struct):
+    """The members of a chat or completions chunk, or of a whole answer, that matter here."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw | None = None
+    error: msgspec.Raw | None = None
+    service_tier: str | None = None
+
+
+class _ResponseBody(msgspec.Struct):
+    """A response object of `/v1/responses`."""
+
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    usage: msgspec.Raw | None = None
+    service_tier: str | None = None
+
+
+class _ResponseEvent(msgspec.Struct):
+    """One event of a `/v1/responses` stream."""
+
+    type: str | None = None
+    response: msgspec.Raw | None = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_response = msgspec.json.Decoder(_ResponseBody).decode
+_decode_event = msgspec.json.Decoder(_ResponseEvent).decode
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What an answer has said of itself so far."""
+
+    usage: TokenUsage | None = None
+    is_final: bool = False  # `usage` is the upstream's last word
+    finish_reason: str | None = None
+    upstream_id: str | None = None
+    service_tier: str | None = None
+    is_error: bool = False
+    is_done: bool = False  # the dialect's own end was seen
+    has_content: bool = False
+
+
+def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+    """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged."""
+    try:
+        chunk = _decode_chunk(body)
+        places = locate(body)
+    except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
+        return body
+    _note_chunk(seen, chunk)
+    if seen.usage is not None:
+        seen.is_final = True
+    seen.is_done = chunk.error is None
+    return _spliced(body, places, chunk, model=model, cost_text=cost(seen.usage) if seen.usage else None)
+
+
+def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+    """A whole `/v1/responses` object for the caller."""
+    try:
+        response = _decode_response(body)
+        places = locate(body)
+    except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
+        return body
+    _note_response(seen, response)
+    seen.is_done = True
+    return _spliced(body, places, response, model=model, cost_text=cost(seen.usage) if seen.usage else None)
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatStream:
+    """A chat or completions stream for the caller. Feed it what arrives; it returns what to send on."""
+
+    model: str
+    cost: CostText
+    wants_usage: bool
+    wants_running_usage: bool
+    asked_running_usage: bool
+    seen: Seen
+    _splitter: EventSplitter
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
+        return b"".join([self._event(event) for event in self._splitter.feed(data)])
+
+    def _event(self, event: bytes) -> bytes:
+        payload = data_of(event)
+        if payload is None or self.seen.is_done:
+            return b"" if self.seen.is_done else event
+        if payload == DONE:
+            # A `[DONE]` after an error says nothing: vLLM sends one after it died.
+            self.seen.is_done = not self.seen.is_error
+            return event if self.seen.is_done else b""
+        try:
+            chunk = _decode_chunk(payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return event
+        _note_chunk(self.seen, chunk)
+        return self._rewritten(event, payload, chunk)
+
+    def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
+        has_usage = chunk.usage is not None and bytes(chunk.usage) != b"null"
+        # Some providers put the final usage on a chunk with choices; a running figure stands there too.
+        is_final = has_usage and (not chunk.choices or not self.asked_running_usage)
+        self.seen.is_final = self.seen.is_final or is_final
+        if has_usage and not chunk.choices and not self.wants_usage:
+            return b""
+        renames = chunk.model is not None and chunk.model != self.model
+        if not renames and chunk.usage is None:
+            return event
+        try:
+            places = locate(payload)
+        except MalformedJson:
+            return event
+        if chunk.usage is not None and not self._keeps_usage(is_final, has_usage):
+            payload = cut(payload, places["usage"])
+            places = locate(payload)
+            chunk = _Chunk(model=chunk.model)
+        cost_text = self.cost(self.seen.usage) if is_final and self.seen.usage else None
+        return with_data(event, _spliced(payload, places, chunk, model=self.model, cost_text=cost_text))
+
+    def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
+        return (self.wants_usage and (is_final or not has_usage)) or self.wants_running_usage
+
+
+@dataclass(slots=True, kw_only=True)
+class ResponseStream:
+    """A `/v1/responses` stream for the caller."""
+
+    model: str
+    cost: CostText
+    seen: Seen
+    _splitter: EventSplitter
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
+        return b"".join([self._event(event) for event in self._splitter.feed(data)])
+
+    def _event(self, event: bytes) -> bytes:
+        payload = data_of(event)
+        if payload is None or payload == DONE:
+            return event
+        try:
+            decoded = _decode_event(payload)
+            self.seen.has_content = self.seen.has_content or ".delta" in (decoded.type or "")
+            self.seen.is_error = self.seen.is_error or decoded.type in ("error", "response.failed")
+            if decoded.response is None:
+                return event
+            return with_data(event, self._rewritten(payload, decoded))
+        except (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError):
+            return event
+
+    def _rewritten(self, payload: bytes, decoded: _ResponseEvent) -> bytes:
+        assert decoded.response is not None
+        body = bytes(decoded.response)
+        response = _decode_response(body)
+        _note_response(self.seen, response)
+        is_last = decoded.type in _FINAL_RESPONSE_EVENTS
+        self.seen.is_done = self.seen.is_done or is_last
+        cost_text = self.cost(self.seen.usage) if is_last and self.seen.usage else None
+        new = _spliced(body, locate(body), response, model=self.model, cost_text=cost_text)
+        return replace(payload, [(locate(payload)["response"], b'"response"', new)])
+
+
+AnswerStream = ChatStream | ResponseStream
+
+
+def chat_stream(
+    *, model: str, cost: CostText, wants_usage: bool, wants_running_usage: bool, asked_running_usage: bool
+) -> ChatStream:
+    """A fresh chat stream. `asked_running_usage`: the upstream was asked for usage on every chunk."""
+    return ChatStream(
+        model=model, cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running_usage,
+        asked_running_usage=asked_running_usage, seen=Seen(), _splitter=EventSplitter(),
+    )  # fmt: skip
+
+
+def response_stream(*, model: str, cost: CostText) -> ResponseStream:
+    """A fresh `/v1/responses` stream."""
+    return ResponseStream(model=model, cost=cost, seen=Seen(), _splitter=EventSplitter())
+
+
+def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
+    seen.upstream_id = chunk.id or seen.upstream_id
+    seen.service_tier = chunk.service_tier or seen.service_tier
+    seen.is_error = seen.is_error or chunk.error is not None
+    for choice in chunk.choices or ():
+        seen.finish_reason = choice.finish_reason or seen.finish_reason
+        seen.has_content = seen.has_content or _says_something(choice)
+    if chunk.usage is not None:
+        seen.usage = usage_from_wire(chunk.usage) or seen.usage
+
+
+def _says_something(choice: _Choice) -> bool:
+    """True for a chunk with a token in it: the first one, with the role alone, has none."""
+    if choice.delta is not None:
+        return any(value for name, value in msgspec.json.decode(choice.delta).items() if name != "role")
+    return choice.text is not None and bytes(choice.text) not in (b'""', b"null")
+
+
+def _note_response(seen: Seen, response: _ResponseBody) -> None:
+    seen.upstream_id = response.id or seen.upstream_id
+    seen.service_tier = response.service_tier or seen.service_tier
+    seen.finish_reason = response.status or seen.finish_reason
+    if response.usage is not None and (usage := usage_from_wire(response.usage)) is not None:
+        seen.usage, seen.is_final = usage, True
+
+
+def _spliced(
+    body: bytes, places: dict[str, Member], answer: _Chunk | _ResponseBody, *, model: str, cost_text: str | None
+) -> bytes:
+    splices: list[tuple[Member | None, bytes, bytes]] = []
+    if answer.model is not None and answer.model != model:
+        splices.append((places["model"], _MODEL, msgspec.json.encode(model)))
+    if answer.usage is not None and cost_text is not None:
+        usage = bytes(answer.usage)
+        own = {name: place for name, place in locate(usage).items() if name == "cost_usd"}
+        priced = replace(usage, [(own.get("cost_usd"), _COST, cost_text.encode())])
+        splices.append((places["usage"], _USAGE, priced))
+    return replace(body, splices) if splices else body

@@ -1,0 +1,223 @@
+"""OpenAI request bodies: what the gateway reads of them and how it prepares them for an upstream.
+
+Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream as they
+came; `prepare` splices in what DESIGN §6 names and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.domain.policy import Operation
+from gateway.domain.request import Ask
+from gateway.domain.request_fields import FEATURE_OF_MEMBER, HOSTED_TOOL_PREFIXES, STANDARD_SERVICE_TIERS
+from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, Member, decode_members, locate, replace
+
+MAX_CHOICES = 128  # OpenAI's own bound on `n`
+MAX_NESTED_ITEMS = 100_000
+_NULL = b"null"
+_STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+# Only where one of these stands can a body hold media or files; \u could spell any of them.
+_MEDIA_HINTS = (b"_url", b"input_", b'"file', b"\\u")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBody:
+    """A request body with what was understood of it and where its members stand."""
+
+    ask: Ask
+    body: bytes
+    members: Mapping[str, Member]
+
+
+class _Fields(msgspec.Struct):
+    """The members whose types matter here. `max_tokens` counts the answer, reasoning included."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    modalities: list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class _Format(msgspec.Struct):
+    type: str | None = None
+
+
+class _TextFormat(msgspec.Struct):
+    format: _Format | None = None
+
+
+_decode_fields = msgspec.json.Decoder(_Fields).decode
+_decode_format = msgspec.json.Decoder(_Format | None).decode
+_decode_text = msgspec.json.Decoder(_TextFormat | None).decode
+
+
+def read_request(operation: Operation, body: bytes) -> ReadBody:
+    """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
+    try:
+        members = decode_members(body)
+        places = locate(body, members)
+        fields = _decode_fields(body)
+    except MalformedJson as broken:
+        raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
+    except msgspec.ValidationError as broken:
+        raise _wrong_type(str(broken)) from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply. Nothing was sent.") from None
+    _check_bounds(fields)
+    capabilities, features = _media(operation, body, members)
+    capabilities |= _capabilities(fields, members)
+    features |= _features(operation, fields, members)
+    options = fields.stream_options or {}
+    ask = Ask(
+        operation=operation,
+        model=fields.model,
+        is_stream=bool(fields.stream) and operation in _STREAMING,
+        wants_usage=bool(options.get("include_usage")) or operation is Operation.RESPONSES,
+        wants_running_usage=bool(options.get("continuous_usage_stats")),
+        output_bound_tokens=_output_bound(fields),
+        choices=max(fields.n or 1, fields.best_of or 1),
+        capabilities=frozenset(capabilities),
+        features=frozenset(features),
+        end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
+        body_bytes=len(body),
+    )
+    return ReadBody(ask, body, places)
+
+
+def prepare(read: ReadBody, values: Mapping[str, Any]) -> bytes:
+    """Return the body with top-level members set to `values`; every other byte as it came."""
+    splices = [
+        (read.members.get(name), msgspec.json.encode(name), msgspec.json.encode(value))
+        for name, value in values.items()
+    ]
+    return replace(read.body, splices)
+
+
+def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
+    """The caller's `stream_options` with ours on top."""
+    place = read.members.get("stream_options")
+    sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
+    return {**(sent or {}), **wanted}
+
+
+def _output_bound(fields: _Fields) -> int | None:
+    bounds = (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
+    return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _check_bounds(fields: _Fields) -> None:
+    if not fields.model:
+        raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        value = getattr(fields, name)
+        if value is not None and not 0 <= value <= 10**9:
+            raise InvalidRequest(f"'{name}' is {value}; write a number of tokens from 1.", param=name)
+    for name in ("n", "best_of"):
+        value = getattr(fields, name)
+        if value is not None and not 1 <= value <= MAX_CHOICES:
+            raise InvalidRequest(f"'{name}' is {value}; write a number from 1 to {MAX_CHOICES}.", param=name)
+
+
+def _capabilities(fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:
+    found = set()
+    if fields.tools or "functions" in members:
+        found.add("tools")
+    formats = (
+        _decode_or_none(_decode_format, members.get("response_format")),
+        getattr(_decode_or_none(_decode_text, members.get("text")), "format", None),
+    )
+    if any(wanted is not None and wanted.type == "json_schema" for wanted in formats):
+        found.add("json_schema")
+    return found
+
+
+def _features(operation: Operation, fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:
+    found = {
+        feature
+        for member, feature in FEATURE_OF_MEMBER.items()
+        if member in members and bytes(members[member]) not in (_NULL, b"false")
+    }
+    if fields.store:
+        found.add("store")
+    if operation is Operation.RESPONSES and bytes(members.get("prompt", _NULL)) != _NULL:
+        found.add("stored_state")
+    if any(str(tool.get("type", "")).startswith(HOSTED_TOOL_PREFIXES) for tool in fields.tools or ()):
+        found.add("hosted_tools")
+    if fields.service_tier is not None and fields.service_tier not in STANDARD_SERVICE_TIERS:
+        found.add("service_tier")
+    if "audio" in (fields.modalities or ()):
+        found.add("audio")
+    return found
+
+
+def _media(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]) -> tuple[set[str], set[str]]:
+    """Capabilities and features that parts of messages need: images, files, addresses to fetch."""
+    capabilities: set[str] = set()
+    features: set[str] = set()
+    name = "input" if operation is Operation.RESPONSES else "messages"
+    if name not in members or not any(hint in body for hint in _MEDIA_HINTS):
+        return capabilities, features
+    for key, value in _walk(msgspec.json.decode(members[name])):
+        if key in ("image_url", "input_image", "video_url"):
+            capabilities.add("vision")
+        if key in ("input_audio", "audio_url"):
+            features.add("audio")
+        if key == "file_id":
+            features.add("stored_state")
+        if key.endswith("_url") and _is_remote(value):
+            features.add("remote_media")
+    return capabilities, features
+
+
+def _walk(content: Any) -> list[tuple[str, Any]]:
+    """Every (member, value) below a decoded value, without recursion."""
+    found: list[tuple[str, Any]] = []
+    todo = [content]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            found.extend(item.items())
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+        if len(found) > MAX_NESTED_ITEMS:
+            raise InvalidRequest(f"The messages hold more than {MAX_NESTED_ITEMS} values. Send fewer.")
+    return found
+
+
+def _is_remote(value: Any) -> bool:
+    address = value.get("url") if isinstance(value, dict) else value
+    return isinstance(address, str) and not address.lstrip().lower().startswith("data:")
+
+
+def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
+    try:
+        return decode(value) if value is not None else None
+    except msgspec.DecodeError:
+        return None  # a shape of tomorrow: the upstream judges it
+
+
+def _wrong_type(message: str) -> InvalidRequest:
+    """msgspec says "Expected `int | null`, got `str` - at `$.max_tokens`"; say it for the caller."""
+    what, _, where = message.partition(" - at `$")
+    param = where.rstrip("`").lstrip(".") or None
+    if "missing required field" in what:
+        return InvalidRequest("'model' is missing. GET /v1/models lists what you may ask for.", param="model")
+    where_text = f"'{param}'" if param else "The body"
+    return InvalidRequest(f"{where_text} has the wrong type: {what.replace('`', '')}. Nothing was sent.", param=param)

@@ -1,0 +1,70 @@
+"""The policy document: YAML text in, a `Policy` with notes out, and back with every default written out.
+
+All that is wrong is reported at once, with line, field and what to write instead. The parts are in
+`wire.policy`: `schema` lists the fields, `checks` what holds between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+from gateway.domain.policy import Policy
+from gateway.errors import Finding
+from gateway.wire.policy import build, checks, notes, schema
+from gateway.wire.policy.findings import Findings, Wrong, in_order
+from gateway.wire.policy.nodes import read_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedPolicy:
+    """A valid policy and what is worth knowing about it, in the order of the document."""
+
+    policy: Policy
+    notes: tuple[Finding, ...]
+
+
+def parse(text: str) -> ParsedPolicy:
+    """Read a policy document. Raises `PolicyRejected` with every error found, and nothing else."""
+    findings = Findings()
+    root = read_document(text)
+    try:
+        document = schema.DOCUMENT(root, findings)
+    except Wrong as wrong:
+        findings.error(wrong.spot, wrong.message)
+        findings.raise_errors()
+        raise AssertionError("an error was just added") from wrong
+    checks.check(document, findings)
+    findings.raise_errors()
+    policy = build.from_wire(document)
+    notes.take_notes(document, policy, findings)
+    return ParsedPolicy(policy=policy, notes=in_order(findings.notes))
+
+
+def effective(policy: Policy) -> dict[str, Any]:
+    """Return the policy as a document with every default written out."""
+    return build.to_wire(policy)
+
+
+def to_yaml(policy: Policy) -> str:
+    """Return the effective policy as YAML; `parse` of it gives the same policy."""
+    return yaml.dump(effective(policy), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes decimals as they are, and never an alias: `parse` refuses them."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _plain_number(dumper: yaml.SafeDumper, number: Decimal) -> yaml.ScalarNode:
+    text = f"{number:f}"
+    # The tag that YAML itself would find: any other is written out as `!!float`.
+    return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)
+
+
+_Dumper.add_representer(Decimal, _plain_number)
