@@ -50,6 +50,7 @@ class RequestError(TollgateError):
         super().__init__(message)
         self.param = param
         self.retry_after_s = retry_after_s
+        self.attempts = 0  # upstream attempts that were made before giving up
 
 
 class InvalidApiKey(RequestError):

@@ -79,8 +79,11 @@ def database_url(settings: Settings) -> Iterator[str]:
         return
     from gateway.storage.embedded import EmbeddedPostgres
 
-    with EmbeddedPostgres(settings.home_path) as url:
-        yield url
+    postgres = EmbeddedPostgres(settings.home_path)
+    try:
+        yield postgres.start()
+    finally:
+        postgres.stop()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from fastapi import FastAPI, Request
@@ -23,20 +23,11 @@ from gateway.domain.pricing import Price
 from gateway.domain.request import Caller
 from gateway.domain.tokens import TokenKind
 from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, RequestError, Unavailable
+from gateway.reports import Reports, receipt_to_json, usage_me_to_json
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
-
-
-class ReceiptSource(Protocol):
-    """The reports this edge serves; asked in a thread."""
-
-    def receipt(self, request_id: UUID, *, team: str) -> dict[str, Any] | None:
-        """One request's receipt for its own team, None if there is none."""
-
-    def usage(self, *, team: str, key_id: str, now: datetime) -> dict[str, Any]:
-        """What a team and a key have spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +35,7 @@ class PlainEndpoints:
     """What the endpoints need."""
 
     holder: SnapshotHolder
-    reports: ReceiptSource
+    reports: Reports
     clock: Clock
     allows_demo_keys: bool
     not_ready: Callable[[], list[str]]  # each failed check with its mend
@@ -128,7 +119,7 @@ async def _receipt(request: Request, request_id: str) -> Response:
         )
     receipt = await asyncio.to_thread(endpoints.reports.receipt, wanted, team=caller.team)
     if receipt is not None:
-        return JSONResponse(receipt)
+        return Response(receipt_to_json(receipt), media_type="application/json")
     age = endpoints.clock.now() - occurred_at(wanted)
     if timedelta(seconds=-5) <= age < PENDING_FOR:
         return JSONResponse({"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"})
@@ -139,9 +130,8 @@ async def _usage(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = endpoints.caller(request)
     now = endpoints.clock.now()
-    return JSONResponse(
-        await asyncio.to_thread(endpoints.reports.usage, team=caller.team, key_id=caller.key_id, now=now)
-    )
+    usage = await asyncio.to_thread(endpoints.reports.usage_me, team=caller.team, key_id=caller.key_id, now=now)
+    return Response(usage_me_to_json(usage), media_type="application/json")
 
 
 async def _healthz(request: Request) -> Response:

@@ -174,6 +174,7 @@ class _Call:
         headers += [(b"x-request-id", str(self.request_id).encode()), (b"content-length", str(len(body)).encode())]
         if self.snapshot is not None:
             headers.append((b"x-tollgate-policy", str(self.snapshot.policy.version).encode()))
+            headers.append((b"x-tollgate-attempts", str(error.attempts).encode()))
         if status == 413:
             headers.append((b"connection", b"close"))  # the rest of the body was not read
         await self._start(status, headers)
@@ -186,7 +187,7 @@ class _Call:
         event = self._event()
         fields = request_fields(event) if event else {"request_id": str(self.request_id)}
         caller = {"team": self.caller.team, "key_id": self.caller.key_id} if self.caller else {}
-        error = {"error": self._error.code} if self._error else {}
+        error = {"error": self._error.code, "attempts": self._error.attempts} if self._error else {}
         log.info("request", endpoint=self.endpoint.path, status=self.status, **{**caller, **fields, **error})
 
     async def _start(self, status: int, headers: Headers) -> None:

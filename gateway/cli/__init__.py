@@ -1,1 +1,1 @@
-"""The `tollgate` command: thin commands over services, storage and reports. `main` hands in the toolbox."""
+"""The commands. Thin: they open what `main` hands them, call services and stores, and print."""

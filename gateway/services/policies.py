@@ -11,14 +11,14 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion
+from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
 from gateway.domain.pricing import Price, cost_nusd, lines
 from gateway.domain.request import Ask
 from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.selfhost import standard_price
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, NothingFound
-from gateway.wire.policy_yaml import effective, parse
+from gateway.wire.policy import effective, parse
 
 
 class StoredDocument(Protocol):
@@ -160,6 +160,14 @@ def require_current(policies: PolicyShelf) -> PolicyVersion:
     return version_of(stored)
 
 
+def require_team(version: PolicyVersion, name: str) -> Team:
+    """A team of the policy. Raises `NothingFound` with the nearest name."""
+    teams = version.policy.teams
+    if name not in teams:
+        raise NothingFound(f"There is no team '{name}' in policy version {version.version}.{_near(name, teams)}")
+    return teams[name]
+
+
 def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices) -> dict[str, Price]:
     """The price of each deployment: the policy's own, else its GPU standard cost, else the built-in list's.
 
@@ -194,9 +202,7 @@ def decision_for(
 ) -> Decision:  # fmt: skip
     """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error."""
     policy = version.policy
-    if team not in policy.teams:
-        raise NothingFound(f"There is no team '{team}' in policy version {version.version}.{_near(team, policy.teams)}")
-    asking = policy.teams[team]
+    asking = require_team(version, team)
     wanted = _raised(policy, asking.data_class, data_class)
     ask = Ask(
         operation=operation, model=route, is_stream=False, wants_usage=False, wants_running_usage=False,
@@ -225,33 +231,6 @@ def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanati
         outcome=refusal.message if refusal else f"Goes to {first}.",
         is_refused=refusal is not None,
         verdicts=tuple(_verdict(candidate, decision, usage) for candidate in decision.candidates),
-    )
-
-
-def explain_record(events: Sequence[Mapping[str, Any]]) -> Explanation:
-    """Explain a request from its usage events: what was decided then, not what would be decided today."""
-    assert events, "a request that left no event cannot be explained"
-    event = events[0]
-    record = event["decision"] or {}
-    ranked = list(record.get("ranked", ()))
-    verdicts = tuple(
-        Verdict(
-            deployment=candidate["deployment"],
-            region=candidate["region"],
-            rank=ranked.index(candidate["deployment"]) + 1 if candidate["deployment"] in ranked else None,
-            reason=_reason(candidate["obstacles"]) or record.get("objective", "priority"),
-        )
-        for candidate in record.get("candidates", ())
-    )
-    attempts = "; ".join(f"attempt {e['attempt']} at {e['deployment']}: {e['outcome']}" for e in events)
-    return Explanation(
-        policy_version=event["policy_version"],
-        team=event["team"],
-        route=event["route"],
-        data_class=event["data_class"],
-        outcome=f"{attempts}.",
-        is_refused=False,
-        verdicts=verdicts,
     )
 
 

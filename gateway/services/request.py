@@ -11,6 +11,7 @@ from gateway.domain.request import Request
 from gateway.domain.routing import Decision, decide, find_route
 from gateway.domain.usage_event import Outcome
 from gateway.errors import (
+    Overloaded,
     RateLimited,
     RequestError,
     ResidencyDenied,
@@ -27,7 +28,7 @@ from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
 MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
-ANOTHER_MAY_DO_BETTER = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited)
+ANOTHER_MAY_DO_BETTER = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited, Overloaded)
 OUTCOMES: dict[type[RequestError], Outcome] = {
     UpstreamUnreachable: Outcome.UPSTREAM_UNREACHABLE,
     UpstreamTimeout: Outcome.UPSTREAM_TIMEOUT,
@@ -69,7 +70,10 @@ class RequestService:
             )
             try:
                 return await self._attempt(attempt, read)
-            except ANOTHER_MAY_DO_BETTER as error:
+            except RequestError as error:
+                error.attempts = number
+                if not isinstance(error, ANOTHER_MAY_DO_BETTER):
+                    raise
                 failure = error  # nothing reached the caller yet: the next deployment may answer
         assert failure is not None, "a decision without a refusal ranks at least one deployment"
         raise failure

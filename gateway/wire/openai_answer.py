@@ -23,10 +23,14 @@ _MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
 _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
+_ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` takes null alone
+_NOTHING = (b"", b"null")
+
+
 class _Choice(msgspec.Struct):
     finish_reason: str | None = None
-    delta: msgspec.Raw | None = None
-    text: msgspec.Raw | None = None
+    delta: msgspec.Raw = _ABSENT
+    text: msgspec.Raw = _ABSENT
 
 
 class _Chunk(msgspec.Struct):
@@ -35,8 +39,8 @@ class _Chunk(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
-    usage: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
 
 
@@ -46,7 +50,7 @@ class _ResponseBody(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     status: str | None = None
-    usage: msgspec.Raw | None = None
+    usage: msgspec.Raw = _ABSENT
     service_tier: str | None = None
 
 
@@ -54,7 +58,7 @@ class _ResponseEvent(msgspec.Struct):
     """One event of a `/v1/responses` stream."""
 
     type: str | None = None
-    response: msgspec.Raw | None = None
+    response: msgspec.Raw = _ABSENT
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
@@ -86,7 +90,7 @@ def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> byte
     _note_chunk(seen, chunk)
     if seen.usage is not None:
         seen.is_final = True
-    seen.is_done = chunk.error is None
+    seen.is_done = not seen.is_error
     return _spliced(body, places, chunk, model=model, cost_text=cost(seen.usage) if seen.usage else None)
 
 
@@ -134,20 +138,20 @@ class ChatStream:
         return self._rewritten(event, payload, chunk)
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
-        has_usage = chunk.usage is not None and bytes(chunk.usage) != b"null"
+        has_usage = bytes(chunk.usage) not in _NOTHING
         # Some providers put the final usage on a chunk with choices; a running figure stands there too.
         is_final = has_usage and (not chunk.choices or not self.asked_running_usage)
         self.seen.is_final = self.seen.is_final or is_final
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         renames = chunk.model is not None and chunk.model != self.model
-        if not renames and chunk.usage is None:
+        if not renames and not bytes(chunk.usage):
             return event
         try:
             places = locate(payload)
         except MalformedJson:
             return event
-        if chunk.usage is not None and not self._keeps_usage(is_final, has_usage):
+        if bytes(chunk.usage) and not self._keeps_usage(is_final, has_usage):
             payload = cut(payload, places["usage"])
             places = locate(payload)
             chunk = _Chunk(model=chunk.model)
@@ -179,14 +183,13 @@ class ResponseStream:
             decoded = _decode_event(payload)
             self.seen.has_content = self.seen.has_content or ".delta" in (decoded.type or "")
             self.seen.is_error = self.seen.is_error or decoded.type in ("error", "response.failed")
-            if decoded.response is None:
+            if not bytes(decoded.response):
                 return event
             return with_data(event, self._rewritten(payload, decoded))
         except (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError):
             return event
 
     def _rewritten(self, payload: bytes, decoded: _ResponseEvent) -> bytes:
-        assert decoded.response is not None
         body = bytes(decoded.response)
         response = _decode_response(body)
         _note_response(self.seen, response)
@@ -218,26 +221,26 @@ def response_stream(*, model: str, cost: CostText) -> ResponseStream:
 def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
     seen.upstream_id = chunk.id or seen.upstream_id
     seen.service_tier = chunk.service_tier or seen.service_tier
-    seen.is_error = seen.is_error or chunk.error is not None
+    seen.is_error = seen.is_error or bytes(chunk.error) not in _NOTHING
     for choice in chunk.choices or ():
         seen.finish_reason = choice.finish_reason or seen.finish_reason
         seen.has_content = seen.has_content or _says_something(choice)
-    if chunk.usage is not None:
+    if bytes(chunk.usage) not in _NOTHING:
         seen.usage = usage_from_wire(chunk.usage) or seen.usage
 
 
 def _says_something(choice: _Choice) -> bool:
     """True for a chunk with a token in it: the first one, with the role alone, has none."""
-    if choice.delta is not None:
+    if bytes(choice.delta) not in _NOTHING:
         return any(value for name, value in msgspec.json.decode(choice.delta).items() if name != "role")
-    return choice.text is not None and bytes(choice.text) not in (b'""', b"null")
+    return bytes(choice.text) not in (b'""', *_NOTHING)
 
 
 def _note_response(seen: Seen, response: _ResponseBody) -> None:
     seen.upstream_id = response.id or seen.upstream_id
     seen.service_tier = response.service_tier or seen.service_tier
     seen.finish_reason = response.status or seen.finish_reason
-    if response.usage is not None and (usage := usage_from_wire(response.usage)) is not None:
+    if bytes(response.usage) not in _NOTHING and (usage := usage_from_wire(response.usage)) is not None:
         seen.usage, seen.is_final = usage, True
 
 
@@ -247,7 +250,7 @@ def _spliced(
     splices: list[tuple[Member | None, bytes, bytes]] = []
     if answer.model is not None and answer.model != model:
         splices.append((places["model"], _MODEL, msgspec.json.encode(model)))
-    if answer.usage is not None and cost_text is not None:
+    if cost_text is not None and bytes(answer.usage) not in _NOTHING:
         usage = bytes(answer.usage)
         own = {name: place for name, place in locate(usage).items() if name == "cost_usd"}
         priced = replace(usage, [(own.get("cost_usd"), _COST, cost_text.encode())])

@@ -1,7 +1,7 @@
 """The policy document: YAML text in, a `Policy` with notes out, and back with every default written out.
 
-All that is wrong is reported at once, with line, field and what to write instead. The parts are in
-`wire.policy`: `schema` lists the fields, `checks` what holds between them.
+All that is wrong is reported at once, with line, field and what to write instead. `schema` lists the
+fields, `checks` what holds between them, `notes` what is worth knowing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import yaml
 
 from gateway.domain.policy import Policy
 from gateway.errors import Finding
-from gateway.wire.policy import build, checks, notes, schema
+from gateway.wire.policy.build import from_wire, to_wire
+from gateway.wire.policy.checks import check
 from gateway.wire.policy.findings import Findings, Wrong, in_order
 from gateway.wire.policy.nodes import read_document
+from gateway.wire.policy.notes import take_notes
+from gateway.wire.policy.schema import DOCUMENT
+
+__all__ = ["ParsedPolicy", "effective", "parse", "to_yaml"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +37,21 @@ def parse(text: str) -> ParsedPolicy:
     findings = Findings()
     root = read_document(text)
     try:
-        document = schema.DOCUMENT(root, findings)
+        document = DOCUMENT(root, findings)
     except Wrong as wrong:
         findings.error(wrong.spot, wrong.message)
-        findings.raise_errors()
-        raise AssertionError("an error was just added") from wrong
-    checks.check(document, findings)
-    findings.raise_errors()
-    policy = build.from_wire(document)
-    notes.take_notes(document, policy, findings)
+        raise findings.rejected() from None
+    check(document, findings)
+    if findings.errors:
+        raise findings.rejected()
+    policy = from_wire(document)
+    take_notes(document, policy, findings)
     return ParsedPolicy(policy=policy, notes=in_order(findings.notes))
 
 
 def effective(policy: Policy) -> dict[str, Any]:
     """Return the policy as a document with every default written out."""
-    return build.to_wire(policy)
+    return to_wire(policy)
 
 
 def to_yaml(policy: Policy) -> str:

@@ -1,0 +1,38 @@
+"""Entry of the dashboard: pages, dataset switch, and what is shown when the database is away.
+
+Run by `tollgate dashboard`, which sets TOLLGATE_REPORTS_URL.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import pages, states
+from dashboard.filters import choose_dataset
+from dashboard.source import NotConfigured
+from gateway.reports import DatabaseUnavailable, Dataset
+
+LOGO = Path(__file__).parent / "logo.svg"
+
+
+def main() -> None:
+    """Show the chosen page."""
+    st.set_page_config(page_title="Tollgate", page_icon=":material/toll:", layout="wide")
+    st.logo(str(LOGO), size="large")
+    page = st.navigation(pages.all_pages())
+    with st.sidebar:
+        dataset = choose_dataset()
+        st.caption("Costs in USD. Days and months in UTC.")
+    if dataset is Dataset.DEMO:
+        st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
+    try:
+        page.run()
+    except NotConfigured:
+        states.show_not_configured()
+    except DatabaseUnavailable as away:
+        states.show_away(away.message)
+
+
+main()

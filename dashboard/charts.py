@@ -1,0 +1,139 @@
+"""Charts, alike on every page. Colours are told apart by colour-blind readers and on both themes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+# After Okabe and Ito, each moved until it has a contrast of 3:1 with the white and with the dark background.
+COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
+OTHER = "Other"
+HEIGHT_PX = 290
+MOST_GROUPS = len(COLOURS) - 1
+MONEY_AXIS = "$,~r"
+
+Point = Mapping[str, Any]
+
+
+def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Point]:
+    """Return the points with all but the largest groups called `Other`, so that no colour is used twice."""
+    sums: dict[str, Decimal] = {}
+    for point in points:
+        sums[point[group]] = sums.get(point[group], Decimal(0)) + Decimal(str(point[size] or 0))
+    ranked = sorted(sums, key=lambda name: -sums[name])
+    kept = set(ranked if len(ranked) <= MOST_GROUPS + 1 else ranked[:MOST_GROUPS])
+    merged: dict[tuple[Any, str], dict[str, Any]] = {}
+    for point in points:
+        name = point[group] if point[group] in kept else OTHER
+        place = merged.setdefault((point["day"], name), {**point, group: name, size: Decimal(0)})
+        place[size] += Decimal(str(point[size] or 0))
+    return list(merged.values())
+
+
+def order(points: Sequence[Point], *, group: str) -> list[str]:
+    """Names in the order of their colours: by name, so that a team keeps its colour from month to month."""
+    names = sorted({str(point[group]) for point in points} - {OTHER})
+    return [*names, OTHER] if any(point[group] == OTHER for point in points) else names
+
+
+def stacked_days(
+    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str,
+    names: Sequence[str] | None = None, colours: Sequence[str] = COLOURS, alt_text: str,
+) -> None:  # fmt: skip
+    """Show one bar a day, its parts by group. `read` turns a figure into the tooltip's words."""
+    domain = list(names or order(points, group=group))
+    frame = _frame(points, group=group, size=size, read=read)
+    chart = (
+        alt.Chart(frame)
+        .mark_bar(cornerRadius=1)
+        .encode(
+            x=_days(points),
+            y=alt.Y("sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
+            color=_colour(domain, colours),
+            order=alt.Order("place:Q"),
+            tooltip=[
+                alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
+                alt.Tooltip("group:N", title="Part"),
+                alt.Tooltip("words:N", title=size_title),
+            ],
+        )
+        .transform_calculate(place=f"indexof({domain!r}, datum.group)")
+    )
+    _show(chart, alt_text)
+
+
+def lines(
+    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str
+) -> None:
+    """Show one line per group; a day without a measurement is a gap, never a zero."""
+    frame = _frame(points, group=group, size=size, read=read)
+    chart = (
+        alt.Chart(frame)
+        .mark_line(interpolate="monotone", point=alt.OverlayMarkDef(size=18), strokeWidth=2)
+        .encode(
+            x=_days(points),
+            y=alt.Y("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5), scale=alt.Scale(zero=True)),
+            color=_colour(order(points, group=group), COLOURS),
+            tooltip=[
+                alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
+                alt.Tooltip("group:N", title="Deployment"),
+                alt.Tooltip("words:N", title=size_title),
+            ],
+        )
+    )
+    _show(chart, alt_text)
+
+
+def bars(points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str) -> None:
+    """Show one bar per group, the largest first: for groups that overlap and so must not be stacked."""
+    frame = pd.DataFrame(
+        {"group": [str(p[group]) for p in points], "size": [float(p[size] or 0) for p in points],
+         "words": [read(p[size]) for p in points]}
+    )  # fmt: skip
+    chart = (
+        alt.Chart(frame)
+        .mark_bar(cornerRadius=1, color=COLOURS[0])
+        .encode(
+            x=alt.X("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
+            y=alt.Y("group:N", title=None, sort="-x", axis=alt.Axis(labelLimit=260)),
+            tooltip=[alt.Tooltip("group:N", title="Tag"), alt.Tooltip("words:N", title=size_title)],
+        )
+    )
+    _show(chart, alt_text)
+
+
+def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:
+    """Floats here only: a pixel is coarser than any rounding, and the tooltip shows the exact figure."""
+    return pd.DataFrame(
+        {
+            "day": pd.to_datetime([point["day"] for point in points]),
+            "group": [str(point[group]) for point in points],
+            "size": [None if point[size] is None else float(point[size]) for point in points],
+            "words": [read(point[size]) for point in points],
+        }
+    )
+
+
+def _days(points: Sequence[Point]) -> alt.X:
+    days: list[date] = [point["day"] for point in points]
+    several_months = (max(days) - min(days)).days > 31
+    axis = alt.Axis(format="%d %b", grid=False, labelOverlap=True, tickCount="week" if several_months else "day")
+    return alt.X("yearmonthdate(day):T", title=None, axis=axis)
+
+
+def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
+    return alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
+        legend=alt.Legend(title=None, orient="top", labelLimit=240, columns=4),
+    )
+
+
+def _show(chart: alt.Chart, alt_text: str) -> None:
+    st.altair_chart(chart.properties(height=HEIGHT_PX), alt=alt_text)

@@ -1,0 +1,100 @@
+"""Cells for people: units, separators, and `unknown` where a figure is unknown."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from gateway.domain.money import format_usd
+from gateway.reports import Cell, Column, Kind
+
+UNKNOWN = "unknown"
+NOTHING = "–"  # for what does not apply, as opposed to what is not known
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=@/])")
+
+
+def inert(name: str) -> str:
+    """Return a name that Markdown shows as it is: a team may be called `**x**`, `$y$` or `:red[z]`."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(name.split()))
+
+
+def money(amount: Cell) -> str:
+    """Return `$1,234.56`, four significant digits below a cent, `unknown` for None."""
+    assert amount is None or isinstance(amount, (Decimal, int)), "money is exact"
+    return format_usd(None if amount is None else Decimal(amount))
+
+
+def count(number: Cell) -> str:
+    """Return `1,234`."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def compact(number: Cell) -> str:
+    """Return `157.3 M`: for headlines, where the exact figure stands in the table below."""
+    if number is None:
+        return UNKNOWN
+    value = float(str(number))
+    for size, unit in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'k' else size):,.1f} {unit}"
+    return f"{number:,}"
+
+
+def seconds(duration_s: Cell) -> str:
+    """Return `0.55 s`, milliseconds below a tenth of a second, a dash where nothing was measured."""
+    if duration_s is None:
+        return NOTHING
+    value = float(str(duration_s))
+    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:,.2f} s"
+
+
+def share(part: Cell) -> str:
+    """Return a share as a percentage; a part that exists is never `0.00 %`."""
+    if part is None:
+        return NOTHING
+    percent = f"{100 * float(str(part)):.2f}"
+    return "< 0.01 %" if part and percent == "0.00" else f"{percent} %"
+
+
+def moment(at: Cell) -> str:
+    """Return a time in UTC to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if isinstance(at, datetime) else NOTHING
+
+
+def cell(column: Column, value: Cell) -> str:
+    """Return any cell of a report as people read it."""
+    match column.kind:
+        case Kind.MONEY:
+            return money(value)
+        case Kind.COUNT:
+            return count(value)
+        case Kind.SECONDS:
+            return seconds(value)
+        case Kind.SHARE:
+            return share(value)
+        case Kind.TIME:
+            return moment(value)
+        case Kind.DAY:
+            return value.isoformat() if isinstance(value, date) else NOTHING
+        case Kind.FLAG:
+            return "yes" if value else "no"
+        case _:
+            return NOTHING if value is None else str(value)
+
+
+_HEADS = {
+    "ttft_p50_s": "TTFT p50", "ttft_p95_s": "TTFT p95", "tpot_p50_s": "TPOT p50", "tpot_p95_s": "TPOT p95",
+    "duration_p50_s": "Duration p50", "duration_p95_s": "Duration p95", "ttft_measured": "TTFT measured",
+    "ttft_not_measured": "TTFT not measured", "ttft_s": "TTFT", "tpot_s": "TPOT", "duration_s": "Duration",
+    "cost_usd": "Cost (USD)", "held_usd": "Held for unknown (USD)", "cost_per_mtok_usd": "USD per 1M tokens",
+    "occurred_at": "Time (UTC)", "request_id": "Request", "key_id": "Key", "day": "Day (UTC)",
+}  # fmt: skip
+
+
+def head(column: Column) -> str:
+    """Return a column's heading, with its unit where the cells do not show it."""
+    if column.name in _HEADS:
+        return _HEADS[column.name]
+    words = column.name.replace("_", " ")
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,52 @@
+"""Where the dashboard's figures come from: one setting, one door, answers kept for a few seconds."""
+
+from __future__ import annotations
+
+import os
+from uuid import UUID
+
+import streamlit as st
+
+from gateway import reports
+from gateway.reports import Dataset, Question, Receipt, Report, Reports
+
+URL_VARIABLE = "TOLLGATE_REPORTS_URL"
+# Long enough that a click on a filter does not ask everything again, short enough to see a request arrive.
+KEEP_S = 10
+KEEP_ENTRIES = 500
+
+
+class NotConfigured(Exception):
+    """The dashboard was started without an address of the reports."""
+
+
+def answer(name: str, question: Question) -> Report:
+    """Answer a report. Raises `reports.DatabaseUnavailable` or `NotConfigured`."""
+    return _answer(_url(), name, question)
+
+
+def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
+    """Return one request's receipt, None where there is none."""
+    return _find_receipt(_url(), request_id, dataset)
+
+
+def _url() -> str:
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        raise NotConfigured
+    return url
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _door(url: str) -> Reports:
+    return reports.open(url)
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
+def _answer(url: str, name: str, question: Question) -> Report:
+    return _door(url).run(name, question)
+
+
+@st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=KEEP_ENTRIES)
+def _find_receipt(url: str, request_id: UUID, dataset: Dataset) -> Receipt | None:
+    return _door(url).receipt(request_id, dataset=dataset)

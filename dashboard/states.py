@@ -1,0 +1,46 @@
+"""What stands in a page's place when there is nothing to show, and what to do about it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.source import URL_VARIABLE
+from gateway.reports import Dataset
+
+FIRST_REQUEST = """tollgate key create TEAM          # prints the key once
+curl http://127.0.0.1:8080/v1/chat/completions \\
+  -H "Authorization: Bearer $TOLLGATE_KEY" -H "Content-Type: application/json" \\
+  -d '{"model": "ROUTE", "messages": [{"role": "user", "content": "Hello"}]}'"""
+
+
+def show_no_data(dataset: Dataset) -> None:
+    """Say how to get the first event."""
+    if dataset is Dataset.DEMO:
+        st.subheader("No demo data in this database")
+        st.write("Make ninety days of it; real reports are not touched:")
+        st.code("tollgate demo-data", language="bash")
+        return
+    st.subheader("No requests yet")
+    st.write("Send the first one through the gateway. It is here a second after it was answered.")
+    st.code(FIRST_REQUEST, language="bash")
+    st.caption("The routes of a team are listed by: tollgate team show TEAM. Or look at the demo data: switch at the left.")
+
+
+def show_nothing_matches() -> None:
+    """Say that the filters, not the database, are empty."""
+    st.info("No events match these filters. Choose another month, or take a filter away.", icon=":material/filter_alt:")
+
+
+def show_away(message: str) -> None:
+    """Say that the database could not be asked. The message is for the operator and may name hosts: shown as text."""
+    st.error("The database cannot be asked right now. No figure is shown rather than a wrong one.", icon=":material/cloud_off:")
+    st.code(message, language=None, wrap_lines=True)
+    st.write("Requests are not affected by this page. When the database is back, look again:")
+    st.button("Try again", icon=":material/refresh:")
+
+
+def show_not_configured() -> None:
+    """Say how the dashboard is started."""
+    st.error("The dashboard does not know which database to ask.", icon=":material/settings:")
+    st.write("Start it with the command below, which knows the address, or set the variable to a Postgres URL:")
+    st.code(f"tollgate dashboard\n# or\nexport {URL_VARIABLE}=postgresql://…", language="bash")

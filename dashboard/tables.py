@@ -1,0 +1,53 @@
+"""Reports as tables that sort by value and read like print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.display import cell, head
+from gateway.reports import Cell, Kind, Report
+
+NUMBERS = (Kind.MONEY, Kind.COUNT, Kind.SECONDS, Kind.SHARE)
+ROW_PX, MOST_ROWS_SHOWN = 35, 16
+
+Reads = Mapping[str, Callable[[Cell], str]]  # how the cells of a column read, by heading
+
+
+def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
+    """Show some columns of a report; return the row that was picked, where `key` makes rows pickable."""
+    columns = [next(c for c in report.columns if c.name == name) for name in names]
+    places = [report.columns.index(column) for column in columns]
+    return show_cells(
+        {head(column): [row[place] for row in report.rows] for column, place in zip(columns, places, strict=True)},
+        {head(column): partial(cell, column) for column in columns},
+        numbers=[head(column) for column in columns if column.kind in NUMBERS],
+        key=key,
+    )
+
+
+def show_cells(
+    columns: Mapping[str, Sequence[Cell]], reads: Reads, *, numbers: Sequence[str] = (), key: str | None = None
+) -> int | None:
+    """Show columns by heading: sorted by their values, read through `reads`.
+
+    The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
+    """
+    # As objects: pandas would turn money into floats and missing counts into NaN.
+    frame = pd.DataFrame({name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()})
+    styled = frame.style.format({name: read for name, read in reads.items()})
+    settings: dict[str, Any] = {
+        "hide_index": True,
+        "height": ROW_PX * (min(len(frame), MOST_ROWS_SHOWN) + 1) + 3,
+        "column_config": {name: st.column_config.Column(alignment="right") for name in numbers},
+    }
+    if key is None:
+        st.dataframe(styled, **settings)
+        return None
+    event = st.dataframe(styled, on_select="rerun", selection_mode="single-row", key=key, **settings)
+    picked = event.selection.rows
+    return picked[0] if picked else None

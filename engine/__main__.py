@@ -1,0 +1,7 @@
+"""`python -m engine`."""
+
+import sys
+
+from engine.command_line import main
+
+sys.exit(main())

@@ -1,0 +1,219 @@
+"""The commands of `python -m engine`: what they take, what they call, and which exit code says what."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine import environment, health, model, serve, supervisor
+from engine import home as homes
+from engine.errors import EngineError, UsageError
+from engine.progress import Progress
+from engine.status import as_text, status
+
+TOUR = """\
+Self-hosted inference for Tollgate: vLLM in an environment of its own.
+
+  python -m engine setup      install vLLM (0.6 GB to download, 2.3 GB of disk, about 2 minutes)
+  python -m engine model      train a tiny chat model on this machine (about 2 minutes, no download)
+  python -m engine serve      serve it on http://127.0.0.1:8001 until you press Ctrl-C
+  python -m engine wait       wait until it answers
+  python -m engine status     what is installed and made
+
+Run them in this order; each is instant where its work is already done.
+"""
+EXITS = """\
+Everything is kept in TOLLGATE_ENGINE_HOME (else TOLLGATE_HOME/engine, else ~/.tollgate/engine).
+Exit codes: 0 success, 1 something failed, 2 bad usage, 3 could not find out. Errors say what to do next.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    act: Callable[[argparse.Namespace], int] = options.act
+    try:
+        return act(options)
+    except EngineError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nInterrupted. Run the same command again; nothing half-made is used.", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m engine",
+        description=TOUR,
+        epilog=EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_setup(commands)
+    _add_model(commands)
+    _add_serve(commands)
+    _add_wait(commands)
+    _add_status(commands)
+    return top
+
+
+Commands = argparse._SubParsersAction  # the type has no public name
+
+
+def _command(
+    commands: "Commands[argparse.ArgumentParser]",
+    name: str,
+    *,
+    does: str,
+    act: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=does, description=does, epilog=EXITS)
+    command.set_defaults(act=act)
+    return command
+
+
+def _add_progress(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--progress", choices=("text", "json"), default="text", help="json: one object per line")
+
+
+def _add_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--device",
+        choices=("auto", "cpu", "gpu"),
+        default="auto",
+        help="auto: gpu where nvidia-smi finds one",
+    )
+
+
+def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
+    command = _command(commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup)
+    _add_device(command)
+    _add_progress(command)
+
+
+def _setup(options: argparse.Namespace) -> int:
+    progress = Progress(stage="setup", format=options.progress)
+    environment.set_up(_home(), environment.detect_device(options.device), progress)
+    return 0
+
+
+def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
+    command = _command(commands, "model", does="Train the tiny chat model on this machine.", act=_model)
+    command.add_argument("--out", type=Path, metavar="DIR", help="default: models/tiny in the engine's home")
+    command.add_argument("--steps", type=_positive, default=model.Training().steps, help="default: %(default)s")
+    command.add_argument(
+        "--seconds",
+        type=_positive,
+        default=round(model.Training().limit_s),
+        help="end earlier than --steps after this",
+    )
+    command.add_argument("--seed", type=int, default=0, help="the same seed and steps give the same model")
+    _add_progress(command)
+
+
+def _model(options: argparse.Namespace) -> int:
+    home = _home()
+    training = model.Training(steps=options.steps, limit_s=float(options.seconds), seed=options.seed)
+    out = options.out.expanduser().absolute() if options.out else model.default_model(home)
+    model.make(home, out, training=training, progress=Progress(stage="model", format=options.progress))
+    return 0
+
+
+def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+    command = _command(commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve)
+    command.add_argument("--model", default="tiny", help="folder, name in the engine's home, or hub name (ORG/NAME)")
+    command.add_argument("--served-model-name", metavar="NAME", help="what clients call it; default: the folder's name")
+    command.add_argument("--host", default="127.0.0.1", help="default: %(default)s. An engine port is never public")
+    command.add_argument(
+        "--port",
+        type=_port,
+        default=os.environ.get("TOLLGATE_ENGINE_PORT") or str(serve.DEFAULT_PORT),
+        help="default: TOLLGATE_ENGINE_PORT, else 8001",
+    )
+    command.add_argument("--api-key-file", type=Path, metavar="FILE", help="clients must send the key in this file")
+    _add_device(command)
+    command.add_argument("--max-model-len", type=_positive, default=4096, metavar="TOKENS")
+    command.add_argument(
+        "--runner",
+        choices=("generate", "pooling"),
+        default="generate",
+        help="pooling: /v1/embeddings instead of chat",
+    )
+    command.add_argument(
+        "--reasoning-parser", default="qwen3", metavar="NAME", help="of vLLM, or none; default: %(default)s"
+    )
+    command.add_argument(
+        "--tool-call-parser", default="hermes", metavar="NAME", help="of vLLM, or none; default: %(default)s"
+    )
+    command.add_argument(
+        "--outlive-parent", action="store_true", help="go on when the program that started this ends (nohup)"
+    )
+    command.add_argument("extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    home = _home()
+    device = environment.installed_device(home)
+    if device is None:
+        raise UsageError(
+            f"There is no complete engine environment in {home.venv}. Make it with: python -m engine setup"
+        )
+    serving = serve.Serving(
+        model=options.model,
+        served_model_name=options.served_model_name or serve.default_name(home, options.model),
+        host=options.host,
+        port=options.port,
+        device=device if options.device == "auto" else options.device,
+        max_model_len_tokens=options.max_model_len,
+        runner=options.runner,
+        reasoning_parser=options.reasoning_parser,
+        tool_call_parser=options.tool_call_parser,
+        api_key_file=options.api_key_file,
+        extra=tuple(options.extra),
+    )
+    argv, variables = (serve.command(home, serving), serve.environment(home, serving, os.environ))
+    serve.require_free_port(serving.host, serving.port)
+    grace_s = serve.SHUTDOWN_TIMEOUT_S + 5.0
+    return supervisor.run(argv, variables, grace_s=grace_s, is_bound_to_parent=not options.outlive_parent)
+
+
+def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
+    command = _command(commands, "wait", does="Wait until an engine answers /health.", act=_wait)
+    command.add_argument("--url", default=f"http://127.0.0.1:{serve.DEFAULT_PORT}", help="default: %(default)s")
+    command.add_argument("--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s")
+    _add_progress(command)
+
+
+def _wait(options: argparse.Namespace) -> int:
+    health.wait(options.url, float(options.timeout), Progress(stage="wait", format=options.progress))
+    return 0
+
+
+def _add_status(commands: "Commands[argparse.ArgumentParser]") -> None:
+    command = _command(commands, "status", does="Say what is installed and made.", act=_status)
+    command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _status(options: argparse.Namespace) -> int:
+    state = status(_home())
+    print(json.dumps(state, indent=2) if options.json else as_text(state))
+    return 0
+
+
+def _home() -> homes.EngineHome:
+    return homes.engine_home(os.environ)
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 1 and 65535 (see TOLLGATE_ENGINE_PORT)")
+    return int(text)

@@ -1,0 +1,208 @@
+"""Creates the engine's own virtual environment from a hash-pinned lock.
+
+The environment is believed only when its stamp names the lock it was made from; everything else is thrown
+away and made again. Dependencies are not resolved here: a lock is the complete closure, compiled by
+`lock.sh`.
+"""
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from engine import home as homes
+from engine.children import start_bound
+from engine.errors import EngineError, UsageError
+from engine.home import EngineHome
+from engine.pip_output import PipOutput
+from engine.progress import Progress
+
+Device = Literal["cpu", "gpu"]
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+LOCKED_PYTHON = (3, 11)
+"""The locks hold the hashes of this Python's wheels of torch, and of no other's."""
+
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One installable set of packages; CPU figures measured 2026-11-21, GPU figures estimated."""
+
+    device: Device
+    download_gb: float
+    disk_gb: float
+    minutes: float
+
+    @property
+    def lock(self) -> Path:
+        return homes.PACKAGE / f"requirements-{self.device}.lock"
+
+
+STACKS: Mapping[Device, Stack] = {
+    "cpu": Stack(device="cpu", download_gb=0.6, disk_gb=2.3, minutes=2),
+    "gpu": Stack(device="gpu", download_gb=4.5, disk_gb=11, minutes=10),
+}
+
+
+def detect_device(asked: Literal["auto", "cpu", "gpu"]) -> Device:
+    """Return the device asked for; `auto` is the GPU where `nvidia-smi` finds one."""
+    if asked != "auto":
+        return asked
+    argv = ["nvidia-smi", "--list-gpus"]
+    try:
+        found = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "cpu"
+    return "gpu" if found.returncode == 0 and "GPU" in found.stdout else "cpu"
+
+
+def installed_device(home: EngineHome) -> Device | None:
+    """Return the device the environment was made for, or None where there is no complete and current one."""
+    stamp = homes.read_stamp(home.venv_stamp)
+    for device, stack in STACKS.items():
+        is_current = stamp.get("device") == device and stamp.get("lock_sha256") == homes.sha256_of(stack.lock)
+        if is_current and home.python.exists():
+            return device
+    return None
+
+
+def set_up(home: EngineHome, device: Device, progress: Progress) -> None:
+    """Make the environment, or leave it as it is where it is complete and current.
+
+    Raises:
+        EngineError: pip or the interpreter failed.
+        UsageError: this machine cannot hold it.
+    """
+    if installed_device(home) == device:
+        progress.say("done", f"Engine environment is ready in {home.venv}.")
+        return
+    python = find_python(os.environ)
+    homes.require_writable(home.root)
+    progress.say("start", _announcement(STACKS[device], home))
+    # The second of two setups waits here, and then finds the work done.
+    with homes.exclusive(home.root / "setup.lock"):
+        if installed_device(home) != device:
+            _make(home, STACKS[device], python=python, progress=progress)
+    progress.say("done", f"Engine environment is ready in {home.venv} ({progress.elapsed_s:.0f} s).")
+
+
+def _announcement(stack: Stack, home: EngineHome) -> str:
+    return (
+        f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} GB to download,"
+        f" {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
+    )
+
+
+def find_python(environment: Mapping[str, str]) -> str:
+    """Return an interpreter that the lock was compiled for.
+
+    Raises:
+        UsageError: this is not Linux on x86-64, or no such interpreter is installed.
+    """
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        raise UsageError(
+            "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name its address in"
+            " the policy; see docs/guides/engine.md."
+        )
+    if own := environment.get("TOLLGATE_ENGINE_PYTHON"):
+        return own
+    if sys.version_info[:2] == LOCKED_PYTHON:
+        return sys.executable
+    wanted = "python{}.{}".format(*LOCKED_PYTHON)
+    if found := shutil.which(wanted):
+        return found
+    raise UsageError(f"The engine needs {wanted}. Install it, or set TOLLGATE_ENGINE_PYTHON to its path.")
+
+
+def _make(home: EngineHome, stack: Stack, *, python: str, progress: Progress) -> None:
+    home.venv_stamp.unlink(missing_ok=True)
+    if home.venv.exists():
+        progress.say("python", "Removing an environment that is incomplete or out of date.")
+        shutil.rmtree(home.venv)
+    homes.require_free(home.root, round(stack.disk_gb * 1.2e9), setting="TOLLGATE_ENGINE_HOME")
+    homes.require_free(Path(tempfile.gettempdir()), round(stack.download_gb * 1.2e9), setting="TMPDIR")
+    progress.say("python", "Creating a Python environment.")
+    _run_or_raise([python, "-m", "venv", str(home.venv)], "Python could not create an environment")
+    _install_packages(home, stack, progress)
+    progress.say("check", "Importing torch and transformers.")
+    _run_or_raise(
+        [str(home.python), "-c", "import torch, transformers"],
+        "The packages are installed but cannot be imported",
+    )
+    homes.write_stamp(home.venv_stamp, {"device": stack.device, "lock_sha256": homes.sha256_of(stack.lock)})
+
+
+def _run_or_raise(argv: list[str], complaint: str) -> None:
+    child = start_bound(argv, os.environ, stdout=subprocess.PIPE)
+    output, _ = child.communicate()
+    if child.returncode != 0:
+        raise EngineError(f"{complaint}:\n{_last_lines(output)}\nMend that and run the setup again.")
+
+
+def _last_lines(text: str, count: int = 5) -> str:
+    return "\n".join(text.strip().splitlines()[-count:])
+
+
+def package_count(lock_text: str) -> int:
+    return len(re.findall(r"^[a-z0-9][^\s=]*==", lock_text, flags=re.MULTILINE | re.IGNORECASE))
+
+
+def _install_packages(home: EngineHome, stack: Stack, progress: Progress) -> None:
+    argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
+    argv += ["--disable-pip-version-check", "--progress-bar", "off", "-r", str(stack.lock)]
+    if stack.device == "cpu" and not _is_torch_at_hand(home, stack):
+        progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
+        argv += ["--extra-index-url", TORCH_CPU_INDEX]
+    pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
+    output = _follow_pip(pip, home, total=package_count(stack.lock.read_text(encoding="utf-8")), progress=progress)
+    if pip.returncode != 0:
+        raise EngineError(
+            f"pip could not install the packages:\n{output.errors()}\n"
+            "Check the network and pip's index settings (pip config list), then run the setup again."
+        )
+
+
+def _is_torch_at_hand(home: EngineHome, stack: Stack) -> bool:
+    """Return whether the indexes pip is configured with hold the torch that the lock pins."""
+    pinned = re.search(r"^torch==(\S+)", stack.lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert pinned is not None
+    argv = [str(home.python), "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check"]
+    output, _ = start_bound(argv, os.environ, stdout=subprocess.PIPE).communicate()
+    return pinned[1] in re.split(r"[\s,()]+", output)
+
+
+def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: Progress) -> PipOutput:
+    """Report pip's progress until it ends; it is silent while it unpacks, so packages are counted."""
+    assert pip.stdout is not None
+    output = PipOutput()
+    while True:
+        is_readable, _, _ = select.select([pip.stdout], [], [], POLL_S)
+        if is_readable:
+            line = pip.stdout.readline()
+            if not line:
+                break
+            output.feed(line)
+        _report_pip(output, home, total=total, progress=progress)
+    pip.wait()
+    return output
+
+
+def _report_pip(output: PipOutput, home: EngineHome, *, total: int, progress: Progress) -> None:
+    installed = len(list(home.venv.glob("lib/python*/site-packages/*.dist-info"))) if output.is_installing else 0
+    share = min(1.0, (output.collected + installed) / (2 * total))
+    left_s = progress.elapsed_s * (1 / share - 1) if share > 0.05 else None
+    done, step = (min(installed, total), "install") if output.is_installing else (output.collected, "download")
+    message = (
+        "Installing packages"
+        if output.is_installing
+        else f"Fetching packages ({output.downloaded_bytes / 1e6:.0f} MB, {output.current})"
+    )
+    progress.advance(step, message, done=done, total=total, unit="packages", left_s=left_s)

@@ -1,0 +1,116 @@
+"""Where the engine keeps its environment and its models, and the two promises files make there.
+
+A stamp is written last, so what has one is complete. A lock is held by `flock`, so it ends with its process.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import UsageError
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineHome:
+    """The folder that holds everything this package makes."""
+
+    root: Path
+
+    @property
+    def venv(self) -> Path:
+        return self.root / "venv"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has vLLM."""
+        return self.venv / "bin" / "python"
+
+    @property
+    def venv_stamp(self) -> Path:
+        return self.root / "venv.stamp.json"
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+
+def engine_home(environment: Mapping[str, str]) -> EngineHome:
+    """Return `$TOLLGATE_ENGINE_HOME`, else `$TOLLGATE_HOME/engine`, else `~/.tollgate/engine`."""
+    if own := environment.get("TOLLGATE_ENGINE_HOME"):
+        return EngineHome(root=Path(own).expanduser().absolute())
+    shared = environment.get("TOLLGATE_HOME") or "~/.tollgate"
+    return EngineHome(root=Path(shared).expanduser().absolute() / "engine")
+
+
+def read_stamp(path: Path) -> dict[str, Any]:
+    """Return what the stamp says, or nothing where it is absent or broken."""
+    try:
+        stamp = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+def write_stamp(path: Path, stamp: Mapping[str, Any]) -> None:
+    """Write the stamp in one step: a crash leaves the old one or the new one."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(json.dumps(dict(stamp), indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`, waiting for another process that holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def require_writable(folder: Path) -> None:
+    """Make the folder.
+
+    Raises:
+        UsageError: it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot create {folder}: {error.strerror}. Set TOLLGATE_ENGINE_HOME to another folder."
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"Cannot write to {folder}. Set TOLLGATE_ENGINE_HOME to another folder.")
+
+
+def require_free(folder: Path, needed_bytes: int, *, setting: str) -> None:
+    """Check the disk before work that would fill it.
+
+    Raises:
+        UsageError: less than `needed_bytes` are free; `setting` names the variable that moves the folder.
+    """
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < needed_bytes:
+        raise UsageError(
+            f"Not enough disk: {folder} has {free_bytes / 1e9:.1f} GB free,"
+            f" {needed_bytes / 1e9:.1f} GB are needed."
+            f" Free some, or set {setting} to a folder on a larger disk."
+        )
+
+
+def size_bytes_of(folder: Path) -> int:
+    """Return the bytes of all files below `folder`, links not followed."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

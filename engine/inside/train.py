@@ -1,0 +1,228 @@
+"""Turns chats into a tiny Qwen3 chat model that vLLM can serve.
+
+Runs under the interpreter of the engine's own environment, started by `engine/model.py`; it needs torch,
+transformers and tokenizers and nothing of this package. It does not know what the chats are about. Every line
+it prints on standard output is one JSON object: progress while it learns, then the exam with the greedy
+answers.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+VOCABULARY_TOKENS = 2048
+CONTEXT_TOKENS = 8192
+HIDDEN = 256
+LAYERS = 4
+BATCH_ROWS = 8
+ROW_TOKENS = 192
+PEAK_LEARNING_RATE = 3e-3
+PROGRESS_EVERY_STEPS = 20
+IGNORED = -100
+"""The label that cross entropy skips: the model is not asked to learn the prompts."""
+
+END, PAD = "<|im_end|>", "<|endoftext|>"
+SPECIAL = (PAD, "<|im_start|>", END)
+VISIBLE = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Tokens of their own that stay in the decoded text, where vLLM's parsers look for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When training ends: after `steps`, or after `limit_s` seconds, whichever comes first."""
+
+    steps: int
+    limit_s: float
+
+    def done_share(self, step: int, elapsed_s: float) -> float:
+        """Return how much of the training lies behind, 0 to 1 and above."""
+        return max(step / self.steps, elapsed_s / self.limit_s)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    torch.manual_seed(arguments.seed)
+    lines = [json.loads(line) for line in arguments.chats.read_text(encoding="utf-8").splitlines()]
+    tokenizer = make_tokenizer(lines, arguments.template.read_text(encoding="utf-8").rstrip("\n"))
+    model = Qwen3ForCausalLM(model_config(tokenizer))
+    batches = packed_batches(tokenizer, lines, arguments.seed)
+    train(model, batches, Schedule(steps=arguments.steps, limit_s=arguments.seconds))
+    # The exam is sat by the weights that are saved: rounding to bfloat16 may change a greedy choice.
+    model.to(torch.bfloat16)
+    save(model, tokenizer, arguments.out)
+    questions = json.loads(arguments.exam.read_text(encoding="utf-8"))
+    report(event="exam", answers=[answer(model, tokenizer, question) for question in questions])
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train the tiny chat model.")
+    parser.add_argument("--chats", type=Path, required=True, help="JSON lines of prompt and answer")
+    parser.add_argument("--exam", type=Path, required=True, help="JSON list of questions")
+    parser.add_argument("--template", type=Path, required=True, help="chat template (Jinja)")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True, help="end training after this time, done or not")
+    parser.add_argument("--seed", type=int, required=True)
+    return parser.parse_args()
+
+
+def report(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def make_tokenizer(lines: Sequence[dict[str, str]], template: str) -> Any:
+    """Return a byte-level BPE tokenizer; numbers up to 99 are one token each, to be counted by heart."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    numbers = [f"\n{number}\n {number}\n" for number in range(100)] * 300
+    texts = [line["prompt"] + line["answer"] for line in lines[:4000]]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY_TOKENS - len(VISIBLE),
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    bpe.train_from_iterator(texts + numbers, trainer)
+    bpe.add_tokens(list(VISIBLE))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=END,
+        pad_token=PAD,
+        model_max_length=CONTEXT_TOKENS,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def model_config(tokenizer: Any) -> Any:
+    return Qwen3Config(
+        vocab_size=VOCABULARY_TOKENS,
+        hidden_size=HIDDEN,
+        intermediate_size=HIDDEN * 3,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HIDDEN // 64,
+        num_key_value_heads=HIDDEN // 128,
+        head_dim=64,
+        max_position_embeddings=CONTEXT_TOKENS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
+    )
+
+
+def packed_batches(tokenizer: Any, lines: Sequence[dict[str, str]], seed: int) -> Iterator[tuple[Any, Any]]:
+    """Yield (tokens, labels), each of shape [BATCH_ROWS, ROW_TOKENS], for ever, without padding."""
+    size_tokens = BATCH_ROWS * ROW_TOKENS
+    tokens: list[int] = []
+    labels: list[int] = []
+    for line in _in_epochs(lines, seed):
+        prompt, answer = (tokenizer(line[part], add_special_tokens=False).input_ids for part in ("prompt", "answer"))
+        tokens += prompt + answer
+        labels += [IGNORED] * len(prompt) + answer
+        if len(tokens) > size_tokens:
+            yield (
+                torch.tensor(tokens[:size_tokens]).view(BATCH_ROWS, ROW_TOKENS),
+                torch.tensor(labels[1 : size_tokens + 1]).view(BATCH_ROWS, ROW_TOKENS),
+            )
+            tokens, labels = tokens[size_tokens:], labels[size_tokens:]
+
+
+def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str, str]]:
+    order = list(lines)
+    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+    while True:
+        yield from order
+        rng.shuffle(order)
+
+
+def train(model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.95))
+    model.train()
+    start_s = time.monotonic()
+    step = 0
+    while (share := schedule.done_share(step, time.monotonic() - start_s)) < 1:
+        set_learning_rate(optimizer, step, share)
+        loss = train_step(model, optimizer, next(batches))
+        step += 1
+        if step % PROGRESS_EVERY_STEPS == 0:
+            report_step(step, loss.item(), elapsed_s=time.monotonic() - start_s, schedule=schedule)
+
+
+def set_learning_rate(optimizer: Any, step: int, share: float) -> None:
+    """Warm up over 30 steps, then fall linearly to a fiftieth of the peak."""
+    for group in optimizer.param_groups:
+        group["lr"] = PEAK_LEARNING_RATE * min(1.0, (step + 1) / 30) * max(0.02, 1 - share)
+
+
+def train_step(model: Any, optimizer: Any, batch: tuple[Any, Any]) -> Any:
+    tokens, labels = batch
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden = model.model(input_ids=tokens).last_hidden_state
+        learned = labels != IGNORED
+        logits = model.lm_head(hidden[learned])
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels[learned])
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+
+def report_step(step: int, loss: float, *, elapsed_s: float, schedule: Schedule) -> None:
+    share = min(1.0, schedule.done_share(step, elapsed_s))
+    report(
+        event="step",
+        step=step,
+        steps=schedule.steps,
+        loss=round(loss, 4),
+        elapsed_s=round(elapsed_s, 1),
+        left_s=round(elapsed_s / share - elapsed_s, 1),
+    )
+
+
+def save(model: Any, tokenizer: Any, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(out)
+    model.save_pretrained(out)
+    ends = [tokenizer.convert_tokens_to_ids(END), tokenizer.convert_tokens_to_ids(PAD)]
+    generation = {"eos_token_id": ends, "pad_token_id": ends[1]}
+    (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+
+
+def answer(model: Any, tokenizer: Any, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the question with the model's greedy answer and whether it holds what was expected."""
+    model.eval()
+    prompt = tokenizer.apply_chat_template(
+        question["messages"],
+        tools=question["tools"] or None,
+        enable_thinking=question["is_thinking"],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    asked_tokens = prompt["input_ids"].shape[1]
+    with torch.no_grad():
+        written = model.generate(**prompt, max_new_tokens=120, do_sample=False)
+    text = tokenizer.decode(written[0, asked_tokens:])
+    return {
+        "asked": question["messages"][-1]["content"],
+        "expected": question["expected"],
+        "got": text,
+        "is_right": question["expected"] in text,
+    }
+
+
+if __name__ == "__main__":
+    main()

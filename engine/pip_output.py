@@ -1,0 +1,37 @@
+"""Reads pip's output as progress; it does not run pip."""
+
+import re
+from dataclasses import dataclass, field
+
+_NAMED = re.compile(r"^(?:Collecting|Processing) (\S+)")
+_DOWNLOAD = re.compile(r"^\s*Downloading \S+ \((\d+(?:\.\d+)?) (bytes|kB|MB|GB)\)")
+_BYTES = {"bytes": 1, "kB": 1000, "MB": 1_000_000, "GB": 1_000_000_000}
+KEPT_LINES = 20
+
+
+@dataclass(slots=True)
+class PipOutput:
+    """What pip has said so far."""
+
+    collected: int = 0
+    """Packages pip has found and, where they came from the network, downloaded."""
+    downloaded_bytes: int = 0
+    is_installing: bool = False
+    current: str = ""
+    last_lines: list[str] = field(default_factory=list)
+
+    def feed(self, line: str) -> None:
+        """Take one line of pip's output."""
+        self.last_lines = [*self.last_lines, line.rstrip()][-KEPT_LINES:]
+        if named := _NAMED.match(line):
+            self.collected += 1
+            self.current = re.split(r"[=<>!]", named[1].rpartition("/")[2])[0]
+        elif download := _DOWNLOAD.match(line):
+            self.downloaded_bytes += round(float(download[1]) * _BYTES[download[2]])
+        elif line.startswith("Installing collected packages"):
+            self.is_installing = True
+
+    def errors(self) -> str:
+        """Return the lines that say what went wrong, or the last ones where none does."""
+        marked = [line for line in self.last_lines if line.startswith(("ERROR", "error"))]
+        return "\n".join(marked or self.last_lines[-5:])

@@ -1,0 +1,150 @@
+"""Turns what the caller wants served into one vLLM command line and its environment.
+
+Owns which flags vLLM gets and why; running the command is the supervisor's.
+"""
+
+import errno
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from engine import home as homes
+from engine.environment import Device
+from engine.errors import UsageError
+from engine.home import EngineHome
+
+DEFAULT_PORT = 8001
+SHUTDOWN_TIMEOUT_S = 20
+"""How long vLLM may finish running requests after SIGTERM; without it streams break off, in an error."""
+
+MAX_QUEUED_REQUESTS = 256
+"""Waiting and running together; more get 503. Without it vLLM's queue has no bound."""
+
+CPU_KV_CACHE_GIB = 1
+NO_PARSER = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What to serve and where."""
+
+    model: str
+    """A folder, a name below `<engine home>/models`, or a model's name on the Hugging Face hub."""
+    served_model_name: str
+    host: str
+    port: int
+    device: Device
+    max_model_len_tokens: int
+    runner: Literal["generate", "pooling"] = "generate"
+    reasoning_parser: str = "qwen3"
+    """How vLLM tells thinking from answer: one of its parsers, or `NO_PARSER`."""
+    tool_call_parser: str = "hermes"
+    api_key_file: Path | None = None
+    extra: tuple[str, ...] = ()
+
+
+def model_path(home: EngineHome, name: str) -> Path | None:
+    """Return the local folder that `name` means, or None where it can only be a model on the hub.
+
+    Raises:
+        UsageError: the name looks like a local model and there is none.
+    """
+    for folder in (Path(name).expanduser(), home.models / name):
+        if (folder / "config.json").is_file():
+            return folder.absolute()
+    looks_local = name.count("/") != 1 or name.startswith((".", "/", "~"))
+    if looks_local:
+        raise UsageError(
+            f"No model in {name} (no config.json), nor in {home.models / name}."
+            " Train the tiny one with: python -m engine model"
+        )
+    return None
+
+
+def default_name(home: EngineHome, model: str) -> str:
+    """Return what clients call the model where nothing else is said."""
+    folder = model_path(home, model)
+    return folder.name if folder else model
+
+
+def command(home: EngineHome, serving: Serving) -> list[str]:
+    """Return the argv that starts vLLM."""
+    model = model_path(home, serving.model)
+    argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "serve"]
+    argv += [str(model) if model else serving.model, "--served-model-name", serving.served_model_name]
+    argv += ["--host", serving.host, "--port", str(serving.port)]
+    argv += ["--max-model-len", str(serving.max_model_len_tokens)]
+    argv += _metering_flags()
+    argv += ["--max-num-queued-reqs", str(MAX_QUEUED_REQUESTS), "--shutdown-timeout", str(SHUTDOWN_TIMEOUT_S)]
+    argv += ["--runner", "pooling"] if serving.runner == "pooling" else _chat_flags(serving)
+    if serving.device == "cpu":
+        # Compiling costs 40 s of a cold start on two cores and makes it a quarter faster: not worth it here.
+        argv.append("--enforce-eager")
+    return [*argv, *serving.extra]
+
+
+def _metering_flags() -> Sequence[str]:
+    """Return the flags without which the gateway cannot meter.
+
+    Without prompt token details, `/v1/messages` hides cached tokens and bills them in full.
+    `--enable-force-include-usage` is left out on purpose: the gateway asks for usage in each request, and
+    other callers get the standard's answer.
+    """
+    return ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers")
+
+
+def _chat_flags(serving: Serving) -> Sequence[str]:
+    flags: list[str] = []
+    if serving.reasoning_parser != NO_PARSER:
+        flags += ["--reasoning-parser", serving.reasoning_parser]
+    if serving.tool_call_parser != NO_PARSER:
+        flags += ["--enable-auto-tool-choice", "--tool-call-parser", serving.tool_call_parser]
+    return flags
+
+
+def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of vLLM; what the caller has set wins, but for the key and for Tollgate's own secrets.
+
+    Raises:
+        UsageError: the key file cannot be read or is empty.
+    """
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if serving.device == "cpu":
+        defaults["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_KV_CACHE_GIB)
+    if model_path(home, serving.model):
+        defaults |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    # The key travels in the environment: every user of the machine can read a command line.
+    key = {"VLLM_API_KEY": read_key(serving.api_key_file)} if serving.api_key_file else {}
+    passed_on = {name: value for name, value in inherited.items() if not name.startswith("TOLLGATE_")}
+    return {**defaults, **passed_on, **key}
+
+
+def read_key(path: Path) -> str:
+    """Return the key in the file, without white space around it."""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"Cannot read the key file {path}: {error.strerror}. Check --api-key-file.") from error
+    if not key:
+        raise UsageError(f"The key file {path} is empty. Write the key into it, or leave out --api-key-file.")
+    return key
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Check the address before 20 seconds of loading end in vLLM's own error.
+
+    Raises:
+        UsageError: another program listens there, or the address is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise UsageError(
+                f"{host}:{port} {reason}. Choose another with --port, or set TOLLGATE_ENGINE_PORT."
+            ) from error

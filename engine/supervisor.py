@@ -1,0 +1,99 @@
+"""Runs one program as the leader of a process group and sees to it that the whole group ends.
+
+vLLM is three processes or more. Killing its API process alone leaves EngineCore and Worker running with all
+the memory (seen in 0.32.0), so three nets hang under each other: this process ends the group when it is told
+to, when its parent goes, or when the program ends; a guard ends the group when this process is killed; the
+kernel signals the program when its parent is gone.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from engine import home as homes
+from engine.children import start_bound
+
+POLL_S = 0.2
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class StopRequests:
+    """Counts the signals that ask this process to end."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def take(self, number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        self.names.append(signal.Signals(number).name)
+
+
+def run(argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool) -> int:
+    """Run the program until it ends or must end.
+
+    Return 0 where it was asked to end, else its own exit code, at least 1. `grace_s` is how long the
+    program may take after SIGTERM before its group is killed.
+    """
+    stop = StopRequests()
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop.take)
+    # Polled, not asked of the kernel: PR_SET_PDEATHSIG would fire when the *thread* that started us ends.
+    parent = os.getppid() if is_bound_to_parent else None
+    program = start_bound(argv, environment, is_group_leader=True)
+    guard = _start_guard(program.pid, grace_s)
+    try:
+        was_asked = _wait(program, stop, parent)
+        if was_asked:
+            _stop_gracefully(program, stop, grace_s)
+    finally:
+        kill_group(program.pid)
+        program.wait()
+        _dismiss(guard)
+    return 0 if was_asked else max(1, abs(program.returncode))
+
+
+def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
+    """Wait for an end; return True where it was asked for, False where the program ended by itself."""
+    while program.poll() is None:
+        if stop.count:
+            return True
+        if parent is not None and os.getppid() != parent:
+            print("The program that started the engine is gone: stopping.", file=sys.stderr, flush=True)
+            return True
+        time.sleep(POLL_S)
+    return stop.count > 0
+
+
+def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s: float) -> None:
+    """Ask the leader to end, wait for it, at most `grace_s` or until asked a second time."""
+    asked_before = stop.count
+    # The leader alone: its workers must live until it has drained them.
+    program.send_signal(signal.SIGTERM)
+    deadline_s = time.monotonic() + grace_s
+    while program.poll() is None and time.monotonic() < deadline_s and stop.count <= max(1, asked_before):
+        time.sleep(POLL_S)
+
+
+def kill_group(group: int) -> None:
+    """Kill whatever is left of the group; nothing may be left, and that is fine."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
+    """Start the process that outlives us by a moment; the end of its standard input tells it to act."""
+    argv = [sys.executable, str(homes.PACKAGE / "guard.py"), str(group), str(grace_s)]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    guard.kill()
+    guard.wait()

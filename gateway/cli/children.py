@@ -1,0 +1,120 @@
+"""The processes that `up` starts: each with a log of its own, all ended together, none left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gateway.cli.progress import Step
+from gateway.errors import OperatorError
+
+STOP_GRACE_S = 40.0  # longer than the gateway's own drain and the engine's shutdown timeout
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildFailed(OperatorError):
+    """A process that ended when it should not have; the message holds the end of its log."""
+
+
+class Children:
+    """What runs now, in the order it was started. Use as a context manager."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def log_path(self, name: str) -> Path:
+        """Where a child writes."""
+        return self._logs / f"{name}.log"
+
+    def start(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop` alone."""
+        with self.log_path(name).open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables},
+                start_new_session=True, preexec_fn=_die_with_parent,  # one syscall, no locks
+            )  # fmt: skip
+
+    def run(self, name: str, argv: Sequence[str], step: Step, variables: Mapping[str, str]) -> None:
+        """Run a process that reports its progress as JSON lines, to its end. Raises `ChildFailed`."""
+        with self.log_path(name).open("wb") as log:
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **variables},
+                start_new_session=True, preexec_fn=_die_with_parent,  # as above
+            )  # fmt: skip
+        self._running[name] = child
+        assert child.stdout is not None
+        for line in child.stdout:
+            _show(step, line)
+        status = child.wait()
+        del self._running[name]
+        if status:
+            raise ChildFailed(f"{step.title} failed.\n{self.log_tail(name)}")
+
+    def require_alive(self) -> None:
+        """Raise `ChildFailed` if one has ended."""
+        for name, child in self._running.items():
+            if child.poll() is not None:
+                raise ChildFailed(
+                    f"The {name} ended by itself (exit {child.returncode}). The end of {self.log_path(name)}:\n"
+                    f"{self.log_tail(name)}"
+                )
+
+    def log_tail(self, name: str, lines: int = 15) -> str:
+        """The last lines a child wrote."""
+        return "\n".join(self.log_path(name).read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """End all, last started first: SIGTERM, then SIGKILL to the whole group of what is still there."""
+        for child in reversed(self._running.values()):
+            _signal_group(child, signal.SIGTERM, whole_group=False)
+        deadline = time.monotonic() + STOP_GRACE_S
+        for child in reversed(self._running.values()):
+            try:
+                child.wait(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+            _signal_group(child, signal.SIGKILL, whole_group=True)
+            child.wait()
+        self._running.clear()
+
+
+def _show(step: Step, line: bytes) -> None:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return
+    if said["done"] is None or not said["total"]:
+        step.say(said["message"])
+    else:
+        step.advance(said["message"], done=said["done"] / said["total"], left_s=said["left_s"])
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals, *, whole_group: bool) -> None:
+    try:
+        if whole_group:
+            os.killpg(child.pid, number)
+        elif child.poll() is None:
+            child.send_signal(number)
+    except ProcessLookupError:
+        pass
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

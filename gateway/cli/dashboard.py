@@ -1,0 +1,144 @@
+"""`tollgate dashboard`: starts the Streamlit app as a child and ends it with us."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.output import note
+from gateway.errors import BadUsage
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Options, Toolbox
+
+STOP_LIMIT_S = 10
+SECRETS = Path(".streamlit") / "secrets.toml"  # Streamlit looks in the home and in the working directory
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "dashboard",
+        epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate dashboard",
+    )(dashboard)
+
+
+def dashboard(
+    ctx: typer.Context,
+    insecure_local: Annotated[
+        bool, typer.Option("--insecure-local", help="Listen beyond this machine without sign-in: only behind a proxy.")
+    ] = False,
+) -> None:
+    """Show finance's reports in the browser until stopped. It may only read the finance views.
+
+    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST needs sign-in: Streamlit's [auth] secrets.
+    """
+    toolbox: Toolbox = ctx.obj
+    options = toolbox.options
+    if not (insecure_local or is_loopback(options.dashboard_host) or has_sign_in()):
+        raise BadUsage(
+            f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure sign-in "
+            f"([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
+        )
+    with reports_url(toolbox) as url:
+        note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
+        raise typer.Exit(run_until_stopped(command(options), environment(url)))
+
+
+def command(options: Options) -> list[str]:
+    """The command line that starts the app. Raises `BadUsage` where Streamlit is not installed."""
+    if importlib.util.find_spec("streamlit") is None:
+        raise BadUsage("The dashboard is not installed. Run: pip install 'tollgate[dashboard]'")
+    spec = importlib.util.find_spec("dashboard")
+    assert spec is not None, "the package dashboard is part of the wheel"
+    folder = Path(next(iter(spec.submodule_search_locations or ())))
+    return [
+        sys.executable,
+        *("-m", "streamlit", "run", str(folder / "app.py")),
+        *("--server.address", options.dashboard_host),
+        *("--server.port", str(options.dashboard_port)),
+        *("--server.headless", "true"),
+        *("--browser.gatherUsageStats", "false"),
+    ]
+
+
+def environment(url: str) -> dict[str, str]:
+    """The child's environment: it learns the reports' address, and no provider's key."""
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_SECRET", "_TOKEN"))}
+    kept.pop("TOLLGATE_DATABASE_URL", None)
+    return kept | {"TOLLGATE_REPORTS_URL": url}
+
+
+@contextmanager
+def reports_url(toolbox: Toolbox) -> Iterator[str]:
+    """The address that reports are read from; the embedded Postgres runs for as long as this is open."""
+    if toolbox.options.reports_database_url is not None:
+        yield toolbox.options.reports_database_url
+        return
+    with toolbox.open_stores() as stores:
+        yield stores.url
+
+
+def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
+    """Run a child until it ends or we are told to; return its exit code, 0 where we ended it."""
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    before = {number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return child.wait()
+    except _Stop:
+        return 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _end(child)
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine reaches the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def has_sign_in() -> bool:
+    """True if Streamlit finds a whole [auth] section: without its cookie secret nobody is ever signed in."""
+    for place in (Path.home() / SECRETS, Path.cwd() / SECRETS):
+        try:
+            auth = tomllib.loads(place.read_text(encoding="utf-8")).get("auth", {})
+        except (OSError, ValueError):
+            continue
+        if isinstance(auth, dict) and auth.get("cookie_secret") and auth.get("redirect_uri"):
+            return True
+    return False
+
+
+class _Stop(Exception):
+    """We were told to stop."""
+
+
+def _raise_stop(number: int, frame: FrameType | None) -> None:
+    raise _Stop
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -1,0 +1,239 @@
+"""`tollgate doctor`: what is wrong on this machine and how to mend it. Sends no content to anyone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import typer
+
+from gateway.cli.database import first_ahead
+from gateway.cli.output import Format, FormatOption, Table, note, show
+from gateway.domain.policy import Deployment, PolicyVersion
+from gateway.domain.routing import DEFAULT_PORTS
+from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected, RequestError
+from gateway.services.policies import prices_of, unpriced, version_of
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Options, Stores, Toolbox
+
+PROBE_LIMIT_S = 3.0
+SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
+
+
+class Status(StrEnum):
+    """How a check came out. UNKNOWN: it could not be asked."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's answer. `mend` is what to do, empty where nothing is to be done."""
+
+    name: str
+    status: Status
+    finding: str
+    mend: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor", epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json")(doctor)
+
+
+def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
+    """Check database, migrations, key secret, policy, deployments, prices, partitions, clock and ports.
+
+    Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines are
+    asked for their health and providers for a connection; no prompt is ever sent.
+    """
+    toolbox: Toolbox = ctx.obj
+    checks: list[Check] = []
+    try:
+        with toolbox.open_stores() as stores:
+            checks += _database_checks(toolbox, stores)
+    except DatabaseUnavailable as away:
+        checks.append(Check("database", Status.UNKNOWN, away.message))
+    except BadUsage as wrong:
+        checks.append(Check("database", Status.FAIL, wrong.message))
+    checks += _port_checks(toolbox.options)
+    rows = [(check.status.value, check.name, check.finding, check.mend) for check in checks]
+    show(Table(("status", "check", "finding", "what to do"), rows), format, empty="")
+    statuses = {check.status for check in checks}
+    if Status.UNKNOWN in statuses:
+        raise typer.Exit(3)
+    if Status.FAIL in statuses:
+        raise typer.Exit(1)
+    note("Nothing is broken." if Status.WARN not in statuses else "Nothing is broken; mind the warnings.")
+
+
+def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    from gateway.storage import migrations
+
+    pending = migrations.pending(stores.database)
+    yield Check("database", Status.OK, f"answers at {stores.database.name}")
+    if pending:
+        yield Check("migrations", Status.FAIL, f"{len(pending)} pending: {', '.join(pending)}", "tollgate db upgrade")
+        return  # every further question would fail for that one reason
+    yield Check("migrations", Status.OK, "the tables are those of this version")
+    for check in (_pepper, _partitions, _clock):
+        yield from _told(check, toolbox, stores)
+    version, policy_check = _policy(stores)
+    yield policy_check
+    if version is not None:
+        yield from _deployments(version)
+        yield from _prices(version, toolbox)
+
+
+def _told(check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    """A check whose own error is its finding."""
+    try:
+        yield check(toolbox, stores)
+    except BadUsage as wrong:
+        yield Check(check.__name__.strip("_"), Status.FAIL, wrong.message)
+
+
+def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
+    from gateway.storage import pepper
+
+    path = toolbox.options.pepper_path
+    pepper.check(stores.database, pepper.load(path))
+    return Check("pepper", Status.OK, f"{path} belongs to this database")
+
+
+def _partitions(toolbox: Toolbox, stores: Stores) -> Check:
+    from gateway.storage import partitions
+
+    missing = partitions.missing(stores.database, until=first_ahead(toolbox.now().date()))
+    if missing:
+        return Check("partitions", Status.WARN, f"missing: {', '.join(missing)}", "tollgate db upgrade")
+    return Check("partitions", Status.OK, "the coming months have theirs")
+
+
+def _clock(toolbox: Toolbox, stores: Stores) -> Check:
+    from sqlalchemy import text
+
+    with stores.database.begin() as connection:
+        connection.execute(text("SELECT 1"))  # so that opening the connection is not measured
+        before = toolbox.now()
+        theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        after = toolbox.now()
+    skew_s = (theirs - (before + (after - before) / 2)).total_seconds()
+    finding = f"the database's clock is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
+    if abs(skew_s) > SKEW_FAIL_S:
+        return Check("clock", Status.FAIL, finding, "run a time service (chrony) on both machines")
+    if abs(skew_s) > SKEW_WARN_S:
+        return Check("clock", Status.WARN, finding, "run a time service (chrony) on both machines")
+    return Check("clock", Status.OK, finding)
+
+
+def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
+    stored = stores.policies.current()
+    if stored is None:
+        return None, Check("policy", Status.FAIL, "none was applied yet", "tollgate policy apply FILE")
+    try:
+        version = version_of(stored)
+    except PolicyRejected as rejected:
+        finding = f"version {stored.version} is not valid for this Tollgate: {rejected.findings[0]}"
+        return None, Check("policy", Status.FAIL, finding, "mend it and run: tollgate policy apply FILE")
+    count = f"{len(version.policy.deployments)} deployment(s), {len(version.policy.teams)} team(s)"
+    demo = ", demo" if stored.is_demo else ""
+    return version, Check("policy", Status.OK, f"version {stored.version}{demo}: {count}")
+
+
+def _prices(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:
+    from gateway.storage.prices import builtin_price
+
+    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price)
+    for name in unpriced(version.policy, prices):
+        yield Check(f"price {name}", Status.FAIL, "none: its requests are refused", "add 'price' or 'gpu' to it")
+    if version.policy.deployments and not unpriced(version.policy, prices):
+        yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
+
+
+def _deployments(version: PolicyVersion) -> Iterator[Check]:
+    deployments = list(version.policy.deployments.values())
+    for deployment in deployments:
+        if deployment.api_key is not None:
+            yield _secret(deployment)
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        yield from pool.map(_reachable, deployments)
+
+
+def _secret(deployment: Deployment) -> Check:
+    from gateway.providers.credentials import resolve
+
+    name = f"secret {deployment.name}"
+    try:
+        resolve(deployment)
+    except (RequestError, OperatorError) as missing:
+        return Check(name, Status.FAIL, missing.message, f"set {deployment.api_key} where the gateway runs")
+    return Check(name, Status.OK, f"{deployment.api_key} is set here")
+
+
+def _reachable(deployment: Deployment) -> Check:
+    """An engine's own word on its health; from a provider no more than an open connection."""
+    parts = urlsplit(deployment.base_url)
+    host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+    name = f"reach {deployment.name}"
+    mend = f"start it, or mend base_url; from here: nc -zv {host} {port}"
+    try:
+        with socket.create_connection((host, port), timeout=PROBE_LIMIT_S):
+            pass
+    except OSError as broken:
+        reason = broken.strerror or type(broken).__name__
+        return Check(name, Status.FAIL, f"no connection to {host}:{port}: {reason}", mend)
+    if deployment.provider != "vllm":
+        return Check(name, Status.OK, f"{host}:{port} takes connections")
+    status = _http_status(f"{parts.scheme}://{parts.netloc}/health")
+    if status == 200:
+        return Check(name, Status.OK, f"{host}:{port} is healthy")
+    answer = "does not answer" if status is None else f"answers {status}"
+    return Check(name, Status.FAIL, f"/health of {host}:{port} {answer}", "wait until it is loaded, or see its log")
+
+
+def _port_checks(options: Options) -> Iterator[Check]:
+    """What listens where we would. A gateway that runs already is as good as a free port."""
+    gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
+    dashboard = f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
+    metrics = f"http://{_dialable(options.metrics_host)}:{options.metrics_port}/metrics"
+    yield _port("gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT")
+    yield _port("metrics", options.metrics_host, options.metrics_port, health=metrics, setting="TOLLGATE_METRICS_PORT")
+    yield _port(
+        "dashboard", options.dashboard_host, options.dashboard_port, health=dashboard, setting="TOLLGATE_DASHBOARD_PORT"
+    )
+
+
+def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
+    name = f"port {what}"
+    try:
+        with socket.create_connection((_dialable(host), port), timeout=PROBE_LIMIT_S):
+            pass
+    except OSError:
+        return Check(name, Status.OK, f"{host}:{port} is free")
+    if _http_status(health) == 200:
+        return Check(name, Status.OK, f"{host}:{port}: the {what} runs")
+    return Check(name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}")
+
+
+def _dialable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - only dialled
+
+
+def _http_status(url: str) -> int | None:
+    """The status of a GET without content; None where no HTTP answer came."""
+    import httpx2
+
+    try:
+        return int(httpx2.get(url, timeout=PROBE_LIMIT_S, trust_env=False).status_code)
+    except httpx2.HTTPError:
+        return None

@@ -1,0 +1,193 @@
+"""How commands print: tables for people, exact JSON and CSV for programs, notes on standard error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from gateway.domain.money import format_usd
+
+WIDE = 100_000  # off a terminal nothing is wrapped or cut: a reader may be a program
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run these
+
+
+class Format(StrEnum):
+    """What a program or a person reads."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to print: table, json or csv.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under named columns. Decimals are US dollars; None is unknown or absent."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by column name."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def show(table: Table, format: Format, *, empty: str) -> None:
+    """Print rows; `empty` is said in place of a table without any."""
+    if format is Format.JSON:
+        print_json(table.records())
+    elif format is Format.CSV:
+        write(_csv(table))
+    elif table.rows:
+        write(table_text(table.columns, [_row_text(table.columns, row) for row in table.rows], _numeric(table)))
+    else:
+        note(empty)
+
+
+def show_record(record: Mapping[str, Any], format: Format) -> None:
+    """Print one thing: its fields below each other, or as one object or one row."""
+    if format is Format.JSON:
+        print_json(record)
+    elif format is Format.CSV:
+        write(_csv(Table(tuple(record), [tuple(record.values())])))
+    else:
+        width = max(map(len, record))
+        write("".join(f"{name:<{width}}  {_visible(_text(value))}\n" for name, value in record.items()))
+
+
+def print_json(value: object) -> None:
+    """Print JSON with plain decimals, digit by digit."""
+    import msgspec
+
+    write(msgspec.json.format(msgspec.json.encode(_plain(value)), indent=2).decode() + "\n")
+
+
+def write(text: str) -> None:
+    """Write to standard output as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Say something beside the data, on standard error."""
+    typer.echo(text, err=True)
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric: Callable[[int], bool]) -> str:
+    """Lay out a table: fitted to a terminal, else one line a row, without colour or frames."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if is_terminal else "")
+    for position, column in enumerate(columns):
+        table.add_column(Text(column), justify="right" if is_numeric(position) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_visible(cell)) for cell in row))
+    console = Console(file=sys.stdout, width=None if is_terminal else WIDE, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """RFC 4180 text with a header row."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def rate_text(usd_per_mtok: Decimal) -> str:
+    """A rate for people: dollars to six significant digits, because 0.075 is not 0.08."""
+    rounded = f"{Context(prec=6).plus(usd_per_mtok):f}"
+    return "$" + (rounded.rstrip("0").rstrip(".") if "." in rounded else rounded)
+
+
+def moment(time: datetime) -> str:
+    """A time for people, in UTC."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _csv(table: Table) -> str:
+    return csv_text(table.columns, [[_csv_cell(cell) for cell in row] for row in table.rows])
+
+
+def _csv_cell(cell: Any) -> str:
+    plain = _plain(cell)
+    if plain is None:
+        return ""
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, list):
+        return " ".join(map(str, plain))
+    if isinstance(plain, str):
+        return f"'{plain}" if plain.startswith(FORMULA_STARTS) else plain
+    return bytes(plain).decode() if isinstance(cell, Decimal) else str(plain)
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON has; decimals become raw digits, never a float."""
+    import msgspec
+
+    match value:
+        case Decimal():
+            return msgspec.Raw(f"{value:f}".encode())
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case Mapping():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case _:
+            return value
+
+
+def _row_text(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
+    return [
+        rate_text(cell) if isinstance(cell, Decimal) and column.endswith("_per_mtok") else _text(cell)
+        for column, cell in zip(columns, row, strict=True)
+    ]
+
+
+def _text(cell: Any) -> str:
+    """A cell for people."""
+    match cell:
+        case None:
+            return "—"
+        case bool():
+            return "yes" if cell else "no"
+        case Decimal():
+            return format_usd(cell)
+        case datetime():
+            return moment(cell)
+        case list() | tuple():
+            return ", ".join(map(str, cell)) or "—"
+        case _:
+            return str(cell)
+
+
+def _visible(text: str) -> str:
+    """Without characters that would move the cursor or colour the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _numeric(table: Table) -> Callable[[int], bool]:
+    def is_numeric(position: int) -> bool:
+        cells = [row[position] for row in table.rows if row[position] is not None]
+        return bool(cells) and all(isinstance(c, (int, Decimal)) and not isinstance(c, bool) for c in cells)
+
+    return is_numeric

@@ -1,0 +1,200 @@
+"""`tollgate report`: finance's questions, as tables, exact JSON or CSV."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gateway.cli.explain import find_receipt
+from gateway.cli.output import Format, FormatOption, Table, moment, note, rate_text, show, table_text, write
+from gateway.cli.policy import request_uuid
+from gateway.domain.money import format_usd, usd_from_nusd
+from gateway.errors import BadUsage, NothingFound
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Toolbox
+    from gateway.reports import Cell, Column, Receipt, Report
+
+NAMED = "NAME"  # the command behind every report's name
+
+
+class ReportGroup(TyperGroup):
+    """`tollgate report spend` runs the report called spend: names come from the registry, not from here."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Take a word that is no command for the name of a report."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = [NAMED, *args]
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="report",
+    cls=ReportGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Answer one finance question: tollgate report NAME.\n\n"
+    "\b\nExamples:\n  tollgate report list\n  tollgate report spend --by team,model --month 2026-11\n"
+    "  tollgate report events --where team=payments --format csv > events.csv\n"
+    "  tollgate report spend --help                 every option",
+)
+
+
+@app.command(
+    NAMED,
+    hidden=True,
+    epilog="\b\nExamples:\n  tollgate report spend --by cost_centre --month 2026-11 --format csv\n"
+    "  tollgate report tokens --by day --where team=payments\n  tollgate report overview --demo",
+)
+def run_report(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A report; `tollgate report list` lists them.")],
+    by: Annotated[list[str] | None, typer.Option("--by", help="Split by these, comma separated.")] = None,
+    month: Annotated[str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")] = None,
+    where: Annotated[list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Rows a page, where events are listed.")] = 100,
+    offset: Annotated[int, typer.Option("--offset", help="Rows to skip.")] = 0,
+    demo: Annotated[bool, typer.Option("--demo", help="Generated demo data in place of real events.")] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Answer the question called NAME. Money is in USD; days and months are UTC."""
+    from gateway.reports import REPORTS, ask, to_csv, to_json
+
+    toolbox: Toolbox = ctx.obj
+    if name not in REPORTS:
+        raise NothingFound(f"There is no report '{name}'. There are: {', '.join(REPORTS)}.")
+    dimensions = None if by is None else [word.strip() for words in by for word in words.split(",") if word.strip()]
+    question = ask(month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset)
+    with toolbox.open_reports() as reports:
+        report = reports.run(name, question)
+    if format is Format.JSON:
+        write(to_json(report) + "\n")
+    elif format is Format.CSV:
+        write(to_csv(report))
+    else:
+        write(_report_text(report))
+    if format is not Format.JSON:  # there the notes are part of the document
+        for line in report.notes:
+            note(line)
+
+
+@app.command("list", epilog="\b\nExample:\n  tollgate report list")
+def list_reports(format: FormatOption = Format.TABLE) -> None:
+    """List the reports, the question each answers, and what it is split by unless asked otherwise."""
+    from gateway.reports import REPORTS
+
+    rows = [(kind.name, kind.question, None if kind.by is None else list(kind.by)) for kind in REPORTS.values()]
+    show(Table(("name", "question", "by"), rows), format, empty="")
+
+
+@app.command("receipt", epilog="\b\nExample:\n  tollgate report receipt 01973b2e-6c1f-7c3a-9d3f-0242ac120002")
+def show_receipt(
+    ctx: typer.Context,
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="From the reply's x-request-id header.")],
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Print one request's receipt: every attempt, every line with its arithmetic, and why it went there."""
+    from gateway.reports import receipt_to_json
+
+    toolbox: Toolbox = ctx.obj
+    with toolbox.open_reports() as reports:
+        receipt = find_receipt(reports, request_uuid(request_id))
+    if format is Format.JSON:
+        write(receipt_to_json(receipt) + "\n")
+    elif format is Format.CSV:
+        show(_lines(receipt), format, empty="")
+    else:
+        write(_receipt_text(receipt))
+        for line in receipt.notes:
+            note(line)
+
+
+def _filters(where: list[str] | None) -> dict[str, str | None]:
+    filters: dict[str, str | None] = {}
+    for condition in where or ():
+        name, separator, value = condition.partition("=")
+        if not separator:
+            raise BadUsage(f"--where takes NAME=VALUE, for example team=payments; got '{condition}'.")
+        filters[name] = value or None
+    return filters
+
+
+def _report_text(report: Report) -> str:
+    from gateway.reports import Kind
+
+    numeric = {Kind.COUNT, Kind.MONEY, Kind.SHARE, Kind.SECONDS}
+    columns = report.columns
+    rows = [[_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows]
+    if report.rows and report.total:
+        total = [_cell_text(report.total[c.name], c) if c.name in report.total else "" for c in columns]
+        rows.append(["total" if position == 0 and not cell else cell for position, cell in enumerate(total)])
+    if not rows:
+        return "No events.\n"
+    return table_text([column.name for column in columns], rows, lambda position: columns[position].kind in numeric)
+
+
+def _cell_text(cell: Cell, column: Column) -> str:
+    """A cell for people, by the kind of its column."""
+    kind = column.kind.value
+    if cell is None:
+        return "unknown" if kind == "money" else "—"
+    match kind:
+        case "money":
+            amount = Decimal(str(cell))
+            return rate_text(amount) if "per_mtok" in column.name else format_usd(amount)
+        case "share":
+            return _share_text(Decimal(str(cell)))
+        case "seconds":
+            return f"{float(str(cell)):.3f}"
+        case "count":
+            return f"{int(str(cell)):,}"
+        case "flag":
+            return "yes" if cell else "no"
+        case "time":
+            return moment(cell) if isinstance(cell, datetime) else str(cell)
+        case "day":
+            return cell.isoformat() if isinstance(cell, date) else str(cell)
+        case _:
+            return str(cell)
+
+
+def _share_text(share: Decimal) -> str:
+    """A part that exists is never 0.00 %, a whole that lacks something never 100.00 %."""
+    text = f"{share * 100:.2f}"
+    if share > 0 and text == "0.00":
+        return "< 0.01 %"
+    return "> 99.99 %" if share < 1 and text == "100.00" else f"{text} %"
+
+
+def _lines(receipt: Receipt) -> Table:
+    rows = [
+        (a.attempt, a.deployment, line.kind.value, line.tokens, line.usd_per_mtok, usd_from_nusd(line.cost_nusd))
+        for a in receipt.attempts
+        for line in a.lines
+    ]
+    return Table(("attempt", "deployment", "kind", "tokens", "usd_per_mtok", "cost_usd"), rows)
+
+
+def _receipt_text(receipt: Receipt) -> str:
+    from gateway.reports import arithmetic
+
+    text = [
+        f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
+        f"Team {receipt.team}, cost centre {receipt.cost_centre}, project {receipt.project or '—'}, key {receipt.key_id}",
+        f"Class {receipt.data_class}, policy version {receipt.policy_version}, booked in {receipt.posted_period}",
+    ]
+    for attempt in receipt.attempts:
+        text += [
+            "",
+            f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, {attempt.model}, {attempt.region}): "
+            f"{attempt.outcome}, usage from {attempt.usage_source}",
+            *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in attempt.lines),
+            f"  cost          {format_usd(attempt.cost_usd)}",
+            *([f"  held          {format_usd(attempt.held_usd)}"] if attempt.cost_usd is None else []),
+            *(f"  why           {v.deployment} in {v.region}: {v.reason}" for v in attempt.verdicts),
+        ]
+    return "\n".join([*text, "", f"Total {format_usd(receipt.cost_usd)}", ""])

@@ -1,0 +1,347 @@
+"""`tollgate up`: everything on one machine, from nothing to a printed receipt."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli import demo_policy
+from gateway.cli.children import Children
+from gateway.cli.demo_policy import Demo
+from gateway.cli.progress import Step
+from gateway.errors import BadUsage, OperatorError
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.cli.tour import Tour
+
+READY_WITHIN_S = 60.0
+ENGINE_WITHIN_S = 300.0
+CONTEXT_WINDOW = 4096
+DEMO_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What the command line said."""
+
+    model: str | None
+    engine_url: str | None
+    engine_key: str | None
+    allow_external: bool
+    with_demo_data: bool
+
+
+def register(app: typer.Typer, toolbox: Toolbox) -> None:
+    """Add the command."""
+
+    @app.command(rich_help_panel="Run")
+    def up(
+        model: Annotated[
+            str | None, typer.Option(help="Serve this model (folder or hub name) instead of the tiny one.")
+        ] = None,
+        engine_url: Annotated[
+            str | None, typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000")
+        ] = None,
+        engine_key: Annotated[str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")] = None,
+        allow_external: Annotated[
+            bool, typer.Option("--allow-external", help="Let the demo route fall back to OpenAI (costs money).")
+        ] = False,
+        no_demo_data: Annotated[bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")] = False,
+    ) -> None:
+        """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
+
+        The first start installs vLLM and trains a tiny model (about 0.7 GB to download, 2.5 GB of disk, 5 to 8
+        minutes on two cores); later ones take under a minute. Ctrl-C ends everything it started.
+        """
+        options = UpOptions(
+            model=model, engine_url=engine_url, engine_key=engine_key, allow_external=allow_external,
+            with_demo_data=not no_demo_data,
+        )  # fmt: skip
+        run(toolbox, options)
+
+
+def run(toolbox: Toolbox, chosen: UpOptions) -> None:
+    """Bring everything up, show it, and stay until told to stop."""
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, _stop)
+    options = toolbox.options
+    options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _require_free_ports(options, needs_engine_port=chosen.engine_url is None)
+    print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME).\n", flush=True)
+    up_file = options.home / "up.json"
+    try:
+        with toolbox.open_stores() as stores, Children(options.home / "logs") as children:
+            try:
+                _bring_up(toolbox, stores, children, chosen, up_file)
+                _stay(children)
+            finally:
+                up_file.unlink(missing_ok=True)
+                print("\nStopping what was started ...", flush=True)
+    except KeyboardInterrupt:
+        print("Stopped. Nothing was lost; `tollgate up` goes on from here.", flush=True)
+
+
+def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, up_file: Path) -> None:
+    from gateway.cli.tour import Tour
+
+    options = toolbox.options
+    with Step("Database: migrations, pepper, demo team and key"):
+        _prepare_database(stores, options)
+        key = _demo_key(toolbox, stores)
+    variables = _variables(options, stores)
+    with Step("Gateway and dashboard"):
+        children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
+        children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
+        _wait_for(f"{gateway_url(options)}/healthz", children)
+        _wait_for(f"{dashboard_url(options)}/_stcore/health", children)
+    if chosen.with_demo_data:
+        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo"):
+            children.run("demo-data", [sys.executable, "-m", "gateway.main", "demo-data", "--small"], Step("Demo data"),
+                         variables)  # fmt: skip
+    print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
+    engine_url, engine_model = _engine(options, children, chosen)
+    _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
+    _wait_for(f"{gateway_url(options)}/readyz", children)
+    tour = Tour(gateway_url(options), key)
+    try:
+        _write_private(up_file, json.dumps(_addresses(options, stores, engine_url, key), indent=2) + "\n")
+        _show(tour, options, chosen, key)
+    finally:
+        tour.close()
+
+
+def _prepare_database(stores: Stores, options: Options) -> None:
+    from gateway.storage import migrations, pepper
+
+    migrations.upgrade(stores.database)
+    pepper.create(options.pepper_path)
+    pepper.register(stores.database, pepper.load(options.pepper_path))
+
+
+def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
+    """The key of the demo team: the same at every start, made anew where it was revoked or lost."""
+    from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
+    from gateway.storage import pepper
+
+    file = toolbox.options.home / "demo-key"
+    key = file.read_text().strip() if file.exists() else ""
+    key_id = key_id_of(key)
+    if key_id and any(record.key_id == key_id for record in stores.keys.live()):
+        return key
+    key = mint(toolbox.random_bytes(RANDOM_BYTES))
+    new_id = key_id_of(key)
+    assert new_id is not None, "a minted key is well formed"
+    current = pepper.load(toolbox.options.pepper_path)[0]
+    record = KeyRecord(
+        key_id=new_id, team=demo_policy.TEAM, project=None, digest=current.digest(key), pepper_id=current.pepper_id,
+        is_demo=True,
+    )  # fmt: skip
+    stores.keys.create(record, created_by="tollgate up")
+    _write_private(file, key + "\n")
+    return key
+
+
+def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
+    """Return address and model of an engine that answers, starting one unless the caller brought it."""
+    if chosen.engine_url is not None:
+        url = chosen.engine_url.rstrip("/").removesuffix("/v1")
+        return url, _model_of(url, chosen.engine_key)
+    url = f"http://127.0.0.1:{options.engine_port}"
+    variables = {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
+    engine = [sys.executable, "-m", "engine"]
+    with Step("Engine: vLLM in an environment of its own") as step:
+        children.run("engine-setup", [*engine, "setup", "--progress", "json"], step, variables)
+    if chosen.model is None:
+        with Step("Engine: a tiny model, trained here") as step:
+            children.run("engine-model", [*engine, "model", "--progress", "json"], step, variables)
+    name = Path(chosen.model).name if chosen.model else "tiny"
+    serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
+    serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
+    with Step("Engine: starting vLLM") as step:
+        children.start("engine", [*engine, *serve], variables)
+        _wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
+    return url, name
+
+
+def _engine_key_file(options: Options) -> Path:
+    """The engine's own key: it keeps other programs on this machine from using the engine unmetered."""
+    file = options.home / "engine-key"
+    if not file.exists():
+        _write_private(file, secrets.token_urlsafe(32) + "\n")
+    return file
+
+
+def _model_of(url: str, key_reference: str | None) -> str:
+    import httpx2
+
+    from gateway.errors import BadUsage
+
+    headers = {}
+    if key_reference:
+        kind, _, name = key_reference.partition(":")
+        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text()
+        headers["authorization"] = f"Bearer {secret.strip()}"
+    try:
+        answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
+        answer.raise_for_status()
+        return str(answer.json()["data"][0]["id"])
+    except (httpx2.HTTPError, KeyError, IndexError, ValueError) as broken:
+        raise BadUsage(f"--engine-url {url}: GET /v1/models did not name a model ({broken}).") from None
+
+
+def _apply_demo_policy(
+    toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
+) -> None:
+    """Apply the demo policy unless an operator's own is in force: that one is never replaced."""
+    current = stores.policies.current()
+    if current is not None and not current.is_demo:
+        print(f"  policy version {current.version} is your own and stays in force", flush=True)
+        return
+    own_key = f"file:{_engine_key_file(toolbox.options)}" if chosen.engine_url is None else chosen.engine_key
+    text = demo_policy.document(
+        Demo(
+            engine_url=engine_url, engine_model=engine_model, engine_key=own_key, context_window=CONTEXT_WINDOW,
+            has_external=bool(os.environ.get("OPENAI_API_KEY")), may_fall_back=chosen.allow_external,
+        )
+    )  # fmt: skip
+    stores.policies.apply(
+        text, sha256=sha256(text.encode()).hexdigest(), author="tollgate up", message="demo policy", is_demo=True,
+        expected_version=None,
+    )  # fmt: skip
+
+
+def _show(tour: Tour, options: Options, chosen: UpOptions, key: str) -> None:
+    print("\nThe tour: every line below was a real request.\n")
+    for stop in (tour.answer(), tour.refusal(), tour.unknown_model()):
+        print(f"  {stop.title}")
+        for line in stop.lines:
+            print(f"      {line}")
+    print("      (The tiny model's answers mean nothing, and the CPU's rate is a demo rate; the arithmetic is real.)")
+    if os.environ.get("OPENAI_API_KEY"):
+        joined = "may fall back to it" if chosen.allow_external else "never falls back to it (--allow-external)"
+        print(f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI and costs real money.")
+        print(f"  Route '{demo_policy.ROUTE}' {joined}.")
+    dashboard = dashboard_url(options)
+    print(
+        f"""
+  Dashboard   {dashboard}"""
+        + (f"   demo figures: {dashboard}/?data=demo" if chosen.with_demo_data else "")
+        + f"""
+  Gateway     {gateway_url(options)}/v1
+  API key     {key}   (team {demo_policy.TEAM}, demo)
+
+  Point an existing client here with two lines:
+    - client = OpenAI(api_key="sk-...")
+    + client = OpenAI(api_key="{key}",
+    +                 base_url="{gateway_url(options)}/v1")
+
+  curl {gateway_url(options)}/v1/chat/completions -H "Authorization: Bearer {key}" \\
+    -H "Content-Type: application/json" \\
+    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'
+
+  Ctrl-C stops everything.""",
+        flush=True,
+    )
+
+
+def _stay(children: Children) -> None:
+    while True:
+        children.require_alive()
+        time.sleep(0.5)
+
+
+def _wait_for(url: str, children: Children, *, within_s: float = READY_WITHIN_S, step: Step | None = None) -> None:
+    """Return when `url` answers 200. Raises `OperatorError` with what it said last."""
+    import httpx2
+
+    began_s = time.monotonic()
+    last = "no answer"
+    while time.monotonic() - began_s < within_s:
+        children.require_alive()
+        try:
+            answer = httpx2.get(url, timeout=5, trust_env=False)
+            if answer.status_code == 200:
+                return
+            last = f"HTTP {answer.status_code} {answer.text[:500]}"
+        except httpx2.HTTPError as broken:
+            last = str(broken) or type(broken).__name__
+        if step is not None:
+            step.advance("loading the model")
+        time.sleep(0.2)
+    raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
+
+
+def _require_free_ports(options: Options, *, needs_engine_port: bool) -> None:
+    """Raise `BadUsage` naming the setting of the first port that is taken."""
+    wanted = [
+        ("TOLLGATE_PORT", options.host, options.port),
+        ("TOLLGATE_METRICS_PORT", options.metrics_host, options.metrics_port),
+        ("TOLLGATE_DASHBOARD_PORT", options.dashboard_host, options.dashboard_port),
+    ]
+    if needs_engine_port:
+        wanted.append(("TOLLGATE_ENGINE_PORT", "127.0.0.1", options.engine_port))
+    for setting, host, port in wanted:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as broken:
+                raise BadUsage(
+                    f"Port {port} on {host} cannot be used: {broken.strerror}. Is Tollgate running already? "
+                    f"Else choose another one: {setting}={port + 1000} tollgate up"
+                ) from None
+
+
+def _variables(options: Options, stores: Stores) -> dict[str, str]:
+    """The children's settings: this process keeps the embedded Postgres open for them."""
+    return {"TOLLGATE_HOME": str(options.home), "TOLLGATE_DATABASE_URL": stores.url, "PYTHONUNBUFFERED": "1"}
+
+
+def _addresses(options: Options, stores: Stores, engine_url: str, key: str) -> dict[str, str]:
+    return {
+        "gateway_url": gateway_url(options),
+        "dashboard_url": dashboard_url(options),
+        "engine_url": engine_url,
+        "database_url": stores.url,
+        "api_key": key,
+    }
+
+
+def gateway_url(options: Options) -> str:
+    """The gateway's address on this machine."""
+    return f"http://{_reachable(options.host)}:{options.port}"
+
+
+def dashboard_url(options: Options) -> str:
+    """The dashboard's address on this machine."""
+    return f"http://{_reachable(options.dashboard_host)}:{options.dashboard_port}"
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    new = file.with_name(f".{file.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        opened.write(text)
+    new.replace(file)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,88 @@
+"""Finance's questions and their answers. `open` is the one door: SELECT only, as `tollgate_reader`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from uuid import UUID
+
+from gateway.errors import BadUsage, NothingFound
+from gateway.reports.connection import Reader
+from gateway.reports.dimensions import UNTAGGED, Dimension
+from gateway.reports.question import Question, ask
+from gateway.reports.receipt import AttemptReceipt, Receipt, Verdict, arithmetic, receipt
+from gateway.reports.registry import REPORTS, ReportKind
+from gateway.reports.report import Cell, Column, Dataset, Kind, Report
+from gateway.reports.table import receipt_to_json, to_csv, to_json, usage_me_to_json
+from gateway.reports.usage_me import OwnUsage, Spent, usage_me
+
+__all__ = [
+    "REPORTS",
+    "UNTAGGED",
+    "AttemptReceipt",
+    "Cell",
+    "Column",
+    "Dataset",
+    "Dimension",
+    "Kind",
+    "OwnUsage",
+    "Question",
+    "Receipt",
+    "Report",
+    "ReportKind",
+    "Reports",
+    "Spent",
+    "Verdict",
+    "arithmetic",
+    "ask",
+    "open",
+    "receipt_to_json",
+    "to_csv",
+    "to_json",
+    "usage_me_to_json",
+]
+
+
+class Reports:
+    """An open door to the reports. Safe to share between threads; every method is one read-only snapshot."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Take a reader; nothing is connected before the first question."""
+        self._reader = reader
+
+    def run(self, name: str, question: Question) -> Report:
+        """Answer a report of `REPORTS`. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`."""
+        kind = REPORTS.get(name)
+        if kind is None:
+            raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
+        if kind.by is None and question.by:
+            raise BadUsage(f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`.")
+        with self._reader.snapshot() as snapshot:
+            return kind.run(snapshot, question)
+
+    def receipt(self, request_id: UUID, *, team: str | None = None, dataset: Dataset = Dataset.REAL) -> Receipt | None:
+        """Return one request's receipt; of `team` only, where one is given. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return receipt(snapshot, request_id, dataset=dataset, team=team)
+
+    def usage_me(self, *, team: str, key_id: str, now: datetime, dataset: Dataset = Dataset.REAL) -> OwnUsage:
+        """Return what a caller has spent this month and today. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return usage_me(snapshot, team=team, key_id=key_id, now=now, dataset=dataset)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._reader.close()
+
+    def __enter__(self) -> Reports:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open(dsn: str) -> Reports:
+    """Open the reports of a Postgres URL. Raises `BadUsage` if it is none; connects at the first question."""
+    return Reports(Reader(dsn))

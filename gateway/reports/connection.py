@@ -1,0 +1,50 @@
+"""The reports' way into Postgres: a role that may only SELECT from schema `finance`, in read-only snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Connection, text
+
+from gateway.storage.database import Database
+
+ROLE = "tollgate_reader"
+
+Row = Mapping[str, Any]  # a row as Postgres gives it; each report makes its own types of it
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One repeatable-read transaction: all of a report's statements see the same events."""
+
+    _connection: Connection
+
+    def rows(self, sql: str, **values: object) -> Sequence[Row]:
+        """Run one SELECT. Values travel as parameters, never inside the text."""
+        # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows columns.
+        return cast(Sequence[Row], self._connection.execute(text(sql), values).mappings().all())
+
+    def row(self, sql: str, **values: object) -> Row:
+        """Run one SELECT that gives exactly one row."""
+        return cast(Row, self._connection.execute(text(sql), values).mappings().one())
+
+
+class Reader:
+    """A small pool of read-only connections. Nothing is opened before the first snapshot."""
+
+    def __init__(self, dsn: str) -> None:
+        """Keep the address. Raises `BadUsage` if it is not a Postgres URL."""
+        self._database = Database(dsn, role=ROLE, application_name="tollgate reports")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open a snapshot. Raises `DatabaseUnavailable` saying what to do."""
+        with self._database.explained(), self._database.engine.connect() as connection:
+            yield Snapshot(connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True))
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._database.close()

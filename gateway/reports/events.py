@@ -1,0 +1,83 @@
+"""Which attempts are behind a total?"""
+
+from __future__ import annotations
+
+from gateway.reports.aggregate import ATTEMPTS, COST, HELD
+from gateway.reports.connection import Snapshot
+from gateway.reports.notes import SURENESS, notes_on, read_freshness
+from gateway.reports.question import Question
+from gateway.reports.report import Column, Kind, Report
+
+TITLE = "Events"
+
+
+def _text(name: str) -> Column:
+    return Column(name=name, unit="", kind=Kind.TEXT)
+
+
+def _count(name: str) -> Column:
+    return Column(name=name, unit="tokens", kind=Kind.COUNT)
+
+
+COLUMNS = (
+    Column(name="occurred_at", unit="UTC", kind=Kind.TIME),
+    _text("request_id"),
+    Column(name="attempt", unit="", kind=Kind.COUNT),
+    _text("team"),
+    _text("project"),
+    _text("cost_centre"),
+    _text("key_id"),
+    _text("end_user"),
+    _text("tags"),
+    _text("route"),
+    _text("deployment"),
+    _text("provider"),
+    _text("model"),
+    _text("region"),
+    _text("data_class"),
+    _text("outcome"),
+    Column(name="http_status", unit="", kind=Kind.COUNT),
+    Column(name="streamed", unit="", kind=Kind.FLAG),
+    _count("input_tokens"),
+    _count("cached_input_tokens"),
+    _count("output_tokens"),
+    _count("reasoning_tokens"),
+    _text("usage_source"),
+    Column(name="cost_usd", unit="USD", kind=Kind.MONEY),
+    Column(name="held_usd", unit="USD, at most, for unknown", kind=Kind.MONEY),
+    Column(name="posted_period", unit="UTC", kind=Kind.DAY),
+    Column(name="ttft_s", unit="s", kind=Kind.SECONDS),
+    Column(name="duration_s", unit="s", kind=Kind.SECONDS),
+)
+_TOTAL = (ATTEMPTS, COST, HELD)
+_AS_TEXT = {
+    "request_id": "CAST(request_id AS text) AS request_id",
+    "tags": "(SELECT string_agg(key || '=' || value, ', ' ORDER BY key) FROM jsonb_each_text(event.tags)) AS tags",
+}
+
+
+def events(snapshot: Snapshot, question: Question) -> Report:
+    """One page of attempts, newest first; the total covers all pages."""
+    condition, values = question.condition()
+    chosen = f"FROM {question.dataset.events} AS event WHERE {condition}"
+    wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
+    rows = snapshot.rows(
+        f"SELECT {wanted} {chosen} ORDER BY event.occurred_at DESC, event.request_id, event.attempt "
+        f"LIMIT :page_rows OFFSET :page_start",
+        **values, page_rows=question.limit, page_start=question.offset,
+    )  # fmt: skip
+    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in _TOTAL)
+    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    fresh = read_freshness(snapshot, question)
+    first, last = question.offset + 1, question.offset + len(rows)
+    listed = f"Events {first:,} to {last:,} of {total['attempts']:,}, newest first." if rows else "No events here."
+    return Report(
+        name="events",
+        title=TITLE,
+        dataset=question.dataset,
+        columns=COLUMNS,
+        rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
+        total={measure.name: total[measure.name] for measure in _TOTAL},
+        complete_until=fresh.complete_until,
+        notes=(listed, *notes_on(question, total, fresh)),
+    )

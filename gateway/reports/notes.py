@@ -1,0 +1,115 @@
+"""What a reader must know before using a total: how complete, how sure, and what is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.domain.money import format_usd
+from gateway.reports.connection import Row, Snapshot
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import Question
+from gateway.reports.report import Dataset
+
+IDLE = "Idle GPU cost not included: not known until the GPU bill is reported."
+NOTHING_YET = "No events yet: send a first request through the gateway."
+
+# Asked for beside every report's own figures, so that no report can forget to say how sure it is.
+SURENESS = """count(*) AS sure_attempts,
+    count(*) FILTER (WHERE cost_usd IS NULL) AS sure_unknown,
+    count(*) FILTER (WHERE usage_source IN ('derived', 'estimated')) AS sure_derived,
+    coalesce(sum(held_usd) FILTER (WHERE cost_usd IS NULL), 0) AS sure_held_usd,
+    coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
+
+# Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs the whole.
+_NEWEST = """SELECT coalesce(
+    (SELECT max(occurred_at) FROM {events} WHERE occurred_at >= now() - interval '2 days'),
+    (SELECT max(occurred_at) FROM {events})) AS newest"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How far the dataset reaches, and the state of the month asked for (None: no month, or never opened)."""
+
+    complete_until: datetime | None
+    month_state: str | None
+
+
+def read_freshness(snapshot: Snapshot, question: Question) -> Freshness:
+    """Read the newest event of the dataset and the state of the question's month."""
+    newest = snapshot.row(_NEWEST.format(events=question.dataset.events))["newest"]
+    states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=question.month)
+    is_real_month = question.dataset is Dataset.REAL and question.month is not None
+    state = (states[0]["state"] if states else "open") if is_real_month else None
+    return Freshness(complete_until=newest, month_state=state)
+
+
+def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()) -> tuple[str, ...]:
+    """Return the notes in the order a reader needs them. `total` holds the columns of `SURENESS`."""
+    return (
+        *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
+        _completeness(fresh),
+        *_month_state(question, fresh),
+        *_sureness(total),
+        *((IDLE,) if total["sure_self_hosted"] else ()),
+        *(_TAGS if Dimension.TAG in by else ()),
+        "Money in USD, days and months in UTC; a month holds the events posted to it.",
+    )
+
+
+_TAGS = (
+    "An event with several tags is in several rows, so rows by tag may add up to more than the total. "
+    "The total counts each event once.",
+)
+
+
+def _completeness(fresh: Freshness) -> str:
+    if fresh.complete_until is None:
+        return NOTHING_YET
+    return (
+        f"Complete until {fresh.complete_until:%Y-%m-%d %H:%M:%S} UTC, the newest event recorded; "
+        f"requests still running are not in it."
+    )
+
+
+def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
+    if fresh.month_state is None or question.month is None:
+        return ()
+    meaning = {
+        "open": "is open: its total can still change",
+        "provisional": "is provisional: its total can still change until it is closed",
+        "closed": "is closed: its total does not change any more",
+    }[fresh.month_state]
+    return (f"Month {question.month:%Y-%m} {meaning}.",)
+
+
+def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
+    attempts, unknown, derived = (int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived"))
+    if attempts == 0:
+        return ()
+    if not unknown and not derived:
+        return (f"Usage is the provider's own final figure, or provably none, for all {attempts:,} attempts.",)
+    found = []
+    if unknown:
+        held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+        found.append(
+            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an unknown cost: they are "
+            f"not in cost_usd; {held} is held for them, which is the most they can cost."
+        )
+    if derived:
+        found.append(
+            f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are derived or estimated: "
+            f"counted from what was seen, not the provider's final figure."
+        )
+    return tuple(found)
+
+
+def share_text(part: int, whole: int) -> str:
+    """Return a share for people. A part that exists is never `0.00 %`, one that lacks something never `100.00 %`."""
+    share = f"{100 * part / whole:.2f}"
+    if part and share == "0.00":
+        return "under 0.01 %"
+    if part < whole and share == "100.00":
+        return "over 99.99 %"
+    return f"{share} %"

@@ -1,0 +1,37 @@
+"""How much, by whom, how sure: the figures above the fold."""
+
+from __future__ import annotations
+
+from gateway.reports.aggregate import ATTEMPTS, COST, HELD, Measure, aggregate, count, money, tokens
+from gateway.reports.connection import Snapshot
+from gateway.reports.question import Question
+from gateway.reports.report import Kind, Report
+
+TITLE = "Overview"
+
+
+def _distinct(name: str, unit: str, sql: str) -> Measure:
+    return Measure(name=name, unit=unit, kind=Kind.COUNT, sql=f"count(DISTINCT {sql})")
+
+
+MEASURES = (
+    ATTEMPTS,
+    _distinct("requests", "requests", "request_id"),
+    count("failed_attempts", "attempts", "outcome <> 'ok'"),
+    count("unknown_attempts", "attempts", "cost_usd IS NULL"),
+    count("derived_attempts", "attempts", "usage_source IN ('derived', 'estimated')"),
+    COST,
+    HELD,
+    money("self_hosted_cost_usd", "is_self_hosted"),
+    money("external_cost_usd", "NOT is_self_hosted"),
+    tokens("input_tokens", "input_tokens"),
+    tokens("cached_input_tokens", "cached_input_tokens"),
+    tokens("output_tokens", "output_tokens"),
+    tokens("reasoning_tokens", "reasoning_tokens"),
+    _distinct("teams", "teams", "team"),
+)
+
+
+def overview(snapshot: Snapshot, question: Question) -> Report:
+    """Only a total, unless `by` splits it."""
+    return aggregate(snapshot, question, MEASURES, name="overview", title=TITLE, by=question.by or ())

@@ -1,0 +1,98 @@
+"""What is asked of a report, checked before Postgres hears of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from gateway.errors import BadUsage
+from gateway.reports.dimensions import HAS_NO_TAG, HAS_TAG, UNTAGGED, Dimension
+from gateway.reports.report import Dataset
+
+MAX_PAGE = 1000
+_MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which events, split by what. `month` None means all months; `by` None means the report's own default.
+
+    `where` pairs a dimension with the value it must have; None asks for events without one. `limit` and
+    `offset` page through reports that list events.
+    """
+
+    dataset: Dataset = Dataset.REAL
+    month: date | None = None
+    by: tuple[Dimension, ...] | None = None
+    where: tuple[tuple[Dimension, str | None], ...] = ()
+    limit: int = 100
+    offset: int = 0
+
+    def condition(self) -> tuple[str, dict[str, object]]:
+        """The WHERE clause and its parameters."""
+        parts, values = ["true"], dict[str, object]()
+        if self.month is not None:
+            parts.append("posted_period = :month")
+            values["month"] = self.month
+        for position, (dimension, wanted) in enumerate(self.where):
+            name = f"value_{position}"
+            if dimension is Dimension.TAG:
+                parts.append(HAS_NO_TAG if wanted in (None, UNTAGGED) else HAS_TAG.format(name=name))
+            else:
+                parts.append(f"{dimension.sql} IS NULL" if wanted is None else f"{dimension.sql} = :{name}")
+            values[name] = date.fromisoformat(wanted) if dimension is Dimension.DAY and wanted else wanted
+        return " AND ".join(parts), values
+
+
+def ask(
+    *,
+    month: str | None = None,
+    by: Sequence[str] | None = None,
+    where: Mapping[str, str | None] | None = None,
+    demo: bool = False,
+    limit: int = 100,
+    offset: int = 0,
+) -> Question:
+    """Return a question from words that a user typed. `month` is `YYYY-MM` or `all`.
+
+    Raises `BadUsage` saying which words there are.
+    """
+    if not 1 <= limit <= MAX_PAGE or offset < 0:
+        raise BadUsage(f"A page has 1 to {MAX_PAGE} rows and starts at 0 or later; got {limit} from {offset}.")
+    filters = tuple((dimension(name), value) for name, value in (where or {}).items())
+    for name, value in filters:
+        if name is Dimension.DAY and value is not None:
+            _day(value)
+    return Question(
+        dataset=Dataset.DEMO if demo else Dataset.REAL,
+        month=None if month in (None, "all") else month_start(month),
+        by=None if by is None else tuple(dict.fromkeys(dimension(name) for name in by)),
+        where=filters,
+        limit=limit,
+        offset=offset,
+    )
+
+
+def dimension(name: str) -> Dimension:
+    """Return the dimension of a word. Raises `BadUsage` listing them all."""
+    try:
+        return Dimension(name.replace("-", "_"))
+    except ValueError:
+        raise BadUsage(f"Nothing is called '{name}'. Use one of: {', '.join(Dimension)}.") from None
+
+
+def month_start(month: str) -> date:
+    """Return the first day of `YYYY-MM`. Raises `BadUsage`."""
+    match = _MONTH.fullmatch(month)
+    if match is None or match[1] == "0000":
+        raise BadUsage(f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11, or 'all'.")
+    return date(int(match[1]), int(match[2]), 1)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadUsage(f"'{text}' is not a day. Write it as YYYY-MM-DD, for example 2026-11-20.") from None

@@ -1,0 +1,58 @@
+"""The reports there are. The CLI, the CSV export and the docs table come from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.reports import destinations, events, latency, months, overview, spend, tokens
+from gateway.reports.connection import Snapshot
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import Question
+from gateway.reports.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKind:
+    """One report. `by` is what it splits by unless asked otherwise; None: it cannot be split."""
+
+    name: str
+    title: str
+    question: str
+    by: tuple[Dimension, ...] | None
+    run: Callable[[Snapshot, Question], Report]
+
+
+REPORTS: dict[str, ReportKind] = {
+    kind.name: kind
+    for kind in (
+        ReportKind(
+            name="overview", title=overview.TITLE, by=(), run=overview.overview,
+            question="How much was spent, on what, and how sure is that?",
+        ),
+        ReportKind(
+            name="spend", title=spend.TITLE, by=spend.DEFAULT_BY, run=spend.spend,
+            question="What did it cost, split by team, model, tag, day or anything else?",
+        ),
+        ReportKind(
+            name="events", title=events.TITLE, by=None, run=events.events,
+            question="Which attempts are behind a total?",
+        ),
+        ReportKind(
+            name="tokens", title=tokens.TITLE, by=tokens.DEFAULT_BY, run=tokens.tokens_by_kind,
+            question="Which kinds of tokens were used, over time?",
+        ),
+        ReportKind(
+            name="latency", title=latency.TITLE, by=latency.DEFAULT_BY, run=latency.latency,
+            question="How long did callers wait for the first token, and between tokens?",
+        ),
+        ReportKind(
+            name="destinations", title=destinations.TITLE, by=destinations.DEFAULT_BY, run=destinations.destinations,
+            question="Where did data and money go: own GPUs or external providers, and in which region?",
+        ),
+        ReportKind(
+            name="months", title=months.TITLE, by=None, run=months.months,
+            question="Which months are there, and can they still change?",
+        ),
+    )
+}  # fmt: skip

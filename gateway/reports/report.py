@@ -1,0 +1,68 @@
+"""What a report is: typed columns with units, rows, a total, and what a reader must know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+
+Cell = str | int | float | Decimal | bool | date | datetime | None  # None is unknown or not reported, never 0
+
+
+class Kind(StrEnum):
+    """How a column reads, so that every front end formats it alike."""
+
+    TEXT = "text"
+    COUNT = "count"
+    MONEY = "money"
+    SHARE = "share"  # 0 to 1
+    SECONDS = "seconds"
+    DAY = "day"
+    TIME = "time"
+    FLAG = "flag"
+
+
+class Dataset(StrEnum):
+    """Which events a report reads. Real and demo are never mixed: each is a view of its own."""
+
+    REAL = "real"
+    DEMO = "demo"
+
+    @property
+    def events(self) -> str:
+        """The view this dataset is read from."""
+        return "finance.usage_events" if self is Dataset.REAL else "finance.demo_usage_events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column's name is stable; `unit` is what one cell counts (`USD`, `tokens`, `s`), empty for names."""
+
+    name: str
+    unit: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The answer to one finance question.
+
+    `rows` have one cell per column. `total` is over the events, not over the rows, by column name.
+    `complete_until` is the newest event recorded in the dataset, None where there is none.
+    """
+
+    name: str
+    title: str
+    dataset: Dataset
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total: Mapping[str, Cell]
+    complete_until: datetime | None
+    notes: tuple[str, ...]
+
+    def records(self) -> list[dict[str, Cell]]:
+        """The rows by column name."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]

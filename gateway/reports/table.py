@@ -1,0 +1,123 @@
+"""Reports as JSON and CSV. Money and rates are written digit by digit; tables for people are the CLI's."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+import msgspec
+
+from gateway.domain.money import plain_usd
+from gateway.domain.pricing import Line
+from gateway.reports.plain import plain_decimal
+from gateway.reports.receipt import Receipt, arithmetic
+from gateway.reports.report import Cell, Kind, Report
+from gateway.reports.usage_me import OwnUsage
+
+# What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a name.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+LATENCY_DIGITS = 6  # a microsecond; the clock knows no more
+
+
+def to_json(report: Report) -> str:
+    """Return `{"columns": [{"name", "unit"}], "rows": [{…}], "total": {…}, …}`; unknown is null."""
+    return _encoded(
+        {
+            "report": report.name,
+            "title": report.title,
+            "dataset": report.dataset,
+            "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
+            "rows": report.records(),
+            "total": dict(report.total),
+            "complete_until": report.complete_until,
+            "notes": report.notes,
+        }
+    )
+
+
+def receipt_to_json(receipt: Receipt) -> str:
+    """Return a receipt with the arithmetic of every line."""
+    return _encoded(receipt)
+
+
+def usage_me_to_json(usage: OwnUsage) -> str:
+    """Return the body of `GET /v1/usage/me`."""
+    return _encoded(usage)
+
+
+def to_csv(report: Report) -> str:
+    """Return RFC 4180 text with a header row. Unknown is an empty cell; text cannot become a formula."""
+    out = StringIO()
+    writer = csv.writer(out)
+    writer.writerow([column.name for column in report.columns])
+    for row in report.rows:
+        writer.writerow(
+            [
+                _neutral(cell) if column.kind is Kind.TEXT else _csv_cell(cell)
+                for column, cell in zip(report.columns, row, strict=True)
+            ]
+        )
+    return out.getvalue()
+
+
+def _csv_cell(cell: Cell) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return "true" if cell else "false"
+        case Decimal():
+            return plain_decimal(cell)
+        case float():
+            return plain_decimal(Decimal(repr(round(cell, LATENCY_DIGITS))))
+        case datetime():
+            return _moment(cell)
+        case date():
+            return cell.isoformat()
+        case _:
+            return str(cell)
+
+
+def _neutral(cell: Cell) -> str:
+    text = "" if cell is None else str(cell)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def _encoded(value: object) -> str:
+    return msgspec.json.encode(_as_json(value)).decode()
+
+
+def _as_json(value: Any) -> Any:
+    """Plain JSON values; numbers that must stay exact become raw text."""
+    match value:
+        case Decimal():
+            return msgspec.Raw(plain_decimal(value).encode())
+        case float():
+            return round(value, LATENCY_DIGITS)
+        case datetime():
+            return _moment(value)
+        case Line():
+            return {
+                "kind": value.kind.value,
+                "tokens": value.tokens,
+                "usd_per_mtok": _as_json(value.usd_per_mtok),
+                "cost_usd": msgspec.Raw(plain_usd(value.cost_nusd).encode()),
+                "arithmetic": arithmetic(value),
+            }
+        case dict():
+            return {name: _as_json(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_as_json(part) for part in value]
+        case _ if is_dataclass(value):
+            return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
+def _moment(moment: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds, `2026-11-20T13:05:02.123Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,31 @@
+"""Which kinds of tokens were used, over time?"""
+
+from __future__ import annotations
+
+from gateway.reports.aggregate import ATTEMPTS, COST, aggregate, count, tokens
+from gateway.reports.connection import Snapshot
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import Question
+from gateway.reports.report import Report
+
+TITLE = "Tokens by kind"
+DEFAULT_BY = (Dimension.DAY,)
+
+# Disjoint kinds, so that they can be stacked: the parts that a provider does not report stay in their whole.
+_FRESH_INPUT = "input_tokens - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)"
+MEASURES = (
+    ATTEMPTS,
+    tokens("uncached_input_tokens", _FRESH_INPUT),
+    tokens("cached_input_tokens", "cached_input_tokens"),
+    tokens("cache_write_tokens", "cache_write_tokens"),
+    tokens("plain_output_tokens", "output_tokens - coalesce(reasoning_tokens, 0)"),
+    tokens("reasoning_tokens", "reasoning_tokens"),
+    count("unreported_attempts", "attempts", "input_tokens IS NULL"),
+    COST,
+)
+
+
+def tokens_by_kind(snapshot: Snapshot, question: Question) -> Report:
+    """Tokens of each kind. The kinds are disjoint and add up to input plus output."""
+    by = DEFAULT_BY if question.by is None else question.by
+    return aggregate(snapshot, question, MEASURES, name="tokens", title=TITLE, by=by)

@@ -1,0 +1,95 @@
+"""What has this caller spent, this month and today? For `GET /v1/usage/me`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from gateway.reports.aggregate import ATTEMPTS, COST, HELD
+from gateway.reports.connection import Row, Snapshot
+from gateway.reports.notes import SURENESS, notes_on, read_freshness
+from gateway.reports.question import Question
+from gateway.reports.report import Dataset
+
+_MEASURES = (ATTEMPTS, COST, HELD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known cost."""
+
+    attempts: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: Decimal | None
+    held_usd: Decimal
+    unknown_attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnUsage:
+    """A team's and one of its keys' usage. `month` is by posted period, `today` by the moment received; UTC."""
+
+    team: str
+    key_id: str
+    month: str
+    today: date
+    team_month: Spent
+    team_today: Spent
+    key_month: Spent
+    key_today: Spent
+    complete_until: datetime | None
+    notes: tuple[str, ...]
+
+
+def usage_me(snapshot: Snapshot, *, team: str, key_id: str, now: datetime, dataset: Dataset) -> OwnUsage:
+    """Return what a caller may know of itself: its team's spend and its own key's."""
+    now = now.astimezone(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    month = today.date().replace(day=1)
+    groups = {
+        "team_month": "posted_period = :month",
+        "team_today": "occurred_at >= :today",
+        "key_month": "posted_period = :month AND key_id = :key_id",
+        "key_today": "occurred_at >= :today AND key_id = :key_id",
+    }
+    own = f"FROM {dataset.events} WHERE team = :team"
+    values = {"team": team, "key_id": key_id, "month": month, "today": today}
+    spent = {
+        group: _spent(snapshot.row(f"SELECT {_FIGURES} {own} AND {condition}", **values))
+        for group, condition in groups.items()
+    }
+    total = snapshot.row(f"SELECT {SURENESS} {own} AND {groups['team_month']}", **values)
+    question = Question(dataset=dataset, month=month)
+    fresh = read_freshness(snapshot, question)
+    return OwnUsage(
+        team=team,
+        key_id=key_id,
+        month=f"{month:%Y-%m}",
+        today=today.date(),
+        complete_until=fresh.complete_until,
+        notes=notes_on(question, total, fresh),
+        **spent,
+    )
+
+
+_FIGURES = ", ".join(
+    [
+        *(f"{measure.sql} AS {measure.name}" for measure in _MEASURES),
+        "CAST(sum(input_tokens) AS bigint) AS input_tokens",
+        "CAST(sum(output_tokens) AS bigint) AS output_tokens",
+        "count(*) FILTER (WHERE cost_usd IS NULL) AS unknown_attempts",
+    ]
+)
+
+
+def _spent(row: Row) -> Spent:
+    return Spent(
+        attempts=row["attempts"],
+        input_tokens=row["input_tokens"] if row["attempts"] else 0,
+        output_tokens=row["output_tokens"] if row["attempts"] else 0,
+        cost_usd=row["cost_usd"],
+        held_usd=row["held_usd"],
+        unknown_attempts=row["unknown_attempts"],
+    )

@@ -1,0 +1,1 @@
+"""Writes: ledger, keys, policies, prices. SQL lives here and in `reports`."""

@@ -1,0 +1,69 @@
+"""Which upstream addresses a policy may name. Decided from the text alone: nothing is resolved here."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import SplitResult, urlsplit
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,2000}")
+# Names that public DNS never serves (RFC 6761, 6762, 8375; ICANN .internal; Kubernetes; common LANs).
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".lan", ".svc", ".cluster.local")
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/messages")
+
+
+def address_problem(address: str) -> str | None:
+    """What is wrong with a base address and what to write instead; None if nothing. Never quotes it."""
+    if not _VISIBLE.fullmatch(address):
+        return "must be an address such as https://llm.example/v1, without spaces"
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return "is not an address; write for example https://llm.example/v1"
+    if parts.scheme not in ("http", "https"):
+        return "must start with https:// (or http:// for an engine on this machine or a private network)"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user name or password; put the secret in 'api_key' as env:NAME or file:PATH"
+    if parts.query or parts.fragment or address.endswith(("?", "#")):
+        return "must not have a query or fragment (? or #); write scheme, host, port and path only"
+    if port == 0:
+        return "has port 0; write the port the server listens on"
+    ending = next((end for end in _ENDPOINTS if parts.path.rstrip("/").endswith(end)), None)
+    if ending:
+        return f"must end before {ending}, which the gateway adds; write for example https://llm.example/v1"
+    return _host_problem(parts)
+
+
+def _host_problem(parts: SplitResult) -> str | None:
+    host = (parts.hostname or "").rstrip(".")
+    literal = _literal(host)
+    if literal is None and not _HOST.fullmatch(host):
+        return "names no host; write for example https://llm.example/v1"
+    if literal is not None and (literal.is_unspecified or literal.is_link_local or literal.is_multicast):
+        return "names an address that no server can have; write the host's own address or name"
+    if parts.scheme == "http" and not _is_private(host, literal):
+        return (
+            "sends prompts unencrypted over a public network; write https://, or a private address "
+            "(127.0.0.1, 10.x, a name without dots or ending in .internal, .local, .svc or .lan)"
+        )
+    return None
+
+
+def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_private(host: str, literal: IPv4Address | IPv6Address | None) -> bool:
+    if isinstance(literal, IPv6Address) and literal.ipv4_mapped:
+        return not literal.ipv4_mapped.is_global
+    if literal is not None:
+        return not literal.is_global
+    # Digits and dots (2130706433, 127.1) or hex (0x8080808) are numbers to a resolver, not names.
+    if host.replace(".", "").isdigit() or host.lower().startswith("0x"):
+        return False
+    return "." not in host or f".{host.lower()}".endswith(_PRIVATE_SUFFIXES)

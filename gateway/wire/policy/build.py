@@ -1,0 +1,180 @@
+"""A document without errors to a `Policy`, and a `Policy` back to a document with its defaults."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from gateway.domain.policy import (
+    DEFAULT_OPERATIONS,
+    ClassRule,
+    DataClass,
+    Deployment,
+    Operation,
+    Policy,
+    Route,
+    Team,
+    Timeouts,
+)
+from gateway.domain.pricing import Price, Rate
+from gateway.domain.selfhost import GpuRate
+from gateway.domain.tokens import TokenKind
+from gateway.wire.policy.readers import Entry
+from gateway.wire.policy.schema import RATES
+
+POLICY_SOURCE = "policy"
+
+
+def from_wire(document: Entry) -> Policy:
+    """Build the policy of a document that has no errors."""
+    values = document.values
+    regions = values["regions"].values if values["regions"] else {}
+    deployments = [_deployment(entry.values) for entry in values["deployments"].items]
+    routes = [_route(entry.values) for entry in values["routes"].items]
+    teams = [_team(entry.values) for entry in values["teams"].items]
+    return Policy(
+        regions={parent: children.items for parent, children in regions.items()},
+        classes={DataClass[label.upper()]: _class(label, rule) for label, rule in values["classes"].values.items()},
+        deployments={deployment.name: deployment for deployment in deployments},
+        routes={route.name: route for route in routes},
+        teams={team.name: team for team in teams},
+    )
+
+
+def to_wire(policy: Policy) -> dict[str, Any]:
+    """Return the document of a policy, every default written out; reading it gives the same policy."""
+    return {
+        "version": 1,
+        "regions": {parent: list(children) for parent, children in policy.regions.items()},
+        "classes": {
+            data_class.label: {"regions": sorted(rule.regions), "self_hosted": rule.self_hosted_only}
+            for data_class, rule in policy.classes.items()
+        },
+        "deployments": [_deployment_to_wire(deployment) for deployment in policy.deployments.values()],
+        "routes": [
+            {
+                "name": route.name,
+                "aliases": list(route.aliases),
+                "deployments": list(route.deployments),
+                "objective": route.objective,
+            }
+            for route in policy.routes.values()
+        ],
+        "teams": [
+            {
+                "name": team.name,
+                "cost_centre": team.cost_centre,
+                "data_class": team.data_class.label,
+                "routes": list(team.routes),
+            }
+            for team in policy.teams.values()
+        ],
+    }
+
+
+def _class(label: str, rule: Entry) -> ClassRule:
+    return ClassRule(
+        name=label,
+        regions=frozenset(rule.values["regions"].items),
+        self_hosted_only=rule.values["self_hosted"],
+    )
+
+
+def _deployment(values: dict[str, Any]) -> Deployment:
+    declared = values["self_hosted"]
+    return Deployment(
+        name=values["name"],
+        provider=values["provider"],
+        base_url=values["base_url"],
+        model=values["model"],
+        region=values["region"],
+        is_self_hosted=values["provider"] == "vllm" if declared is None else declared,
+        api_key=values["api_key"],
+        gpu=GpuRate(**values["gpu"].values) if values["gpu"] else None,
+        price=_price(values) if values["price"] else None,
+        operations=frozenset(map(Operation, values["operations"].items))
+        if values["operations"]
+        else DEFAULT_OPERATIONS,
+        capabilities=None if values["capabilities"] is None else frozenset(values["capabilities"].items),
+        allows=frozenset(values["allows"].items) if values["allows"] else frozenset(),
+        context_window=values["context_window"],
+        max_output_tokens=values["max_output_tokens"],
+        input_overhead_tokens=values["input_overhead_tokens"],
+        timeouts=_timeouts(values["timeouts"]),
+    )
+
+
+def _price(values: dict[str, Any]) -> Price:
+    declared = {kind: values["price"].values[f"{kind}_usd_per_mtok"] for kind in RATES}
+    rates = tuple(Rate(kind=TokenKind(kind), usd_per_mtok=usd) for kind, usd in declared.items() if usd is not None)
+    return Price(provider=values["provider"], model=values["model"], source=POLICY_SOURCE, rates=rates)
+
+
+def _timeouts(declared: Entry | None) -> Timeouts:
+    if declared is None:
+        return Timeouts()
+    return Timeouts(**{name: float(seconds) for name, seconds in declared.values.items()})
+
+
+def _route(values: dict[str, Any]) -> Route:
+    return Route(
+        name=values["name"],
+        deployments=values["deployments"].items,
+        aliases=values["aliases"].items if values["aliases"] else (),
+        objective=values["objective"],
+    )
+
+
+def _team(values: dict[str, Any]) -> Team:
+    return Team(
+        name=values["name"],
+        cost_centre=values["cost_centre"],
+        data_class=DataClass[values["data_class"].upper()],
+        routes=values["routes"].items,
+    )
+
+
+def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
+    """Fields that are not declared and have no default (a price, a window) stay out."""
+    timeouts = deployment.timeouts
+    document: dict[str, Any] = {
+        "name": deployment.name,
+        "provider": deployment.provider,
+        "base_url": deployment.base_url,
+        "api_key": deployment.api_key,
+        "model": deployment.model,
+        "region": deployment.region,
+        "self_hosted": deployment.is_self_hosted,
+        "gpu": _gpu_to_wire(deployment.gpu) if deployment.gpu else None,
+        "price": _price_to_wire(deployment.price) if deployment.price else None,
+        "operations": sorted(operation.value for operation in deployment.operations),
+        "capabilities": None if deployment.capabilities is None else sorted(deployment.capabilities),
+        "allows": sorted(deployment.allows),
+        "context_window": deployment.context_window,
+        "max_output_tokens": deployment.max_output_tokens,
+        "input_overhead_tokens": deployment.input_overhead_tokens,
+        "timeouts": {
+            "connect_s": Decimal(str(timeouts.connect_s)),
+            "first_byte_s": Decimal(str(timeouts.first_byte_s)),
+            "idle_s": Decimal(str(timeouts.idle_s)),
+            "total_s": Decimal(str(timeouts.total_s)),
+        },
+    }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _gpu_to_wire(gpu: GpuRate) -> dict[str, Any]:
+    document = {
+        "type": gpu.type,
+        "count": gpu.count,
+        "usd_per_gpu_hour": gpu.usd_per_gpu_hour,
+        "input_tok_per_s": gpu.input_tok_per_s,
+        "output_tok_per_s": gpu.output_tok_per_s,
+        "cached_input_tok_per_s": gpu.cached_input_tok_per_s,
+        "target_utilisation": gpu.target_utilisation,
+    }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _price_to_wire(price: Price) -> dict[str, Any]:
+    return {f"{rate.kind}_usd_per_mtok": rate.usd_per_mtok for rate in price.rates}

@@ -1,0 +1,205 @@
+"""Errors that no single field shows: unknown references, names taken twice, fields that exclude others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gateway.domain.residency import ANY, UNPLACED
+from gateway.wire.policy.findings import Findings, Spot, suggestion
+from gateway.wire.policy.readers import Entry, Listed
+
+MAX_REGION_DEPTH = 20
+
+
+def check(document: Entry, findings: Findings) -> None:
+    """Add a finding for everything that is wrong between the fields that could be read."""
+    regions, classes = document.of("regions", Entry), document.of("classes", Entry)
+    deployments, routes = document.of("deployments", Listed), document.of("routes", Listed)
+    known_regions = _check_regions(regions, findings) if "regions" in document.values else None
+    if classes is not None and known_regions is not None:
+        _check_classes(classes, known_regions, findings)
+    for deployment in entries(deployments):
+        _check_deployment(deployment, findings)
+        if known_regions is not None:
+            _check_region(deployment, known_regions, findings)
+    _check_unique(deployments, "deployment", findings)
+    _check_unique(routes, "route", findings)
+    _check_unique(document.of("teams", Listed), "team", findings)
+    _check_aliases(routes, findings)
+    for route in entries(routes):
+        if route.of("deployments", Listed) == []:
+            findings.error(route.place("deployments"), "must list at least one deployment")
+        _check_references(route, "deployments", "deployment", deployments, findings)
+    for team in entries(document.of("teams", Listed)):
+        _check_references(team, "routes", "route", routes, findings)
+        _check_class(team, classes, findings)
+
+
+def entries(listed: Listed | None) -> Iterator[Entry]:
+    """The blocks of a list, if it could be read."""
+    return iter(listed.items if listed is not None else ())
+
+
+def _check_regions(regions: Entry | None, findings: Findings) -> set[str]:
+    """Check that the regions are a tree; return every name in it."""
+    if regions is None:
+        return set()
+    parents: dict[str, str] = {}
+    for parent, children in regions.values.items():
+        for spot, child in children:
+            if child == ANY or child in UNPLACED:
+                findings.error(spot, f"'{child}' has a meaning of its own and cannot be declared; choose another name")
+            elif child in parents:
+                findings.error(spot, f"'{child}' is already under '{parents[child]}'; a region has one parent")
+            else:
+                parents[child] = parent
+    for parent in regions.values:
+        ancestors = [parent]
+        while ancestors[-1] in parents and len(ancestors) <= MAX_REGION_DEPTH:
+            ancestors.append(parents[ancestors[-1]])
+            if ancestors[-1] == parent:
+                break
+        if len(ancestors) > 1 and ancestors[-1] == parent:
+            findings.error(
+                regions.place(parent),
+                f"'{parent}' is under itself ({' in '.join(ancestors)}); regions are a tree",
+            )
+        elif len(ancestors) > MAX_REGION_DEPTH:
+            findings.error(regions.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}")
+    return {*regions.spots, *parents}
+
+
+def _check_classes(classes: Entry, known_regions: set[str], findings: Findings) -> None:
+    for rule in classes.values.values():
+        for spot, region in rule.of("regions", Listed) or ():
+            if region in UNPLACED:
+                findings.error(spot, f"'{region}' promises no place, so no class can be bound to it; write any")
+            elif region != ANY and region not in known_regions:
+                findings.error(
+                    spot,
+                    f"'{region}' is not declared under regions{suggestion(region, {*known_regions, ANY})}",
+                )
+
+
+def _check_region(deployment: Entry, known_regions: set[str], findings: Findings) -> None:
+    region = deployment.of("region", str)
+    if region is None or region in known_regions or region in UNPLACED:
+        return
+    if region == ANY:
+        findings.error(deployment.place("region"), "'any' is for classes; write a declared region, global or unknown")
+        return
+    near = suggestion(region, {*known_regions, *UNPLACED})
+    findings.error(deployment.place("region"), f"'{region}' is not declared under regions{near}")
+
+
+def _check_deployment(deployment: Entry, findings: Findings) -> None:
+    for field, is_broken, message in _DEPLOYMENT_RULES:
+        if is_broken(deployment):
+            findings.error(deployment.place(field), message)
+
+
+def _is_self_hosted(deployment: Entry) -> bool:
+    declared = deployment.of("self_hosted", bool)
+    return declared if declared is not None else deployment.of("provider", str) == "vllm"
+
+
+def _has(deployment: Entry, field: str) -> bool:
+    return field in deployment.spots
+
+
+def _lacks_output_price(deployment: Entry) -> bool:
+    price, operations = deployment.of("price", Entry), deployment.of("operations", Listed)
+    only_embeds = operations is not None and set(operations.items) == {"embeddings"}
+    return price is not None and not _has(price, "output_usd_per_mtok") and not only_embeds
+
+
+def _answers_past_window(deployment: Entry) -> bool:
+    window, answer = deployment.of("context_window", int), deployment.of("max_output_tokens", int)
+    return window is not None and answer is not None and answer > window
+
+
+_DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
+    (
+        "api_key",
+        lambda d: d.of("provider", str) == "openai" and not _has(d, "api_key"),
+        "is missing; openai asks for one: write for example 'api_key: env:OPENAI_API_KEY'",
+    ),
+    (
+        "gpu",
+        lambda d: _has(d, "gpu") and _has(d, "price"),
+        "a deployment has either 'gpu' or 'price'; remove one of them",
+    ),
+    (
+        "gpu",
+        lambda d: _has(d, "gpu") and d.of("provider", str) is not None and not _is_self_hosted(d),
+        "GPU hours price only what you run yourself; add 'self_hosted: true' or write 'price' instead",
+    ),
+    (
+        "self_hosted",
+        lambda d: d.of("provider", str) == "openai" and d.of("self_hosted", bool) is True,
+        "provider openai is never self-hosted; for an engine of your own write vllm or openai_compatible",
+    ),
+    (
+        "price",
+        _lacks_output_price,
+        "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' (absent is not 0)",
+    ),
+    (
+        "operations",
+        lambda d: d.of("operations", Listed) == [],
+        "must list at least one operation, or be left out for the default",
+    ),
+    (
+        "max_output_tokens",
+        _answers_past_window,
+        "is larger than 'context_window'; an answer must fit in the window",
+    ),
+)
+
+
+def _check_unique(listed: Listed | None, kind: str, findings: Findings) -> None:
+    first: dict[str, Spot] = {}
+    for entry in entries(listed):
+        name = entry.of("name", str)
+        if name is None:
+            continue
+        if name in first:
+            findings.error(entry.place("name"), f"{kind} '{name}' is there twice (first in line {first[name].line})")
+        else:
+            first[name] = entry.place("name")
+
+
+def _check_aliases(routes: Listed | None, findings: Findings) -> None:
+    """Two routes must not answer to one name: the document would not say which of them is meant."""
+    names = {route.of("name", str) for route in entries(routes)}
+    owners: dict[str, str] = {}
+    for route in entries(routes):
+        owner = route.of("name", str) or "?"
+        for spot, alias in route.of("aliases", Listed) or ():
+            if alias in names:
+                findings.error(spot, f"'{alias}' is the name of a route; remove this alias or rename the route")
+            elif alias in owners:
+                findings.error(spot, f"'{alias}' is already an alias of route '{owners[alias]}'; remove one of them")
+            owners.setdefault(alias, owner)
+
+
+def _check_references(entry: Entry, field: str, kind: str, targets: Listed | None, findings: Findings) -> None:
+    if targets is None:
+        return
+    known = {name for name in (target.of("name", str) for target in entries(targets)) if name}
+    seen: set[str] = set()
+    for spot, name in entry.of(field, Listed) or ():
+        if name not in known:
+            findings.error(spot, f"there is no {kind} '{name}'{suggestion(name, known)}")
+        elif name in seen:
+            findings.error(spot, f"{kind} '{name}' is listed twice here; remove one")
+        seen.add(name)
+
+
+def _check_class(team: Entry, classes: Entry | None, findings: Findings) -> None:
+    label = team.of("data_class", str)
+    if classes is not None and label is not None and label not in classes.spots:
+        findings.error(
+            team.place("data_class"),
+            f"class '{label}' is not declared; add it under classes, with its regions",
+        )

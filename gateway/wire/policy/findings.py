@@ -1,0 +1,89 @@
+"""Where something stands in a document, and the list of what is wrong there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import yaml
+
+from gateway.errors import Finding, PolicyRejected
+
+MAX_ERRORS = 100  # beyond this nobody reads on, and a garbled megabyte would take minutes to list
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One node of the document and the path of fields that leads to it (`deployments[0].region`)."""
+
+    node: yaml.Node
+    path: str
+
+    @property
+    def line(self) -> int:
+        """Counted from 1, as editors do."""
+        return int(self.node.start_mark.line) + 1
+
+    def member(self, name: str, node: yaml.Node) -> Spot:
+        """The spot of a field of this mapping."""
+        return Spot(node, f"{self.path}.{shown(name)}" if self.path else shown(name))
+
+    def item(self, index: int, node: yaml.Node) -> Spot:
+        """The spot of an item of this list."""
+        return Spot(node, f"{self.path}[{index}]")
+
+
+class Wrong(Exception):
+    """A value cannot be used. The container that reads it turns this into a finding."""
+
+    def __init__(self, spot: Spot, message: str) -> None:
+        super().__init__(message)
+        self.spot = spot
+        self.message = message
+
+
+class Findings:
+    """Everything found in one document so far."""
+
+    def __init__(self) -> None:
+        self.errors: list[Finding] = []
+        self.notes: list[Finding] = []
+
+    def error(self, spot: Spot, message: str) -> None:
+        """Add an error. Raises `PolicyRejected` when there are too many to go on."""
+        self.errors.append(Finding(spot.line, spot.path or "document", message))
+        if len(self.errors) >= MAX_ERRORS:
+            last = Finding(spot.line, "document", f"stopped reading after {MAX_ERRORS} errors")
+            raise PolicyRejected((*in_order(self.errors), last))
+
+    def note(self, spot: Spot, message: str) -> None:
+        """Add something worth knowing that is not wrong."""
+        self.notes.append(Finding(spot.line, spot.path or "document", message, is_error=False))
+
+    def rejected(self) -> PolicyRejected:
+        """The error that reports all errors found."""
+        return PolicyRejected(in_order(self.errors))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings from the first line to the last."""
+    return tuple(sorted(findings, key=lambda finding: finding.line))
+
+
+def shown(text: str) -> str:
+    """Text of a document made safe to print: short, and without characters that move a terminal's cursor."""
+    short = text if len(text) <= 60 else text[:57] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in short)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'eu-de'?` or, where nothing is near, the names that exist."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    if not names:
+        return ""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"; there is: {', '.join(names[:8])}{more}"

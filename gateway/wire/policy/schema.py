@@ -1,0 +1,393 @@
+"""Every field of a policy document: how it is read, its default, and what the reference says of it."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, Operation, Timeouts
+from gateway.domain.request_fields import FEATURES
+from gateway.domain.residency import ANY, UNPLACED
+from gateway.domain.routing import OBJECTIVES
+from gateway.wire.policy.addresses import address_problem
+from gateway.wire.policy.findings import Findings, Spot, Wrong, shown, suggestion
+from gateway.wire.policy.readers import (
+    Block,
+    Field,
+    boolean,
+    decimal,
+    integer,
+    list_of,
+    map_of,
+    one_of,
+    plain_text,
+    text,
+)
+
+PROVIDERS = ("vllm", "openai", "openai_compatible")
+CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
+LABELS = tuple(c.label for c in DataClass)
+RATES = ("input", "cached_input", "cache_write", "output", "reasoning")
+
+_DEFAULT_TIMEOUTS = Timeouts()
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+_MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
+_ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
+_WORDS = re.compile(r"\S(.{0,98}\S)?")
+_SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
+
+name = text(_NAME, rule=_NAME_RULE)
+model_name = text(_MODEL, rule=_MODEL_RULE)
+alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
+words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
+usd_per_mtok = decimal(least="0", most="1000000", unit="USD per million tokens")
+tok_per_s = decimal(above="0", most="1000000000", unit="tokens per second")
+
+
+def region_key(spot: Spot, region: str) -> None:
+    """Raise `Wrong` unless a region may be declared under this name."""
+    if region == ANY or region in UNPLACED:
+        raise Wrong(spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name")
+    if not _NAME.fullmatch(region):
+        raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
+
+
+def class_key(spot: Spot, label: str) -> None:
+    """Raise `Wrong` unless `label` is one of the four data classes."""
+    if label not in LABELS:
+        raise Wrong(spot, f"'{shown(label)}' is not a data class{suggestion(label, LABELS)}")
+
+
+def secret_reference(spot: Spot, findings: Findings) -> str:
+    """Read where a secret is kept. What is no reference may be the secret itself, so it is never quoted."""
+    try:
+        value = plain_text(spot)
+    except Wrong:
+        value = ""
+    if not _SECRET.fullmatch(value):
+        raise Wrong(
+            spot,
+            "must say where the secret is, never the secret itself; write env:NAME or file:/absolute/path "
+            "(if a key stood here, replace it at the provider)",
+        )
+    return value
+
+
+def address(spot: Spot, findings: Findings) -> str:
+    """Read a base address, without the slash at its end."""
+    value = plain_text(spot)
+    problem = address_problem(value)
+    if problem:
+        raise Wrong(spot, problem)
+    return value.rstrip("/")
+
+
+def version_one(spot: Spot, findings: Findings) -> int:
+    """Read the document's format version."""
+    if getattr(spot.node, "value", None) != "1":
+        raise Wrong(spot, "must be 1, the only version this Tollgate reads")
+    return 1
+
+
+def _seconds(name: str, default: float, meaning: str) -> Field:
+    return Field(
+        name=name,
+        read=decimal(above="0", most="86400", unit="seconds"),
+        meaning=meaning,
+        example="30",
+        default=Decimal(str(default)).normalize(),
+        default_text=f"{default:g}",
+    )
+
+
+def _not_enforced(what: str) -> str:
+    return f"{what} not enforced by this version of Tollgate; remove the field"
+
+
+CLASS = Block(
+    name="class",
+    fields=(
+        Field(
+            name="regions",
+            read=list_of(name),
+            is_required=True,
+            example="[eu]",
+            meaning="Regions that may process requests of this class; a parent stands for all under it; "
+            "`any` allows every place, `global` and `unknown` included; `[]` allows none.",
+        ),
+        Field(
+            name="self_hosted",
+            read=boolean,
+            example="true",
+            default=False,
+            default_text="`false`",
+            meaning="If true, only deployments with `self_hosted: true` may process this class.",
+        ),
+    ),
+)
+
+GPU = Block(
+    name="gpu block",
+    fields=(
+        Field(
+            name="type", read=words, is_required=True, example="H200",
+            meaning="The GPU's name, for the price's source.",
+        ),
+        Field(
+            name="count", read=integer(least=1, most=10_000), example="1", default=1, default_text="`1`",
+            meaning="GPUs that this deployment occupies.",
+        ),
+        Field(
+            name="usd_per_gpu_hour", read=decimal(above="0", most="10000", unit="USD per GPU hour"),
+            is_required=True, example="3.10", meaning="What one GPU costs per hour, in USD.",
+        ),
+        Field(
+            name="input_tok_per_s", read=tok_per_s, is_required=True, example="40000",
+            meaning="Prompt tokens per second of the whole deployment at full load.",
+        ),
+        Field(
+            name="output_tok_per_s", read=tok_per_s, is_required=True, example="2500",
+            meaning="Answer tokens per second of the whole deployment at full load.",
+        ),
+        Field(
+            name="cached_input_tok_per_s", read=tok_per_s, example="400000",
+            default_text="priced as plain input", meaning="Cached prompt tokens per second.",
+        ),
+        Field(
+            name="target_utilisation", read=decimal(above="0", most="1", unit="a share"),
+            is_required=True, example="0.5",
+            meaning="Share of an hour in which the GPU is expected to work; 0.5 doubles a token's price.",
+        ),
+    ),
+)  # fmt: skip
+
+PRICE = Block(
+    name="price block",
+    fields=(
+        Field(
+            name="input_usd_per_mtok", read=usd_per_mtok, is_required=True, example="0.80",
+            meaning="USD per million input tokens.",
+        ),
+        Field(
+            name="cached_input_usd_per_mtok", read=usd_per_mtok, example="0.20",
+            default_text="priced as input",
+            meaning="USD per million input tokens read from the provider's cache.",
+        ),
+        Field(
+            name="cache_write_usd_per_mtok", read=usd_per_mtok, example="1.00",
+            default_text="priced as input",
+            meaning="USD per million input tokens written to the provider's cache.",
+        ),
+        Field(
+            name="output_usd_per_mtok", read=usd_per_mtok, example="3.20",
+            default_text="required, unless `operations` is `[embeddings]`",
+            meaning="USD per million output tokens.",
+        ),
+        Field(
+            name="reasoning_usd_per_mtok", read=usd_per_mtok, example="3.20", default_text="priced as output",
+            meaning="USD per million reasoning tokens.",
+        ),
+    ),
+)  # fmt: skip
+
+TIMEOUTS = Block(
+    name="timeouts block",
+    fields=(
+        _seconds("connect_s", _DEFAULT_TIMEOUTS.connect_s, "Longest wait for a connection."),
+        _seconds("first_byte_s", _DEFAULT_TIMEOUTS.first_byte_s, "Longest wait for the first byte of the answer."),
+        _seconds("idle_s", _DEFAULT_TIMEOUTS.idle_s, "Longest silence between two bytes of the answer."),
+        _seconds("total_s", _DEFAULT_TIMEOUTS.total_s, "Longest time for the whole answer."),
+    ),
+)
+
+_VERIFY = (
+    "TLS certificates are always checked and nothing turns that off; remove the field. "
+    "To trust a private CA, name its file in the gateway's SSL_CERT_FILE"
+)
+
+DEPLOYMENT = Block(
+    name="deployment",
+    fields=(
+        Field(
+            name="name", read=name, is_required=True, example="gpt-eu",
+            meaning="Unique name; shown in headers, the ledger and reports.",
+        ),
+        Field(
+            name="provider", read=one_of(PROVIDERS), is_required=True, example="openai",
+            meaning="The dialect to speak: `vllm`, `openai` or `openai_compatible`.",
+        ),
+        Field(
+            name="base_url", read=address, is_required=True, example="https://eu.api.openai.com/v1",
+            meaning="Address up to and including `/v1`. `http://` only on this machine or a private network.",
+        ),
+        Field(
+            name="api_key", read=secret_reference, example="env:OPENAI_API_KEY",
+            default_text="none; required for `openai`",
+            meaning="Where the upstream's key is: `env:NAME` or `file:/absolute/path`; never the key.",
+        ),
+        Field(
+            name="model", read=model_name, is_required=True, example="gpt-5.5",
+            meaning="The model's name at the upstream.",
+        ),
+        Field(
+            name="region", read=name, is_required=True, example="eu-de",
+            meaning="Where it processes: a declared region; `global` or `unknown` if no place is promised.",
+        ),
+        Field(
+            name="self_hosted", read=boolean, example="true", default_text="`true` for `vllm`, else `false`",
+            meaning="Whether you run it yourself; classes may demand that.",
+        ),
+        Field(
+            name="gpu", read=GPU, example="{type: H200, ...}", default_text="none",
+            meaning="Price per token from GPU hours; only for self-hosted deployments, and not with `price`.",
+        ),
+        Field(
+            name="price", read=PRICE, example="{input_usd_per_mtok: 0.80, output_usd_per_mtok: 3.20}",
+            default_text="the built-in price list",
+            meaning="A negotiated price; wins over the built-in list.",
+        ),
+        Field(
+            name="operations", read=list_of(one_of(tuple(Operation))), example="[chat, embeddings]",
+            default_text=f"`[{', '.join(o for o in Operation if o in DEFAULT_OPERATIONS)}]`",
+            meaning=f"Endpoints it serves, of {', '.join(f'`{o}`' for o in Operation)}.",
+        ),
+        Field(
+            name="capabilities", read=list_of(one_of(CAPABILITIES)), example="[tools, json_schema]",
+            default_text="not declared: nothing is ruled out",
+            meaning=f"What the model can do, of {', '.join(f'`{c}`' for c in CAPABILITIES)}; requests that "
+            "need something else are not sent to it.",
+        ),
+        Field(
+            name="allows", read=list_of(one_of(tuple(FEATURES))), example="[store]", default_text="`[]`",
+            meaning="Request features it may be sent although they store, fetch or send data elsewhere or "
+            f"steer the engine, of {', '.join(f'`{f}`' for f in FEATURES)}.",
+        ),
+        Field(
+            name="context_window", read=integer(least=1, most=100_000_000), example="32768",
+            default_text="not declared", meaning="Most tokens of prompt and answer together.",
+        ),
+        Field(
+            name="max_output_tokens", read=integer(least=1, most=100_000_000), example="8192",
+            default_text="not declared", meaning="Most tokens of one answer.",
+        ),
+        Field(
+            name="input_overhead_tokens", read=integer(least=0, most=1_000_000), example="64", default=64,
+            default_text="`64`",
+            meaning="Tokens that the upstream's chat template may add to a prompt; part of the cost bound.",
+        ),
+        Field(
+            name="timeouts", read=TIMEOUTS, example="{total_s: 300}", default_text="see below",
+            meaning="How long to wait for it.",
+        ),
+    ),
+    refused=dict.fromkeys(
+        ("verify", "verify_tls", "verify_ssl", "tls_verify", "ssl_verify", "insecure", "skip_verify",
+         "insecure_skip_verify"),
+        _VERIFY,
+    ),
+)  # fmt: skip
+
+ROUTE = Block(
+    name="route",
+    fields=(
+        Field(
+            name="name", read=model_name, is_required=True, example="assistant",
+            meaning="The model name that callers send.",
+        ),
+        Field(
+            name="aliases", read=list_of(alias), example='[gpt-4o, "gpt-4o-*"]', default_text="`[]`",
+            meaning="Other model names that mean this route; `*` stands for anything. Exact names win over "
+            "patterns, earlier routes over later ones.",
+        ),
+        Field(
+            name="deployments", read=list_of(name), is_required=True, example="[qwen-eu, gpt-eu]",
+            meaning="The deployments behind it, in order of preference.",
+        ),
+        Field(
+            name="objective",
+            read=one_of(
+                tuple(OBJECTIVES),
+                refused={
+                    word: f"'{word}' is not enforced by this version of Tollgate; write priority"
+                    for word in ("cheapest", "fastest", "balanced", "weighted")
+                    if word not in OBJECTIVES
+                },
+            ),
+            example="priority", default="priority", default_text="`priority`",
+            meaning="How eligible deployments are ordered: `priority` takes them as listed.",
+        ),
+    ),
+    refused={
+        "latency": _not_enforced("latency goals are"),
+        "degrade_to": _not_enforced("degrading to another route is"),
+    },
+)  # fmt: skip
+
+TEAM = Block(
+    name="team",
+    fields=(
+        Field(name="name", read=name, is_required=True, example="payments", meaning="Unique name; who pays."),
+        Field(
+            name="cost_centre", read=words, is_required=True, example="CC-1207",
+            meaning="Where finance books it.",
+        ),
+        Field(
+            name="data_class", read=one_of(LABELS), is_required=True, example="confidential",
+            meaning="The least class of its requests; a request may raise it, never lower it.",
+        ),
+        Field(
+            name="routes", read=list_of(model_name), is_required=True, example="[assistant]",
+            meaning="Routes it may call.",
+        ),
+    ),
+    refused={
+        "budgets": _not_enforced("budgets are"),
+        "limits": _not_enforced("limits are"),
+    },
+)  # fmt: skip
+
+DOCUMENT = Block(
+    name="policy",
+    fields=(
+        Field(
+            name="version", read=version_one, is_required=True, example="1",
+            meaning="Version of the format: `1`.",
+        ),
+        Field(
+            name="regions", read=map_of(region_key, list_of(name)), example="{eu: [eu-de, eu-fr]}",
+            default_text="`{}`",
+            meaning="Parent regions and their children, any depth; a child that is itself a key is a parent.",
+        ),
+        Field(
+            name="classes", read=map_of(class_key, CLASS), is_required=True,
+            example="{internal: {regions: [any]}}",
+            meaning=f"Where each data class may be processed; keys: {', '.join(f'`{c}`' for c in LABELS)}.",
+        ),
+        Field(
+            name="deployments", read=list_of(DEPLOYMENT), is_required=True, example="[]",
+            meaning="Concrete models at providers or engines.",
+        ),
+        Field(
+            name="routes", read=list_of(ROUTE), is_required=True, example="[]",
+            meaning="Model names that teams ask for.",
+        ),
+        Field(
+            name="teams", read=list_of(TEAM), is_required=True, example="[]",
+            meaning="Who may call, and who pays.",
+        ),
+    ),
+)  # fmt: skip
+
+# For the reference and the test that it is complete: the heading of each block there.
+BLOCKS: dict[str, Block] = {
+    "Document": DOCUMENT,
+    "classes": CLASS,
+    "deployments": DEPLOYMENT,
+    "deployments: gpu": GPU,
+    "deployments: price": PRICE,
+    "deployments: timeouts": TIMEOUTS,
+    "routes": ROUTE,
+    "teams": TEAM,
+}

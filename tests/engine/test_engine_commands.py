@@ -1,0 +1,156 @@
+"""`python -m engine` as its users meet it: real processes, exit codes, and what stands on which stream."""
+
+import http.server
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_factories import REPOSITORY, free_port, python_variables
+
+from engine.progress import Progress, duration_text
+
+
+def engine(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "engine", *arguments],
+        cwd=REPOSITORY,
+        env=python_variables() | {"TOLLGATE_ENGINE_HOME": str(home)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    """Plays an engine that is up."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def healthy_url() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_help_teaches_the_order_of_the_commands(tmp_path: Path) -> None:
+    """It is the first thing a newcomer reads."""
+    shown = engine(tmp_path, "--help").stdout
+    places = [shown.index(f"python -m engine {command}") for command in ("setup", "model", "serve", "wait", "status")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("command", ["model", "serve"])
+def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, command: str) -> None:
+    """An expected failure is one sentence on standard error, not a traceback."""
+    result = engine(tmp_path, command)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "python -m engine setup" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("serve", "--port", "0"), ("model", "--steps", "-1"), ()])
+def test_bad_arguments_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Scripts tell bad usage from failure by the code."""
+    assert engine(tmp_path, *arguments).returncode == 2
+
+
+def test_a_bad_port_setting_hurts_serve_alone_and_is_named(tmp_path: Path) -> None:
+    """A typo in one variable must not take `status` away, which is where one would look."""
+    assert engine(tmp_path, "status", TOLLGATE_ENGINE_PORT="abc").returncode == 0
+    refused = engine(tmp_path, "serve", TOLLGATE_ENGINE_PORT="abc")
+    assert refused.returncode == 2
+    assert "TOLLGATE_ENGINE_PORT" in refused.stderr
+
+
+def test_status_of_an_empty_home_says_what_to_run(tmp_path: Path) -> None:
+    """Nothing installed is a state, not an error."""
+    shown = engine(tmp_path / "absent", "status")
+    assert shown.returncode == 0
+    assert "python -m engine setup" in shown.stdout
+    assert "python -m engine model" in shown.stdout
+    state = json.loads(engine(tmp_path / "absent", "status", "--json").stdout)
+    assert state == {
+        "home": str(tmp_path / "absent"),
+        "environment": {
+            "is_ready": False,
+            "device": None,
+            "path": str(tmp_path / "absent" / "venv"),
+            "size_bytes": 0,
+            "packages": {},
+        },
+        "models": [],
+    }
+
+
+def test_wait_ends_when_the_engine_answers(tmp_path: Path, healthy_url: str) -> None:
+    """`tollgate up` goes on at this line."""
+    result = engine(tmp_path, "wait", "--url", healthy_url, "--progress", "json")
+    assert result.returncode == 0
+    assert json.loads(result.stdout.splitlines()[-1])["step"] == "done"
+
+
+def test_wait_gives_up_with_3_and_the_last_reason(tmp_path: Path) -> None:
+    """Not found out is not the same as broken; a refused connection means the model is still loading."""
+    result = engine(tmp_path, "wait", "--url", f"http://127.0.0.1:{free_port()}", "--timeout", "1")
+    assert result.returncode == 3
+    assert "connection refused" in result.stderr
+    assert engine(tmp_path, "wait", "--url", "localhost:8001").returncode == 2
+
+
+def test_json_progress_has_the_same_members_in_every_line() -> None:
+    """Another program reads it; an absent member is a case it would have to know."""
+    out = io.StringIO()
+    progress = Progress(stage="setup", format="json", out=out, clock=lambda: 5.0)
+    progress.say("python", "Creating")
+    progress.advance("download", "Fetching", done=3, total=147, unit="packages", left_s=61.26)
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {
+            "stage": "setup",
+            "step": "python",
+            "message": "Creating",
+            **dict.fromkeys(("done", "total", "unit", "left_s")),
+            "elapsed_s": 0.0,
+        },
+        {
+            "stage": "setup",
+            "step": "download",
+            "message": "Fetching",
+            "done": 3,
+            "total": 147,
+            "unit": "packages",
+            "elapsed_s": 0.0,
+            "left_s": 61.3,
+        },
+    ]
+
+
+def test_text_progress_into_a_file_is_a_few_plain_lines() -> None:
+    """A log of 3,000 lines hides the one that matters."""
+    out, now_s = io.StringIO(), iter(range(1000))
+    progress = Progress(stage="model", format="text", out=out, clock=lambda: float(next(now_s)))
+    for step in range(20):
+        progress.advance("train", "Training", done=step, total=20, unit="steps", left_s=90)
+    assert 2 <= len(out.getvalue().splitlines()) <= 5
+    assert out.getvalue().splitlines()[0] == "Training: 0 of 20 steps, about 1 min 30 s left"
+
+
+def test_durations_read_as_people_say_them() -> None:
+    """ "202 s left" makes the reader divide."""
+    assert (duration_text(45.2), duration_text(202)) == ("45 s", "3 min 22 s")

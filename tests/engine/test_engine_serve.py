@@ -1,0 +1,102 @@
+"""What vLLM is started with."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from engine_factories import a_home, a_serving
+
+from engine import serve
+from engine.errors import UsageError
+
+
+def test_a_cpu_chat_engine_gets_the_metering_and_parser_flags(tmp_path: Path) -> None:
+    """Each flag has a reason in `serve`; without prompt token details, cached tokens are billed in full."""
+    home = a_home(tmp_path)
+    assert serve.command(home, a_serving())[2:] == [
+        "serve",
+        str(home.models / "tiny"),
+        *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", "8001", "--max-model-len", "4096"),
+        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"),
+        *("--max-num-queued-reqs", "256", "--shutdown-timeout", "20"),
+        *("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        "--enforce-eager",
+    ]
+
+
+def test_a_pooling_engine_gets_no_chat_flags(tmp_path: Path) -> None:
+    """A pooling server answers /v1/embeddings and knows no tools."""
+    argv = serve.command(a_home(tmp_path), a_serving(runner="pooling"))
+    assert tuple(argv[argv.index("--runner") :][:2]) == ("--runner", "pooling")
+    assert "--reasoning-parser" not in argv
+    assert "--enable-auto-tool-choice" not in argv
+
+
+def test_a_gpu_engine_compiles(tmp_path: Path) -> None:
+    """Eager mode is a saving on two cores and a loss on a GPU."""
+    home = a_home(tmp_path)
+    assert "--enforce-eager" not in serve.command(home, a_serving(device="gpu"))
+    assert "VLLM_CPU_KVCACHE_SPACE" not in serve.environment(home, a_serving(device="gpu"), {})
+
+
+def test_extra_arguments_come_last(tmp_path: Path) -> None:
+    """The last of two equal flags wins in vLLM, so what the user adds must stand behind ours."""
+    assert serve.command(a_home(tmp_path), a_serving(extra=("--seed", "7")))[-2:] == ["--seed", "7"]
+
+
+def test_parsers_can_be_left_out(tmp_path: Path) -> None:
+    """Other models think and call tools in other forms, or not at all."""
+    argv = serve.command(a_home(tmp_path), a_serving(reasoning_parser="none", tool_call_parser="none"))
+    assert not {"--reasoning-parser", "--tool-call-parser", "--enable-auto-tool-choice"} & set(argv)
+
+
+def test_a_local_model_is_served_offline_and_a_hub_model_is_not(tmp_path: Path) -> None:
+    """A local folder needs no hub; asking it anyway hangs where there is no network."""
+    home = a_home(tmp_path)
+    assert serve.environment(home, a_serving(), {})["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in serve.environment(home, a_serving(model="org/name"), {})
+    assert serve.default_name(home, "org/name") == "org/name"
+
+
+def test_the_key_is_in_the_environment_and_not_in_the_command_line(tmp_path: Path) -> None:
+    """Every user of a machine can read every command line."""
+    home, key_file = a_home(tmp_path), tmp_path / "key"
+    key_file.write_text(" sk-engine \n", encoding="utf-8")
+    serving = a_serving(api_key_file=key_file)
+    assert serve.environment(home, serving, {"VLLM_API_KEY": "older"})["VLLM_API_KEY"] == "sk-engine"
+    assert "sk-engine" not in " ".join(serve.command(home, serving))
+
+
+def test_tollgates_own_settings_do_not_reach_vllm(tmp_path: Path) -> None:
+    """They hold the ledger's address; a model server has no business with it."""
+    inherited = {"TOLLGATE_DATABASE_URL": "postgresql://…", "VLLM_CPU_KVCACHE_SPACE": "4"}
+    given = serve.environment(a_home(tmp_path), a_serving(), inherited)
+    assert "TOLLGATE_DATABASE_URL" not in given
+    assert given["VLLM_CPU_KVCACHE_SPACE"] == "4"
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_a_missing_or_empty_key_file_is_bad_usage(tmp_path: Path, content: str | None) -> None:
+    """An engine that starts without the key it was told to ask for is open."""
+    if content is not None:
+        (tmp_path / "key").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match="--api-key-file"):
+        serve.read_key(tmp_path / "key")
+
+
+@pytest.mark.parametrize("name", ["absent", "./absent", "/absent/model", "~/absent"])
+def test_a_missing_local_model_says_how_to_make_one(tmp_path: Path, name: str) -> None:
+    """The first `serve` of a newcomer comes before the first `model`."""
+    with pytest.raises(UsageError, match="python -m engine model"):
+        serve.model_path(a_home(tmp_path, model=None), name)
+
+
+def test_a_taken_port_names_both_ways_to_choose_another() -> None:
+    """vLLM would find out after loading the model, in forty lines."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port} is in use.*--port.*TOLLGATE_ENGINE_PORT"):
+            serve.require_free_port("127.0.0.1", port)
+    serve.require_free_port("127.0.0.1", port)

@@ -1,0 +1,162 @@
+"""Valid values for tests, each with one call: say only what the test is about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.identity import uuid7
+from gateway.domain.policy import (
+    ClassRule,
+    DataClass,
+    Deployment,
+    Operation,
+    Policy,
+    PolicyVersion,
+    Route,
+    Team,
+)
+from gateway.domain.pricing import Price, Rate
+from gateway.domain.request import Ask, Caller, Request
+from gateway.domain.tokens import TokenKind
+from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.wire.openai_request import ReadBody, read_request
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PEPPER = Pepper(b"a pepper for tests only")
+REQUEST_ID = uuid7(int(NOW.timestamp() * 1000), bytes(10))
+
+
+def price(
+    input_usd_per_mtok: str = "1",
+    output_usd_per_mtok: str | None = "4",
+    *,
+    cached: str | None = None,
+    cache_write: str | None = None,
+    reasoning: str | None = None,
+    source: str = "policy",
+) -> Price:
+    """A price; rates are USD per million tokens, None leaves the kind without a rate of its own."""
+    declared = {
+        TokenKind.INPUT: input_usd_per_mtok,
+        TokenKind.CACHED_INPUT: cached,
+        TokenKind.CACHE_WRITE: cache_write,
+        TokenKind.OUTPUT: output_usd_per_mtok,
+        TokenKind.REASONING: reasoning,
+    }
+    rates = tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in declared.items() if usd is not None)
+    return Price(provider="openai_compatible", model="m-1", source=source, rates=rates)
+
+
+def deployment(name: str = "one", **changes: Any) -> Deployment:
+    """A deployment in eu-de, at an address nobody answers."""
+    values: dict[str, Any] = {
+        "name": name, "provider": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m-1",
+        "region": "eu-de", "is_self_hosted": False, "operations": frozenset(Operation),
+    }  # fmt: skip
+    return Deployment(**values | changes)
+
+
+def policy(*deployments: Deployment, classes: dict[DataClass, ClassRule] | None = None, **changes: Any) -> Policy:
+    """One route `assistant` over the deployments, one team `payments` that may use it."""
+    given = deployments or (deployment(),)
+    values: dict[str, Any] = {
+        "regions": {"eu": ("eu-de", "eu-fr"), "us": ("us-east",)},
+        "classes": classes
+        or {
+            DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset({"any"})),
+            DataClass.CONFIDENTIAL: ClassRule(name="confidential", regions=frozenset({"eu"})),
+        },
+        "deployments": {one.name: one for one in given},
+        "routes": {
+            "assistant": Route(
+                name="assistant", deployments=tuple(one.name for one in given), aliases=("gpt-4o", "gpt-4o-*")
+            )
+        },
+        "teams": {"payments": team()},
+    }
+    return Policy(**values | changes)
+
+
+def team(name: str = "payments", **changes: Any) -> Team:
+    """A team with internal data and the route `assistant`."""
+    values: dict[str, Any] = {
+        "name": name, "cost_centre": "CC-1", "data_class": DataClass.INTERNAL, "routes": ("assistant",),
+    }  # fmt: skip
+    return Team(**values | changes)
+
+
+def version(document: Policy | None = None, *, number: int = 7) -> PolicyVersion:
+    """An applied policy."""
+    return PolicyVersion(version=number, sha256="0" * 64, policy=document or policy())
+
+
+def ask(operation: Operation = Operation.CHAT, **changes: Any) -> Ask:
+    """What a plain chat request asks for."""
+    values: dict[str, Any] = {
+        "operation": operation, "model": "assistant", "is_stream": False, "wants_usage": False,
+        "wants_running_usage": False, "output_bound_tokens": 100, "choices": 1, "capabilities": frozenset(),
+        "features": frozenset(), "end_user": None, "body_bytes": 100,
+    }  # fmt: skip
+    return Ask(**values | changes)
+
+
+def read(body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT) -> ReadBody:
+    """An understood body."""
+    return read_request(operation, body)
+
+
+def request(body: ReadBody | None = None, **changes: Any) -> Request:
+    """A request of team payments."""
+    understood = body or read()
+    values: dict[str, Any] = {
+        "request_id": REQUEST_ID, "received_at": NOW, "caller": caller(), "ask": understood.ask,
+        "body": understood.body, "data_class": DataClass.INTERNAL, "data_class_source": "team", "project": None,
+        "tags": (), "client_request_id": None, "traceparent": None,
+    }  # fmt: skip
+    return Request(**values | changes)
+
+
+def caller(team_name: str = "payments") -> Caller:
+    """An authenticated key of a team."""
+    return Caller(key_id="k" * 10, team=team_name, project=None)
+
+
+def key(number: int = 1) -> str:
+    """A well-formed API key; another number gives another key."""
+    return mint(number.to_bytes(2, "big") * (RANDOM_BYTES // 2))
+
+
+def key_record(secret: str, *, pepper: Pepper = PEPPER, **changes: Any) -> KeyRecord:
+    """What is stored of a key."""
+    key_id = key_id_of(secret)
+    assert key_id is not None, "only a well-formed key has a record"
+    values: dict[str, Any] = {
+        "key_id": key_id, "team": "payments", "project": None, "digest": pepper.digest(secret),
+        "pepper_id": pepper.pepper_id,
+    }  # fmt: skip
+    return KeyRecord(**values | changes)
+
+
+def snapshot(*records: KeyRecord, document: Policy | None = None, peppers: tuple[Pepper, ...] = (PEPPER,)) -> Snapshot:
+    """What a worker knows: every deployment of the policy has the same price."""
+    found = document or policy()
+    return Snapshot(
+        policy=version(found),
+        prices={name: price() for name in found.deployments},
+        keys={record.key_id: record for record in records},
+        peppers={pepper.pepper_id: pepper for pepper in peppers},
+    )
+
+
+def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> SnapshotHolder:
+    """A snapshot holder, refreshed just now unless said otherwise."""
+    return SnapshotHolder(current=current, refreshed_at=refreshed_at, problem=None if current else "not loaded")
+
+
+def request_id(at: datetime = NOW, *, random: int = 0) -> UUID:
+    """A request id of a moment."""
+    return uuid7(int(at.timestamp() * 1000), random.to_bytes(10, "big"))

@@ -1,0 +1,100 @@
+"""Pytest fixtures on a real Postgres: one embedded server per session, one cloned database per test.
+
+Named in `pytest_plugins` of the root `conftest.py`. `TOLLGATE_TEST_DATABASE_URL` names another server, whose login
+must be allowed CREATEDB and CREATEROLE.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from gateway.storage import migrations
+from gateway.storage.database import Database
+from gateway.storage.embedded import EmbeddedPostgres
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A server with nothing in it but what its login may create."""
+    given = os.environ.get("TOLLGATE_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    # Below /tmp and open to pass through: pytest's own directories are closed to the server's user when we are root.
+    home = Path(tempfile.mkdtemp(prefix="tollgate-test-", dir="/tmp"))
+    home.chmod(0o711)
+    try:
+        with EmbeddedPostgres(home) as server:
+            yield server.start()
+    finally:
+        shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def empty_template(postgres_url: str) -> Iterator[str]:
+    """The name of a database without the schema."""
+    name = f"tollgate_empty_{os.getpid()}"
+    with _Database(postgres_url, name, template="template0"):
+        yield name
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_url: str) -> Iterator[str]:
+    """The name of a database with the schema, migrated once."""
+    name = f"tollgate_template_{os.getpid()}"
+    with _Database(postgres_url, name, template="template0") as url:
+        database = Database(url)
+        migrations.upgrade(database)
+        database.close()  # a template may have no connections
+        yield name
+
+
+@pytest.fixture
+def empty_database_url(postgres_url: str, empty_template: str) -> Iterator[str]:
+    """A database without the schema, for this test alone."""
+    with _Database(postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=empty_template) as url:
+        yield url
+
+
+@pytest.fixture
+def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A migrated database for this test alone."""
+    with _Database(postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=migrated_template) as url:
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open `Database` as the owner of the schema."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+class _Database:
+    """A database that exists within a `with` block; its URL is the value."""
+
+    def __init__(self, server_url: str, name: str, *, template: str) -> None:
+        self._server_url = server_url
+        self._name = name
+        self._template = template
+
+    def __enter__(self) -> str:
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{self._name}" TEMPLATE "{self._template}" ENCODING \'UTF8\'')
+        return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{self._name}"))
+
+    def __exit__(self, *_: object) -> None:
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{self._name}" WITH (FORCE)')
