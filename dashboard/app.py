@@ -9,19 +9,20 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import pages, states
+from dashboard import states
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured
+from dashboard.views import events, latency, receipt, spend
 from gateway.reports import DatabaseUnavailable, Dataset
 
-LOGO = Path(__file__).parent / "logo.svg"
+LOGO, ICON = (Path(__file__).parent / name for name in ("logo.svg", "icon.svg"))  # nothing is fetched from outside
 
 
 def main() -> None:
     """Show the chosen page."""
-    st.set_page_config(page_title="Tollgate", page_icon=":material/toll:", layout="wide")
+    st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
-    page = st.navigation(pages.all_pages())
+    page = st.navigation([spend.page(), latency.page(), events.page(), receipt.page()])
     with st.sidebar:
         dataset = choose_dataset()
         st.caption("Costs in USD. Days and months in UTC.")

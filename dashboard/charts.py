@@ -78,7 +78,9 @@ def lines(
         .mark_line(interpolate="monotone", point=alt.OverlayMarkDef(size=18), strokeWidth=2)
         .encode(
             x=_days(points),
-            y=alt.Y("size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5), scale=alt.Scale(zero=True)),
+            y=alt.Y(
+                "size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5), scale=alt.Scale(zero=True)
+            ),
             color=_colour(order(points, group=group), COLOURS),
             tooltip=[
                 alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
@@ -90,7 +92,9 @@ def lines(
     _show(chart, alt_text)
 
 
-def bars(points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str) -> None:
+def bars(
+    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str
+) -> None:
     """Show one bar per group, the largest first: for groups that overlap and so must not be stacked."""
     frame = pd.DataFrame(
         {"group": [str(p[group]) for p in points], "size": [float(p[size] or 0) for p in points],
@@ -131,7 +135,7 @@ def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(title=None, orient="top", labelLimit=240, columns=4),
+        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=240, columns=4),
     )
 
 

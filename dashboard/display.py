@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from gateway.domain.money import format_usd
-from gateway.reports import Cell, Column, Kind
+from gateway.reports import Cell, Column, Kind, plain_decimal
 
 UNKNOWN = "unknown"
 NOTHING = "–"  # for what does not apply, as opposed to what is not known
@@ -23,6 +23,11 @@ def money(amount: Cell) -> str:
     """Return `$1,234.56`, four significant digits below a cent, `unknown` for None."""
     assert amount is None or isinstance(amount, (Decimal, int)), "money is exact"
     return format_usd(None if amount is None else Decimal(amount))
+
+
+def exact_money(amount: Decimal | None) -> str:
+    """Return every digit of an amount, `$0.0001234`: on a receipt the lines must visibly add up."""
+    return UNKNOWN if amount is None else f"${plain_decimal(amount)}"
 
 
 def count(number: Cell) -> str:
@@ -62,8 +67,15 @@ def moment(at: Cell) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if isinstance(at, datetime) else NOTHING
 
 
+def means_nothing(column: Column) -> bool:
+    """True where an empty cell means that there is none of it, rather than that it is not known."""
+    return column.kind in (Kind.TEXT, Kind.SECONDS) or column.name == "held_usd"
+
+
 def cell(column: Column, value: Cell) -> str:
     """Return any cell of a report as people read it."""
+    if value is None:
+        return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
         case Kind.MONEY:
             return money(value)
@@ -80,14 +92,17 @@ def cell(column: Column, value: Cell) -> str:
         case Kind.FLAG:
             return "yes" if value else "no"
         case _:
-            return NOTHING if value is None else str(value)
+            return str(value)
 
 
 _HEADS = {
     "ttft_p50_s": "TTFT p50", "ttft_p95_s": "TTFT p95", "tpot_p50_s": "TPOT p50", "tpot_p95_s": "TPOT p95",
-    "duration_p50_s": "Duration p50", "duration_p95_s": "Duration p95", "ttft_measured": "TTFT measured",
-    "ttft_not_measured": "TTFT not measured", "ttft_s": "TTFT", "tpot_s": "TPOT", "duration_s": "Duration",
-    "cost_usd": "Cost (USD)", "held_usd": "Held for unknown (USD)", "cost_per_mtok_usd": "USD per 1M tokens",
+    "duration_p50_s": "Duration p50", "duration_p95_s": "Duration p95", "ttft_measured": "Measured",
+    "ttft_not_measured": "Not measured", "ttft_s": "TTFT", "tpot_s": "TPOT", "duration_s": "Duration",
+    "cost_usd": "Cost, USD", "held_usd": "Held, unknown", "cost_per_mtok_usd": "USD / 1M tokens",
+    "input_tokens": "Input tok.", "cached_input_tokens": "Cached", "output_tokens": "Output tok.",
+    "reasoning_tokens": "Reasoning", "unknown_share": "Unknown", "derived_share": "Derived",
+    "usage_source": "Usage from",
     "occurred_at": "Time (UTC)", "request_id": "Request", "key_id": "Key", "day": "Day (UTC)",
 }  # fmt: skip
 

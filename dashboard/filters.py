@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 
 import streamlit as st
 
@@ -11,7 +12,7 @@ from gateway.reports import Dataset, Dimension, Question, ask
 
 ALL_MONTHS = "all"
 NONE = "(none)"
-DATASET_KEY = "data"
+DATASET_KEY, MONTH_KEY = "data", "month"
 
 
 def dataset() -> Dataset:
@@ -32,14 +33,16 @@ def choose_dataset() -> Dataset:
         st.query_params[DATASET_KEY] = chosen
     else:
         st.query_params.pop(DATASET_KEY, None)
-    return Dataset(chosen)
+    return dataset()
 
 
 def choose_month() -> str:
     """Show the month picker: newest first, then all. Returns `YYYY-MM` or `all`."""
     months = answer("months", Question(dataset=dataset()))
     options = [*(f"{row['month']:%Y-%m}" for row in months.records()), ALL_MONTHS]
-    return st.selectbox("Month (UTC)", options, key="month", bind="query-params")
+    kept = st.session_state.get(MONTH_KEY, options[0])  # the month stays when another page is opened
+    st.session_state[MONTH_KEY] = _pick("Month (UTC)", options, MONTH_KEY, default=kept, read=_month_name)
+    return str(st.session_state[MONTH_KEY])
 
 
 def choose(dimension: Dimension, *, month: str) -> str | None:
@@ -47,9 +50,8 @@ def choose(dimension: Dimension, *, month: str) -> str | None:
     report = answer("spend", question(month=month, by=(dimension,)))
     everything = f"All {_PLURALS[dimension]}"
     names = sorted(as_option(row[0]) for row in report.rows)
-    picked = st.selectbox(
-        dimension.value.replace("_", " ").capitalize(), [everything, *names], key=dimension.value, bind="query-params"
-    )
+    label = dimension.value.replace("_", " ").capitalize()
+    picked = _pick(label, [everything, *names], dimension.value, default=everything)
     return None if picked == everything else picked
 
 
@@ -63,6 +65,24 @@ def question(
         month=month, by=None if by is None else [str(each) for each in by], where=filters,
         demo=dataset() is Dataset.DEMO, limit=limit, offset=offset,
     )  # fmt: skip
+
+
+def _pick(label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str) -> str:
+    """Show a picker that follows the address, and let the address follow it.
+
+    Not Streamlit's `bind`: a bound name cannot be set when one page opens another.
+    """
+    wanted = st.query_params.get(name, default)
+    picked = st.selectbox(label, options, index=options.index(wanted) if wanted in options else 0, format_func=read)
+    if picked == options[0]:
+        st.query_params.pop(name, None)
+    else:
+        st.query_params[name] = picked
+    return picked
+
+
+def _month_name(month: str) -> str:
+    return "All months" if month == ALL_MONTHS else f"{date.fromisoformat(month + '-01'):%B %Y}"
 
 
 def as_option(value: object) -> str:

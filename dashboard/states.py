@@ -23,7 +23,9 @@ def show_no_data(dataset: Dataset) -> None:
     st.subheader("No requests yet")
     st.write("Send the first one through the gateway. It is here a second after it was answered.")
     st.code(FIRST_REQUEST, language="bash")
-    st.caption("The routes of a team are listed by: tollgate team show TEAM. Or look at the demo data: switch at the left.")
+    st.caption(
+        "The routes of a team are listed by: tollgate team show TEAM. Or look at the demo data: switch at the left."
+    )
 
 
 def show_nothing_matches() -> None:
@@ -33,7 +35,10 @@ def show_nothing_matches() -> None:
 
 def show_away(message: str) -> None:
     """Say that the database could not be asked. The message is for the operator and may name hosts: shown as text."""
-    st.error("The database cannot be asked right now. No figure is shown rather than a wrong one.", icon=":material/cloud_off:")
+    st.error(
+        "The database cannot be asked right now. No figure is shown rather than a wrong one.",
+        icon=":material/cloud_off:",
+    )
     st.code(message, language=None, wrap_lines=True)
     st.write("Requests are not affected by this page. When the database is back, look again:")
     st.button("Try again", icon=":material/refresh:")

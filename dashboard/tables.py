@@ -9,22 +9,23 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard.display import cell, head
-from gateway.reports import Cell, Kind, Report
+from dashboard.display import UNKNOWN, cell, head, means_nothing
+from gateway.reports import Cell, Column, Kind, Report
 
 NUMBERS = (Kind.MONEY, Kind.COUNT, Kind.SECONDS, Kind.SHARE)
-ROW_PX, MOST_ROWS_SHOWN = 35, 16
+MOST_ROWS_SHOWN, TALL_PX = 16, 560
 
-Reads = Mapping[str, Callable[[Cell], str]]  # how the cells of a column read, by heading
+Reads = Mapping[str, Callable[[Any], str]]  # how the cells of a column read, by heading
 
 
 def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
     """Show some columns of a report; return the row that was picked, where `key` makes rows pickable."""
     columns = [next(c for c in report.columns if c.name == name) for name in names]
     places = [report.columns.index(column) for column in columns]
+    cells = {column: [row[place] for row in report.rows] for column, place in zip(columns, places, strict=True)}
     return show_cells(
-        {head(column): [row[place] for row in report.rows] for column, place in zip(columns, places, strict=True)},
-        {head(column): partial(cell, column) for column in columns},
+        {head(column): _without_gaps(column, values) for column, values in cells.items()},
+        {head(column): partial(_read, column) for column in columns},
         numbers=[head(column) for column in columns if column.kind in NUMBERS],
         key=key,
     )
@@ -39,10 +40,11 @@ def show_cells(
     """
     # As objects: pandas would turn money into floats and missing counts into NaN.
     frame = pd.DataFrame({name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()})
-    styled = frame.style.format({name: read for name, read in reads.items()})
+    styled = frame.style.format(dict(reads))
     settings: dict[str, Any] = {
         "hide_index": True,
-        "height": ROW_PX * (min(len(frame), MOST_ROWS_SHOWN) + 1) + 3,
+        "placeholder": UNKNOWN,
+        "height": "content" if len(frame) <= MOST_ROWS_SHOWN else TALL_PX,
         "column_config": {name: st.column_config.Column(alignment="right") for name in numbers},
     }
     if key is None:
@@ -51,3 +53,14 @@ def show_cells(
     event = st.dataframe(styled, on_select="rerun", selection_mode="single-row", key=key, **settings)
     picked = event.selection.rows
     return picked[0] if picked else None
+
+
+def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
+    """The grid writes `unknown` into every gap: where a gap means nothing, the whole column becomes text."""
+    if None in values and means_nothing(column):
+        return [cell(column, value) for value in values]
+    return values
+
+
+def _read(column: Column, value: Cell) -> str:
+    return value if isinstance(value, str) else cell(column, value)

@@ -24,14 +24,17 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True)
 class StopRequests:
-    """Counts the signals that ask this process to end."""
+    """The signals that asked this process to end."""
 
-    count: int = 0
-    names: list[str] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
 
     def take(self, number: int, _frame: FrameType | None) -> None:
-        self.count += 1
-        self.names.append(signal.Signals(number).name)
+        self.taken.append(number)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Return whether a signal came twice; Ctrl-C reaches us and our parent, which then sends SIGTERM once."""
+        return len(set(self.taken)) < len(self.taken)
 
 
 def run(argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool) -> int:
@@ -61,22 +64,21 @@ def run(argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, 
 def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
     """Wait for an end; return True where it was asked for, False where the program ended by itself."""
     while program.poll() is None:
-        if stop.count:
+        if stop.taken:
             return True
         if parent is not None and os.getppid() != parent:
             print("The program that started the engine is gone: stopping.", file=sys.stderr, flush=True)
             return True
         time.sleep(POLL_S)
-    return stop.count > 0
+    return bool(stop.taken)
 
 
 def _stop_gracefully(program: subprocess.Popen[str], stop: StopRequests, grace_s: float) -> None:
-    """Ask the leader to end, wait for it, at most `grace_s` or until asked a second time."""
-    asked_before = stop.count
+    """Ask the leader to end and wait for it, at most `grace_s` or until somebody insists."""
     # The leader alone: its workers must live until it has drained them.
     program.send_signal(signal.SIGTERM)
     deadline_s = time.monotonic() + grace_s
-    while program.poll() is None and time.monotonic() < deadline_s and stop.count <= max(1, asked_before):
+    while program.poll() is None and time.monotonic() < deadline_s and not stop.is_urgent:
         time.sleep(POLL_S)
 
 

@@ -22,7 +22,8 @@ What it does is asked for in the model name, in a body member `fake`, or in a he
     NNN                 answer with this HTTP status; ra=SECONDS adds a retry-after
     slow                the answer's headers come after two seconds
 
-Every word of an answer is one token: token number i is the word `t<i>`.
+Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is the canary that
+`tests.canary` searches for, so that a completion that is kept anywhere is found.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.canary import COMPLETION
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -46,6 +49,11 @@ NUMBERS = ("in", "cached", "write", "out", "think", "ttft", "tps", "ra")
 WORDS = ("on_choice", "nousage", "badjson", "redirect", "slow", "hang")
 FAULTS_AT = ("cut", "end", "hang", "miderr")
 CREATED = 1_764_000_000
+
+
+def word(number: int) -> str:
+    """Token number `number` of every answer."""
+    return f"t{number}" if number else COMPLETION
 
 
 class Cut(Exception):
@@ -249,7 +257,7 @@ class _Exchange:
         is_chat = self.entry.path.endswith("/chat/completions")
 
         def build() -> dict[str, Any]:
-            text = " ".join(f"t{i}" for i in range(self.think, self.out))
+            text = " ".join(word(i) for i in range(self.think, self.out))
             choice: dict[str, Any] = {"index": 0, "finish_reason": self._finish_reason(), "logprobs": None}
             if is_chat:
                 choice["message"] = {"role": "assistant", "content": text, "refusal": None}
@@ -278,7 +286,7 @@ class _Exchange:
 
     def _response(self, status: str) -> Callable[[], dict[str, Any]]:
         def build() -> dict[str, Any]:
-            text = " ".join(f"t{i}" for i in range(self.think, self.entry.generated))
+            text = " ".join(word(i) for i in range(self.think, self.entry.generated))
             part = {"type": "output_text", "text": text, "annotations": []}
             message = {
                 "id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part],
@@ -309,7 +317,7 @@ class _Exchange:
             is_last = number == self.out - 1
             if "badjson" in self.plan.words and number == 1:
                 await self._event("{not json")
-            await self._chunk({name: f"t{number}" + ("" if is_last else " ")}, is_last=is_last)
+            await self._chunk({name: word(number) + ("" if is_last else " ")}, is_last=is_last)
         if await self._fault(self.out):
             return
         self.entry.ending = "complete"
@@ -362,9 +370,9 @@ class _Exchange:
                 return
             where = {"item_id": "msg_1", "output_index": 0}
             if number < self.think:
-                await event("response.reasoning_text.delta", **where, content_index=0, delta=f"t{number} ")
+                await event("response.reasoning_text.delta", **where, content_index=0, delta=word(number) + " ")
             else:
-                await event("response.output_text.delta", **where, content_index=0, delta=f"t{number} ", logprobs=[])
+                await event("response.output_text.delta", **where, content_index=0, delta=word(number) + " ", logprobs=[])
         if await self._fault(self.out):
             return
         self.entry.ending = "complete"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -53,7 +53,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
         title="Tollgate", version=__version__, docs_url=None, redoc_url=None,
         summary="An OpenAI-compatible inference gateway whose meter can be believed.",
     )  # fmt: skip
-    handlers = {
+    handlers: dict[str, Callable[..., Any]] = {
         "/v1/models": _models, "/v1/requests/{request_id}": _receipt, "/v1/usage/me": _usage,
         "/healthz": _healthz, "/readyz": _readyz,
     }  # fmt: skip

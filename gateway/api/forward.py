@@ -107,7 +107,6 @@ class Forwarder:
             received_at=self.clock.now(),
             caller=caller,
             ask=read.ask,
-            body=read.body,
             data_class=data_class,
             data_class_source=source,
             project=attribution.project(headers, caller.project),

@@ -98,6 +98,8 @@ def _show(step: Step, line: bytes) -> None:
         said = json.loads(line)
     except ValueError:
         return
+    if not isinstance(said, dict):
+        return
     if said["done"] is None or not said["total"]:
         step.say(said["message"])
     else:

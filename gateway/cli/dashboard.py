@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "dashboard",
+        short_help="Show finance's reports in the browser.",
         epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate dashboard",
     )(dashboard)
 
@@ -49,8 +50,8 @@ def dashboard(
     options = toolbox.options
     if not (insecure_local or is_loopback(options.dashboard_host) or has_sign_in()):
         raise BadUsage(
-            f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure sign-in "
-            f"([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
+            f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure "
+            f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
         )
     with reports_url(toolbox) as url:
         note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")

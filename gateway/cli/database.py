@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months of nobody looking
 
-app = typer.Typer(
-    name="db", help="Create, update and check the database.", no_args_is_help=True, rich_markup_mode=None
+app = typer.Typer(name="db", help="Create, update and check the database.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command(
+    "upgrade",
+    short_help="Bring the tables to this version.",
+    epilog="\b\nExamples:\n  tollgate db upgrade\n  TOLLGATE_DATABASE_URL=… tollgate db upgrade",
 )
-
-
-@app.command("upgrade", epilog="\b\nExamples:\n  tollgate db upgrade\n  TOLLGATE_DATABASE_URL=… tollgate db upgrade")
 def upgrade(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Bring the tables to this version, one migration after the other; a running older gateway goes on.
 
@@ -35,14 +37,23 @@ def upgrade(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         today = toolbox.now().date()
         months = partitions.ensure_months(stores.database, first=today.replace(day=1), last=first_ahead(today))
         is_new = ensure_pepper(toolbox, stores)
-    record = {"applied": applied, "partitions": months, "pepper": str(toolbox.options.pepper_path), "pepper_new": is_new}
+    record = {
+        "applied": applied,
+        "partitions": months,
+        "pepper": str(toolbox.options.pepper_path),
+        "pepper_new": is_new,
+    }
     show_record(record, format)
     if is_new:
         note(f"Back up {toolbox.options.pepper_path}: without it no API key of this database works.")
     note("Next: tollgate policy apply FILE")
 
 
-@app.command("check", epilog="\b\nExample:\n  tollgate db check || tollgate db upgrade")
+@app.command(
+    "check",
+    short_help="Exit 0 if no migration is pending.",
+    epilog="\b\nExample:\n  tollgate db check || tollgate db upgrade",
+)
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres cannot be asked."""
     from gateway.storage import migrations

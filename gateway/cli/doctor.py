@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from gateway.cli.database import first_ahead
 from gateway.cli.output import Format, FormatOption, Table, note, show
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.routing import DEFAULT_PORTS
-from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected, RequestError
+from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
 from gateway.services.policies import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
@@ -47,7 +46,11 @@ class Check:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("doctor", epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json")(doctor)
+    app.command(
+        "doctor",
+        short_help="Find out what is wrong and how to mend it.",
+        epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json",
+    )(doctor)
 
 
 def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
@@ -161,6 +164,8 @@ def _prices(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:
 
 
 def _deployments(version: PolicyVersion) -> Iterator[Check]:
+    from concurrent.futures import ThreadPoolExecutor
+
     deployments = list(version.policy.deployments.values())
     for deployment in deployments:
         if deployment.api_key is not None:
@@ -175,8 +180,10 @@ def _secret(deployment: Deployment) -> Check:
     name = f"secret {deployment.name}"
     try:
         resolve(deployment)
-    except (RequestError, OperatorError) as missing:
-        return Check(name, Status.FAIL, missing.message, f"set {deployment.api_key} where the gateway runs")
+    except RequestError:
+        return Check(
+            name, Status.FAIL, f"{deployment.api_key} is missing or empty here", "set it where the gateway runs"
+        )
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
 
 
@@ -221,7 +228,7 @@ def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Chec
     except OSError:
         return Check(name, Status.OK, f"{host}:{port} is free")
     if _http_status(health) == 200:
-        return Check(name, Status.OK, f"{host}:{port}: the {what} runs")
+        return Check(name, Status.OK, f"{host}:{port} is the {what} that runs")
     return Check(name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}")
 
 

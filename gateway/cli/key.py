@@ -27,6 +27,7 @@ app = typer.Typer(name="key", help="Create, list and revoke API keys.", no_args_
 
 @app.command(
     "create",
+    short_help="Make a key; it is shown once.",
     epilog="\b\nExamples:\n  tollgate key create payments\n"
     "  tollgate key create payments --project checkout --expires 90d\n"
     "  export OPENAI_API_KEY=$(tollgate key create payments --format json | jq -r .key)",
@@ -58,7 +59,9 @@ def create(
     note("This is the only time the key is shown. Store it now; if it is lost, make another and revoke this one.")
 
 
-@app.command("revoke", epilog="\b\nExample:\n  tollgate key revoke 7Gh2kQ9xTz")
+@app.command(
+    "revoke", short_help="Turn a key away from now on.", epilog="\b\nExample:\n  tollgate key revoke 7Gh2kQ9xTz"
+)
 def revoke(
     ctx: typer.Context,
     key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The id that `tollgate key list` shows.")],

@@ -42,7 +42,11 @@ app = typer.Typer(
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")]
 
 
-@app.command("validate", epilog="\b\nExamples:\n  tollgate policy validate policy.yaml\n  cat p.yaml | tollgate policy validate -")
+@app.command(
+    "validate",
+    short_help="Check a document and change nothing.",
+    epilog="\b\nExamples:\n  tollgate policy validate policy.yaml\n  cat p.yaml | tollgate policy validate -",
+)
 def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Format.TABLE) -> None:
     """Check a document and change nothing: every error with line, field and what to write. Exit 1 if rejected.
 
@@ -66,6 +70,7 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
 
 @app.command(
     "apply",
+    short_help="Make a document the current policy.",
     epilog="\b\nExamples:\n  tollgate policy apply policy.yaml\n"
     "  tollgate policy apply policy.yaml --yes --message 'Team search moves to qwen'",
 )
@@ -110,10 +115,14 @@ def apply(
     note("Gateways pick it up within seconds. Next: tollgate key create TEAM, or tollgate policy explain --help")
 
 
-@app.command("show", epilog="\b\nExamples:\n  tollgate policy show\n  tollgate policy show 3 --effective")
+@app.command(
+    "show",
+    short_help="Print a version, the current one by default.",
+    epilog="\b\nExamples:\n  tollgate policy show\n  tollgate policy show 3 --effective",
+)
 def show_policy(
     ctx: typer.Context,
-    version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="The current one, unless given.")] = None,
+    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")] = None,
     is_effective: Annotated[bool, typer.Option("--effective", help="With every default written out.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -149,13 +158,14 @@ def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 @app.command(
     "explain",
+    short_help="Say where a request goes, or went, and why.",
     epilog="\b\nExamples:\n  tollgate policy explain --team payments --route assistant\n"
     "  tollgate policy explain --team payments --route gpt-4o --class restricted --tokens 2000\n"
     "  tollgate policy explain 01973b2e-…            (a request that was made)",
 )
 def explain_decision(
     ctx: typer.Context,
-    request_id: Annotated[str | None, typer.Argument(metavar="[REQUEST_ID]", help="A request that was made.")] = None,
+    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="A request that was made.")] = None,
     team: Annotated[str | None, typer.Option("--team", help="Who would ask.")] = None,
     route: Annotated[str | None, typer.Option("--route", help="A route, or any model name the team sends.")] = None,
     data_class: Annotated[str | None, typer.Option("--class", help="Raise the team's data class to this.")] = None,

@@ -20,7 +20,7 @@ COLUMNS = ("deployment", "provider", "model", "kind", "usd_per_mtok", "from_inpu
 app = typer.Typer(name="price", help="Prices and their sources.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("list", epilog="\b\nExample:\n  tollgate price list --format csv")
+@app.command("list", short_help="List the rates in force.", epilog="\b\nExample:\n  tollgate price list --format csv")
 def list_prices(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List the rates in force, in USD per million tokens: one row for each kind of token and tier.
 

@@ -28,7 +28,8 @@ class ReportGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take a word that is no command for the name of a report."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            args = [NAMED, *args]
+            _, command, rest = super().resolve_command(ctx, [NAMED, *args])
+            return "", command, rest
         return super().resolve_command(ctx, args)
 
 
@@ -82,7 +83,7 @@ def run_report(
             note(line)
 
 
-@app.command("list", epilog="\b\nExample:\n  tollgate report list")
+@app.command("list", short_help="List the reports.", epilog="\b\nExample:\n  tollgate report list")
 def list_reports(format: FormatOption = Format.TABLE) -> None:
     """List the reports, the question each answers, and what it is split by unless asked otherwise."""
     from gateway.reports import REPORTS
@@ -91,7 +92,11 @@ def list_reports(format: FormatOption = Format.TABLE) -> None:
     show(Table(("name", "question", "by"), rows), format, empty="")
 
 
-@app.command("receipt", epilog="\b\nExample:\n  tollgate report receipt 01973b2e-6c1f-7c3a-9d3f-0242ac120002")
+@app.command(
+    "receipt",
+    short_help="Print one request's receipt.",
+    epilog="\b\nExample:\n  tollgate report receipt 01973b2e-6c1f-7c3a-9d3f-0242ac120002",
+)
 def show_receipt(
     ctx: typer.Context,
     request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="From the reply's x-request-id header.")],
@@ -133,8 +138,15 @@ def _report_text(report: Report) -> str:
         total = [_cell_text(report.total[c.name], c) if c.name in report.total else "" for c in columns]
         rows.append(["total" if position == 0 and not cell else cell for position, cell in enumerate(total)])
     if not rows:
-        return "No events.\n"
+        return _total_text(report) if report.total.get("attempts") else "No events.\n"
     return table_text([column.name for column in columns], rows, lambda position: columns[position].kind in numeric)
+
+
+def _total_text(report: Report) -> str:
+    """The total alone: a report that is not split has no other row."""
+    cells = {c.name: _cell_text(report.total[c.name], c) for c in report.columns if c.name in report.total}
+    width = max(map(len, cells))
+    return "".join(f"{name:<{width}}  {cell}\n" for name, cell in cells.items())
 
 
 def _cell_text(cell: Cell, column: Column) -> str:
@@ -184,7 +196,8 @@ def _receipt_text(receipt: Receipt) -> str:
 
     text = [
         f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
-        f"Team {receipt.team}, cost centre {receipt.cost_centre}, project {receipt.project or '—'}, key {receipt.key_id}",
+        f"Team {receipt.team}, cost centre {receipt.cost_centre}, project {receipt.project or '—'}, "
+        f"key {receipt.key_id}",
         f"Class {receipt.data_class}, policy version {receipt.policy_version}, booked in {receipt.posted_period}",
     ]
     for attempt in receipt.attempts:

@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "serve",
+        short_help="Run the gateway.",
         epilog="\b\nExamples:\n  tollgate serve\n  TOLLGATE_HOST=0.0.0.0 TOLLGATE_PORT=80 tollgate serve",
     )(serve)
 

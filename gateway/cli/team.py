@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="team", help="Teams of the current policy.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("list", epilog="\b\nExample:\n  tollgate team list --format csv")
+@app.command("list", short_help="List the teams.", epilog="\b\nExample:\n  tollgate team list --format csv")
 def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List the teams with their cost centre, data class, routes and number of live keys."""
     toolbox: Toolbox = ctx.obj
@@ -35,7 +35,9 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     )
 
 
-@app.command("show", epilog="\b\nExample:\n  tollgate team show payments")
+@app.command(
+    "show", short_help="Show one team and what it may call.", epilog="\b\nExample:\n  tollgate team show payments"
+)
 def show_team(
     ctx: typer.Context, team: Annotated[str, typer.Argument(metavar="TEAM")], format: FormatOption = Format.TABLE
 ) -> None:

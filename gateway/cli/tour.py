@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import httpx2
 
 from gateway.cli.demo_policy import OUT_OF_BOUNDS_ROUTE, ROUTE
+from gateway.domain.money import format_usd
 from gateway.errors import OperatorError
 
 QUESTION = "Count down from 12"
@@ -40,14 +42,13 @@ class Tour:
         """A streamed answer and its receipt from the ledger."""
         text, request_id = self._streamed(QUESTION)
         attempt = self.receipt(request_id)["attempts"][-1]
-        cost = "unknown" if attempt["cost_usd"] is None else f"${attempt['cost_usd']}"
         return Stop(
             f"Asked route {ROUTE}: {QUESTION!r}",
             (
                 f"answer    {text!r}",
                 f"tokens    {attempt['input_tokens']} in, {attempt['output_tokens']} out "
                 f"({attempt['reasoning_tokens']} of them reasoning), as the {attempt['usage_source']} reports",
-                f"cost      {cost}   first token after {attempt['ttft_s'] or 0:.3f} s",
+                f"cost      {format_usd(attempt['cost_usd'])}   first token after {attempt['ttft_s'] or 0:.3f} s",
                 f"served    {attempt['deployment']} ({attempt['model']}) in {attempt['region']}",
                 f"receipt   tollgate report receipt {request_id}",
             ),
@@ -68,7 +69,7 @@ class Tour:
         while time.monotonic() < deadline_s:
             answer = self._client.get(f"/v1/requests/{request_id}")
             if answer.status_code == 200:
-                receipt: dict[str, Any] = answer.json()
+                receipt: dict[str, Any] = json.loads(answer.text, parse_float=Decimal)
                 return receipt
             time.sleep(0.1)
         raise OperatorError(f"The receipt of {request_id} did not come within {RECEIPT_WITHIN_S:.0f} s.")

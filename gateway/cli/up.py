@@ -108,9 +108,9 @@ def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOp
         _wait_for(f"{gateway_url(options)}/healthz", children)
         _wait_for(f"{dashboard_url(options)}/_stcore/health", children)
     if chosen.with_demo_data:
-        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo"):
-            children.run("demo-data", [sys.executable, "-m", "gateway.main", "demo-data", "--small"], Step("Demo data"),
-                         variables)  # fmt: skip
+        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo") as step:
+            demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
+            children.run("demo-data", demo_data, step, variables)
     print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
     engine_url, engine_model = _engine(options, children, chosen)
     _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
@@ -229,7 +229,12 @@ def _show(tour: Tour, options: Options, chosen: UpOptions, key: str) -> None:
         print(f"  {stop.title}")
         for line in stop.lines:
             print(f"      {line}")
-    print("      (The tiny model's answers mean nothing, and the CPU's rate is a demo rate; the arithmetic is real.)")
+    if chosen.model is None and chosen.engine_url is None:
+        print(
+            "      (The tiny model's answers mean nothing, and the CPU's rate is a demo rate; the arithmetic is real.)"
+        )
+    else:
+        print("      (The rate is a demo rate: set your own in a policy.)")
     if os.environ.get("OPENAI_API_KEY"):
         joined = "may fall back to it" if chosen.allow_external else "never falls back to it (--allow-external)"
         print(f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI and costs real money.")

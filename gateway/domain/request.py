@@ -48,7 +48,6 @@ class Request:
     received_at: datetime
     caller: Caller
     ask: Ask
-    body: bytes
     data_class: DataClass
     data_class_source: str  # "team" or "header"
     project: str | None

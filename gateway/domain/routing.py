@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.domain.policy import Deployment, Policy, PolicyVersion, Route, Team
+from gateway.domain.policy import ClassRule, Deployment, Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing import Price
 from gateway.domain.request import Ask
 from gateway.domain.request_fields import FEATURES
@@ -102,7 +102,7 @@ def decide(
     for name in route.deployments:
         deployment = policy.deployments[name]
         broken = denial(rule, deployment, policy.regions)
-        residency = (("residency", f"is in {deployment.region} ({broken})"),) if broken else ()
+        residency = (("residency", _where_it_is(deployment, rule)),) if broken else ()
         obstacles = (*residency, *_inabilities(deployment, ask), *_unpriced(name, prices))
         candidates.append(Candidate(deployment=deployment, price=prices.get(name), obstacles=obstacles))
     eligible = tuple(candidate for candidate in candidates if not candidate.obstacles)
@@ -137,6 +137,11 @@ def _inabilities(deployment: Deployment, ask: Ask) -> tuple[tuple[str, str], ...
         feature = FEATURES[name]
         found.append(("leaves_region" if feature.leaves_region else "field", f"does not allow {name}: {feature.why}"))
     return tuple(found)
+
+
+def _where_it_is(deployment: Deployment, rule: ClassRule) -> str:
+    is_external = rule.self_hosted_only and not deployment.is_self_hosted
+    return f"is in {deployment.region}{' and not self-hosted' if is_external else ''}"
 
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.domain.policy import Deployment, Operation
+from gateway.domain.request import Request
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -46,12 +47,12 @@ class OpenAI:
     asks_running_usage = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
 
-    def call(self, deployment: Deployment, read: ReadBody, *, request_id: str, team: str) -> UpstreamCall:
+    def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
         """Return the call. Changes `model`, `stream_options` and `store`; see DESIGN §10.10."""
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
-            headers=self._headers(deployment, read, request_id),
-            body=prepare(read, self.values(deployment, read, team)),
+            headers=self._headers(deployment, request),
+            body=prepare(read, self.values(deployment, read, request.caller.team)),
             asks_running_usage=self.asks_running_usage,
         )
 
@@ -109,14 +110,16 @@ class OpenAI:
         """Return the event that ends a stream which has already begun."""
         return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
 
-    def _headers(self, deployment: Deployment, read: ReadBody, request_id: str) -> dict[str, str]:
+    def _headers(self, deployment: Deployment, request: Request) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
-            "accept": "text/event-stream" if read.ask.is_stream else "application/json",
+            "accept": "text/event-stream" if request.ask.is_stream else "application/json",
             "accept-encoding": "identity",  # bytes are read on the way
             "user-agent": "tollgate",
-            "x-request-id": request_id,
+            "x-request-id": str(request.request_id),
         }
+        if request.traceparent is not None:
+            headers["traceparent"] = request.traceparent
         secret = resolve(deployment)
         if secret is not None:
             headers["authorization"] = f"Bearer {secret}"

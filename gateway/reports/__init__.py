@@ -6,9 +6,10 @@ from datetime import datetime
 from types import TracebackType
 from uuid import UUID
 
-from gateway.errors import BadUsage, NothingFound
+from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.reports.connection import Reader
 from gateway.reports.dimensions import UNTAGGED, Dimension
+from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
 from gateway.reports.receipt import AttemptReceipt, Receipt, Verdict, arithmetic, receipt
 from gateway.reports.registry import REPORTS, ReportKind
@@ -20,8 +21,10 @@ __all__ = [
     "REPORTS",
     "UNTAGGED",
     "AttemptReceipt",
+    "BadUsage",
     "Cell",
     "Column",
+    "DatabaseUnavailable",
     "Dataset",
     "Dimension",
     "Kind",
@@ -36,6 +39,7 @@ __all__ = [
     "arithmetic",
     "ask",
     "open",
+    "plain_decimal",
     "receipt_to_json",
     "to_csv",
     "to_json",

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gateway.domain.policy import Deployment
+from gateway.domain.request import Request
 from gateway.domain.residency import Permit
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import RequestError
@@ -41,7 +42,7 @@ class Transport(Protocol):
 class Provider(Protocol):
     """One dialect: where to call, how to ask, where usage is, how errors map."""
 
-    def call(self, deployment: Deployment, read: ReadBody, *, request_id: str, team: str) -> UpstreamCall:
+    def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
         """Return the call that carries this request. Raises `UpstreamAuth` if the credential is missing."""
 
     def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:

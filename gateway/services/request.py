@@ -93,9 +93,7 @@ class RequestService:
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
         was_sent = False
         try:
-            call = provider.call(
-                deployment, read, request_id=str(attempt.request.request_id), team=attempt.request.caller.team
-            )
+            call = provider.call(attempt.candidate.deployment, read, request=attempt.request)
             was_sent = True
             upstream = await self.transport.send(permit, call)
             attempt.note_status(upstream.status)

@@ -5,13 +5,13 @@ Owns the way from `UsageEvent` to its row. Deciding what an event says is `domai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from math import isfinite
 from typing import Any, cast
 
 import psycopg
+from msgspec.json import Encoder
 from sqlalchemy import Connection, text
 
 from gateway.domain.pricing import Line
@@ -154,7 +154,8 @@ def to_row(event: UsageEvent) -> dict[str, Any]:
         "decision": _json(event.decision),
     }
     storable = {name: _storable(value) for name, value in row.items()}
-    return storable | {"digest": sha256(json.dumps(storable).encode()).digest()}
+    storable["digest"] = sha256(_JSON.encode(storable)).digest()
+    return storable
 
 
 def line_to_row(line: Line) -> dict[str, Any]:
@@ -177,7 +178,16 @@ def _stage(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_storable_inside(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    with suppress(UnicodeEncodeError):
+        encoded = _JSON.encode(value)
+        if b"\\u0000" not in encoded:
+            return encoded.decode()
+    return _JSON.encode(_storable_inside(value)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """What the encoder does not know: any mapping is an object, anything else its text."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _storable_inside(value: Any) -> Any:
@@ -185,8 +195,6 @@ def _storable_inside(value: Any) -> Any:
         return {_storable(str(key)): _storable_inside(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_storable_inside(item) for item in value]
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)  # JSON has no infinity, and a ranking may
     return _storable(value)
 
 
@@ -195,6 +203,10 @@ def _storable(value: Any) -> Any:
 
     Without it one such name would make its whole batch fail, for ever.
     """
-    if isinstance(value, str) and not value.isascii():
-        value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+    if not isinstance(value, str) or (value.isascii() and "\0" not in value):
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+
+
+# Sorted, so that equal content has an equal digest; no number is infinite in JSON, so those become null.
+_JSON = Encoder(order="sorted", enc_hook=_plain)

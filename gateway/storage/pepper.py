@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import secrets
 import stat
@@ -96,7 +95,7 @@ def _decoded(line: str, path: Path) -> bytes:
     try:
         secret = bytes.fromhex(line)
     except ValueError:
-        with suppress(binascii.Error):
+        with suppress(ValueError):
             secret = base64.b64decode(line, validate=True)
     if len(secret) < LEAST_BYTES:
         raise BadUsage(f"The pepper {path} must be hex or base64 of at least {LEAST_BYTES} bytes.")

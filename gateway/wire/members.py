@@ -68,6 +68,8 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
         at = _skip(body, end)
         if body[at] == 0x2C:  # ,
             at = _skip(body, at + 1)
+        elif body[at] != 0x7D:  # an earlier `12` begins like the later `1` that the decoder kept
+            raise MalformedJson(f"the member {name!r} occurs twice")
     return found
 
 

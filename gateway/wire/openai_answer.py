@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -62,6 +63,7 @@ class _ResponseEvent(msgspec.Struct):
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
 _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
 
@@ -232,7 +234,10 @@ def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
 def _says_something(choice: _Choice) -> bool:
     """True for a chunk with a token in it: the first one, with the role alone, has none."""
     if bytes(choice.delta) not in _NOTHING:
-        return any(value for name, value in msgspec.json.decode(choice.delta).items() if name != "role")
+        try:
+            return any(value for name, value in _decode_delta(choice.delta).items() if name != "role")
+        except (msgspec.DecodeError, RecursionError):
+            return True  # a shape of tomorrow, but something was said
     return bytes(choice.text) not in (b'""', *_NOTHING)
 
 

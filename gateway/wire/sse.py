@@ -46,7 +46,7 @@ class EventSplitter:
 
 def data_of(event: bytes) -> bytes | None:
     """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a ping)."""
-    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2:
+    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     found = []
     for line in _LINE_END.split(event):

@@ -54,10 +54,10 @@ def changed(old: str, new: str, *, text: str = EXAMPLE) -> str:
     return text.replace(old, new)
 
 
-def findings(text: str) -> tuple[Finding, ...]:
-    """What `parse` finds wrong; empty if nothing."""
+def findings(text: str) -> tuple[Finding, ...] | None:
+    """What `parse` finds wrong; None if the document is accepted."""
     try:
         parse(text)
     except PolicyRejected as rejected:
         return rejected.findings
-    return ()
+    return None

@@ -99,9 +99,7 @@ def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None
         connection.execute(text("SELECT * FROM tollgate.policies"))
 
 
-def test_a_login_without_rights_is_told_what_an_administrator_runs(
-    postgres_url: str, empty_database_url: str
-) -> None:
+def test_a_login_without_rights_is_told_what_an_administrator_runs(postgres_url: str, empty_database_url: str) -> None:
     """Many companies hand out a login that may do nothing but use its own database."""
     login = f"plain {os.getpid()} {next(_numbers)}"
     name = str(conninfo_to_dict(empty_database_url)["dbname"])

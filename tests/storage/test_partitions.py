@@ -21,7 +21,10 @@ LATE = date(2024, 2, 1)
 def _places(database: Database) -> list[tuple[str, int]]:
     with database.begin() as connection:
         rows = connection.execute(
-            text("SELECT tableoid::regclass::text, count(*) FROM tollgate.usage_events GROUP BY 1 ORDER BY 1")
+            text(
+                "SELECT relname, count(*) FROM tollgate.usage_events event "
+                "JOIN pg_class ON pg_class.oid = event.tableoid GROUP BY 1 ORDER BY 1"
+            )
         )
         return [(str(name), count) for name, count in rows]
 
@@ -43,9 +46,9 @@ def test_rows_that_waited_in_the_default_partition_move_over(database: Database)
     leap_day, next_month = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)
     Ledger(database).write([event(1, at=leap_day), event(2, at=next_month)])
     assert partitions.ensure_months(database, first=LATE, last=LATE) == ["usage_events_2024_02"]
-    assert _places(database) == [("tollgate.usage_events_2024_02", 1), ("tollgate.usage_events_default", 1)]
+    assert _places(database) == [("usage_events_2024_02", 1), ("usage_events_default", 1)]
     assert Ledger(database).write([event(1, at=leap_day), event(3, at=leap_day)]) == 1
-    assert _places(database) == [("tollgate.usage_events_2024_02", 2), ("tollgate.usage_events_default", 1)]
+    assert _places(database) == [("usage_events_2024_02", 2), ("usage_events_default", 1)]
 
 
 def test_ensuring_again_changes_nothing(database: Database) -> None:
@@ -67,27 +70,29 @@ def test_replicas_that_ensure_at_the_same_time_make_one(database: Database, data
     with ThreadPoolExecutor(6) as pool:
         made = [name for names in pool.map(ensure, range(6)) for name in names]
     assert made == ["usage_events_2024_02"]
-    assert _places(database) == [("tollgate.usage_events_2024_02", 6)]
+    assert _places(database) == [("usage_events_2024_02", 6)]
     gateway.close()
 
 
 def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> None:
     """A month without the check or the key would take duplicates."""
     partitions.ensure_months(database, first=LATE, last=LATE)
-    kinds = text(
-        "SELECT contype, count(*) FROM pg_constraint WHERE conrelid = CAST(:name AS regclass) AND contype IN ('p', 'c') "
-        "GROUP BY 1 ORDER BY 1"
+    rules = text(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint "
+        "WHERE conrelid = CAST(:name AS regclass) AND contype IN ('p', 'c') ORDER BY 1"
     )
     with database.begin() as connection:
         late, default = (
-            connection.execute(kinds, {"name": f"tollgate.usage_events_{name}"}).all() for name in ("2024_02", "default")
+            connection.execute(rules, {"name": f"tollgate.usage_events_{name}"}).scalars().all()
+            for name in ("2024_02", "default")
         )
     assert late == default
-    assert dict(iter(late)) == {"c": 2, "p": 1}
+    assert len(late) == 3
 
 
 @pytest.mark.parametrize("month", ["1999-01-01", "2999-01-01"])
 def test_the_gateways_role_cannot_fill_the_catalogue(database: Database, month: str) -> None:
     """The function runs as the owner, so what it can be made to do is bounded."""
+    ask = text("SELECT tollgate.ensure_month(:month)")
     with pytest.raises(DBAPIError, match="10 years ago or 2 years ahead"), database.begin() as connection:
-        connection.execute(text("SELECT tollgate.ensure_month(:month)"), {"month": month})
+        connection.execute(ask, {"month": month})

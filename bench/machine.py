@@ -1,0 +1,66 @@
+"""What the kernel says of processes and of this machine: CPU seconds, memory, how busy everybody is."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def tree(pid: int) -> set[int]:
+    """Return a process and all that descend from it, as far as they live."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        current = todo.pop()
+        for children in Path(f"/proc/{current}/task").glob("*/children"):
+            try:
+                todo += [int(child) for child in children.read_text().split()]
+            except OSError:
+                continue  # the thread ended meanwhile
+        if Path(f"/proc/{current}").exists():
+            found.add(current)
+    return found
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """CPU seconds that processes have used, the children they have outlived included."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in fields[11:15])  # utime, stime, cutime, cstime
+    return ticks / _TICKS_PER_S
+
+
+def pss_mib(pids: Iterable[int]) -> float:
+    """Memory of processes, shared pages split among those who share them."""
+    kib = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
+
+
+def busy_s() -> float:
+    """CPU seconds that all programs on this machine have used since it started."""
+    user, nice, system, _idle, _iowait, irq, softirq, _steal = (
+        int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S
+
+
+def describe() -> str:
+    """This machine in one line."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} × {model}, {gib:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"

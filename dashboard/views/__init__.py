@@ -1,0 +1,1 @@
+"""One file per page. A page offers `page()` for the menu and `show()`."""

@@ -1,0 +1,96 @@
+"""Which attempts are behind a total?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+from uuid import UUID
+
+import streamlit as st
+
+from dashboard import states
+from dashboard.display import count, inert, money
+from dashboard.filters import DATASET_KEY, choose, choose_month, dataset, question
+from dashboard.notes import show_notes
+from dashboard.source import answer
+from dashboard.tables import show_report
+from dashboard.views import receipt
+from gateway.reports import BadUsage, Dataset, Dimension, to_csv
+
+PAGE_ROWS = 50
+PICKERS = (Dimension.TEAM, Dimension.MODEL, Dimension.DEPLOYMENT, Dimension.OUTCOME, Dimension.USAGE_SOURCE)
+COLUMNS = ("occurred_at", "team", "model", "outcome", "input_tokens", "output_tokens", "cost_usd", "held_usd",
+           "usage_source", "ttft_s", "duration_s", "project", "route", "deployment", "region", "attempt", "tags",
+           "request_id")  # fmt: skip
+
+
+def page() -> st.Page:
+    """The page for the menu."""
+    return st.Page(show, title="Requests", icon=":material/list_alt:", url_path="events")
+
+
+def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
+    """Go to the events behind a total."""
+    chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
+    st.switch_page(
+        page(), query_params=chosen | {"month": month} | {each.value: value for each, value in where.items()}
+    )
+
+
+def show() -> None:
+    """Show the page."""
+    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
+    title.title("Requests")
+    if answer("months", question(month="all")).complete_until is None:
+        states.show_no_data(dataset())
+        return
+    pickers = st.columns(len(PICKERS) + 1)
+    with pickers[0]:
+        month = choose_month()
+    where: dict[Dimension, str | None] = _other_filters()
+    for place, dimension in zip(pickers[1:], PICKERS, strict=True):
+        with place:
+            where[dimension] = choose(dimension, month=month)
+    try:
+        everything = question(month=month, where=where)
+    except BadUsage as wrong:
+        st.error(inert(wrong.message))
+        return
+    attempts = answer("overview", everything).total["attempts"]
+    if not attempts:
+        states.show_nothing_matches()
+        return
+    pages = -(-int(str(attempts)) // PAGE_ROWS)
+    number = st.session_state.get("page_number", 1) if pages > 1 else 1
+    number = min(number, pages)
+    report = answer("events", question(month=month, where=where, limit=PAGE_ROWS, offset=(number - 1) * PAGE_ROWS))
+    save.download_button(
+        "CSV", to_csv(report), file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv", mime="text/csv",
+        icon=":material/download:", on_click="ignore", width="stretch",
+        help=f"This page of {PAGE_ROWS} events. All of them: tollgate report events --format csv",
+    )  # fmt: skip
+    total = report.total
+    line, pager = st.columns([5, 1.4], vertical_alignment="bottom")
+    line.markdown(
+        f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a row to see its receipt."
+    )
+    pager.number_input(f"Page of {pages:,}", 1, pages, key="page_number", disabled=pages == 1)
+    picked = show_report(report, COLUMNS, key=f"events_{dataset()}_{month}_{number}")
+    if picked is not None:
+        receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))
+    show_notes(report)
+
+
+def _other_filters() -> dict[Dimension, str | None]:
+    """Filters of the address that have no picker here; each can be taken away."""
+    found: dict[Dimension, str | None] = {}
+    for dimension in Dimension:
+        value = st.query_params.get(dimension.value)
+        if dimension in PICKERS or value is None:
+            continue
+        found[dimension] = value
+        label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"
+        if st.button(label, icon=":material/close:", key=f"without_{dimension.value}", help="Take this filter away"):
+            del st.query_params[dimension.value]
+            st.rerun()
+    return found

@@ -1,0 +1,156 @@
+"""What did one request cost, line by line, and why did it go where it went?"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+from uuid import UUID
+
+import streamlit as st
+
+from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, seconds
+from dashboard.filters import DATASET_KEY, dataset
+from dashboard.notes import show_notes
+from dashboard.source import find_receipt
+from dashboard.tables import show_cells
+from gateway.domain.money import usd_from_nusd
+from gateway.reports import AttemptReceipt, Dataset, Receipt, arithmetic, plain_decimal
+
+REQUEST_KEY, FACTS_IN_ROW = "request", 4
+
+
+def page() -> st.Page:
+    """The page for the menu."""
+    return st.Page(show, title="Receipt", icon=":material/receipt_long:", url_path="receipt")
+
+
+def open_receipt(request_id: UUID) -> NoReturn:
+    """Go to a request's receipt."""
+    chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
+    st.switch_page(page(), query_params=chosen | {REQUEST_KEY: str(request_id)})
+
+
+def show() -> None:
+    """Show the page."""
+    st.title("Receipt")
+    text = st.text_input(
+        "Request id", st.query_params.get(REQUEST_KEY, ""), placeholder="0197…",
+        help="The x-request-id header of an answer, or pick a row under Requests.",
+    ).strip()  # fmt: skip
+    if not text:
+        st.query_params.pop(REQUEST_KEY, None)
+        st.info("Enter the x-request-id of an answer, or pick a row under Requests.", icon=":material/search:")
+        return
+    try:
+        request_id = UUID(text)
+    except ValueError:
+        st.warning("That is not a request id. It looks like 01a1ab37-a1a2-79e7-9e0f-19be4e3393d0.")
+        return
+    st.query_params[REQUEST_KEY] = text
+    found = find_receipt(request_id, dataset())
+    if found is None:
+        other = "real" if dataset() is Dataset.DEMO else "demo"
+        st.warning(f"No such request in the {dataset()} data. It may be younger than a second, or {other} data.")
+        return
+    _show_request(found)
+    for attempt in found.attempts:
+        _show_attempt(attempt, of=len(found.attempts))
+    show_notes(found)
+
+
+def _show_request(found: Receipt) -> None:
+    cards = st.columns(4)
+    held = f"at most {inert(exact_money(found.held_usd))} more" if found.held_usd else None
+    cards[0].metric(
+        "Cost, USD",
+        inert(exact_money(found.cost_usd)),
+        border=True,
+        height="stretch",
+        delta=held,
+        delta_color="off",
+        delta_arrow="off",
+    )
+    cards[1].metric("Attempts", count(len(found.attempts)), border=True)
+    cards[2].metric("Team", inert(found.team), border=True)
+    cards[3].metric("Month it is posted to", found.posted_period, border=True)
+    tags = ", ".join(f"{name}={value}" for name, value in sorted(found.tags.items()))
+    _show_facts(
+        {
+            "Received (UTC)": moment(found.occurred_at),
+            "Project": found.project,
+            "Cost centre": found.cost_centre,
+            "Key": found.key_id,
+            "End user": found.end_user,
+            "Tags": tags,
+            "Data class": found.data_class,
+            "Policy version": count(found.policy_version),
+            "Operation": found.operation,
+        }
+    )
+
+
+def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
+    place = "self-hosted" if attempt.is_self_hosted else "external"
+    with st.container(border=True):
+        st.subheader(f"Attempt {attempt.attempt} of {of}: {inert(attempt.deployment)}, {inert(attempt.outcome)}")
+        _show_facts(
+            {
+                "Model": f"{attempt.model} ({attempt.provider}, {place})",
+                "Region": attempt.region,
+                "HTTP status": NOTHING if attempt.http_status is None else str(attempt.http_status),
+                "Usage from": attempt.usage_source,
+                "TTFT": seconds(attempt.ttft_s),
+                "TPOT": seconds(attempt.tpot_s),
+                "Duration": seconds(attempt.duration_s),
+                "Price source": attempt.price_source or UNKNOWN,
+            }
+        )
+        _show_lines(attempt)
+        _show_decision(attempt)
+
+
+def _show_lines(attempt: AttemptReceipt) -> None:
+    if attempt.cost_usd is None:
+        held = inert(exact_money(attempt.held_usd))
+        st.warning(f"Usage unknown: nobody reported what was used. {held} is held, which is the most it can cost.")
+        return
+    if not attempt.lines:
+        st.write("Nothing was served, nothing is charged.")
+        return
+    parts = attempt.lines
+    show_cells(
+        {
+            "Tokens of kind": [line.kind.value.replace("_", " ") for line in parts],
+            "Tokens": [line.tokens for line in parts],
+            "USD per 1M tokens": [line.usd_per_mtok for line in parts],
+            "Arithmetic": [arithmetic(line) for line in parts],
+            "Cost (USD)": [usd_from_nusd(line.cost_nusd) for line in parts],
+        },
+        {"Tokens": count, "USD per 1M tokens": plain_decimal, "Cost (USD)": exact_money},
+        numbers=("Tokens", "USD per 1M tokens", "Cost (USD)"),
+    )
+    st.markdown(f"**Attempt total {inert(exact_money(attempt.cost_usd))}**, the sum of these lines.")
+
+
+def _show_decision(attempt: AttemptReceipt) -> None:
+    if not attempt.verdicts:
+        return
+    rule, objective = (inert(word or UNKNOWN) for word in (attempt.rule, attempt.objective))
+    st.markdown(f"**Why here:** data class rule {rule}, objective {objective}")
+    verdicts = attempt.verdicts
+    show_cells(
+        {
+            "Deployment": [v.deployment for v in verdicts],
+            "Region": [v.region for v in verdicts],
+            "Verdict": [v.reason for v in verdicts],
+        },
+        {},
+    )
+
+
+def _show_facts(facts: dict[str, str | None]) -> None:
+    names = list(facts)
+    for start in range(0, len(names), FACTS_IN_ROW):
+        for place, name in zip(st.columns(FACTS_IN_ROW), names[start : start + FACTS_IN_ROW], strict=False):
+            with place.container(gap=None):
+                st.caption(name)
+                st.text(facts[name] or NOTHING)

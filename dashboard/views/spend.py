@@ -1,0 +1,184 @@
+"""What did it cost? By team, model or anything else, over time, down to the events."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import streamlit as st
+
+from dashboard import charts, states
+from dashboard.display import compact, count, money, share
+from dashboard.filters import as_option, choose_month, dataset, question
+from dashboard.notes import show_notes
+from dashboard.source import answer
+from dashboard.tables import show_cells, show_report
+from dashboard.views import events
+from gateway.reports import Dimension, Report, to_csv
+
+SPLITS = {
+    "Team": Dimension.TEAM,
+    "Model": Dimension.MODEL,
+    "Project": Dimension.PROJECT,
+    "Cost centre": Dimension.COST_CENTRE,
+    "Route": Dimension.ROUTE,
+    "Deployment": Dimension.DEPLOYMENT,
+    "Region": Dimension.REGION,
+    "Key": Dimension.KEY,
+    "Tag": Dimension.TAG,
+}
+FIGURES = ("attempts", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_usd",
+           "held_usd", "unknown_share", "derived_share")  # fmt: skip
+TOKEN_KINDS = {
+    "uncached_input_tokens": "Input",
+    "cached_input_tokens": "Cached input",
+    "cache_write_tokens": "Cache write",
+    "plain_output_tokens": "Output",
+    "reasoning_tokens": "Reasoning",
+}
+PLACES = ("external", "self-hosted")
+PLACE_COLOURS = ("#C97B00", "#00997A")
+
+
+def page() -> st.Page:
+    """The page for the menu."""
+    return st.Page(show, title="Spend", icon=":material/payments:", url_path="spend", default=True)
+
+
+def show() -> None:
+    """Show the page."""
+    title, picker, save = st.columns([6, 2, 1.3], vertical_alignment="bottom")
+    title.title("Spend")
+    if answer("months", question(month="all")).complete_until is None:
+        states.show_no_data(dataset())
+        return
+    with picker:
+        month = choose_month()
+    _show_headlines(month)
+    split = st.segmented_control("Split by", list(SPLITS), default="Team", required=True, key="split")
+    by = SPLITS[split]
+    report = answer("spend", question(month=month, by=(by,)))
+    save.download_button(
+        "CSV", to_csv(report), file_name=f"tollgate-spend-{month}-by-{by.value}-{dataset()}.csv",
+        mime="text/csv", icon=":material/download:", on_click="ignore", width="stretch",
+    )  # fmt: skip
+    if not report.rows:
+        states.show_nothing_matches()
+        return
+    _show_over_time(report, by, split, month)
+    _show_table(report, by, month)
+    left, right = st.columns(2, gap="large")
+    with left:
+        _show_destinations(month)
+    with right:
+        _show_tokens(month)
+    show_notes(report)
+
+
+def _show_headlines(month: str) -> None:
+    total = answer("overview", question(month=month)).total
+    cost, own = total["cost_usd"], total["self_hosted_cost_usd"]
+    cards = st.columns(4)
+    cards[0].metric(
+        "Spend, USD", _amount(cost), border=True, delta=f"{_amount(total['external_cost_usd'])} external",
+        delta_color="off", delta_arrow="off", help="Known cost of all attempts, retries included.",
+    )  # fmt: skip
+    cards[1].metric(
+        "Self-hosted, USD", _amount(own), border=True, delta=f"{_part(own, cost)} of spend", delta_color="off",
+        delta_arrow="off", help="Standard cost of tokens on your own GPUs. Idle GPU time is not in it.",
+    )  # fmt: skip
+    tokens = _sum(total["input_tokens"], total["output_tokens"])
+    cards[2].metric(
+        "Tokens", compact(tokens), border=True, delta=f"{count(total['requests'])} requests", delta_color="off",
+        delta_arrow="off", help="Input and output, cached and reasoning tokens included.",
+    )  # fmt: skip
+    unknown, attempts = total["unknown_attempts"], total["attempts"]
+    cards[3].metric(
+        "Held for unknown, USD", _amount(total["held_usd"]), border=True, delta_color="off", delta_arrow="off",
+        delta=f"{count(unknown)} of {count(attempts)} attempts",
+        help="Attempts whose usage nobody reported. They are not in the spend; this is the most they can cost.",
+    )  # fmt: skip
+
+
+def _show_over_time(report: Report, by: Dimension, split: str, month: str) -> None:
+    if by is Dimension.TAG:  # an event with two tags is in two groups: stacking would count it twice
+        points = [{"group": row["tag"], "cost_usd": row["cost_usd"]} for row in report.records()[:20]]
+        charts.bars(
+            points, group="group", size="cost_usd", size_title="Cost, USD", read=money,
+            size_format=charts.MONEY_AXIS, alt_text="Cost in USD by tag",
+        )  # fmt: skip
+        return
+    daily = answer("spend", question(month=month, by=(Dimension.DAY, by)))
+    points = [{**row, by.value: as_option(row[by.value])} for row in daily.records()]
+    charts.stacked_days(
+        charts.keep_largest(points, group=by.value, size="cost_usd"), group=by.value, size="cost_usd",
+        size_title="Cost per day, USD", read=money, size_format=charts.MONEY_AXIS,
+        alt_text=f"Cost per day in USD by {split.lower()}",
+    )  # fmt: skip
+
+
+def _show_table(report: Report, by: Dimension, month: str) -> None:
+    total = report.total
+    st.caption("Pick a row to open the events behind it.")
+    picked = show_report(report, (by.value, *FIGURES), key=f"spend_{month}_{by.value}_{dataset()}")
+    if picked is not None:
+        events.open_events(month=month, where={by: as_option(report.rows[picked][0])})
+    line, opener = st.columns([5, 1.4], vertical_alignment="center")
+    held = f", {money(total['held_usd'])} held for unknown" if total["unknown_attempts"] else ""
+    text = f"Total {money(total['cost_usd'])}{held} · {count(total['attempts'])} attempts"
+    line.markdown(f"**{text.replace('$', chr(92) + '$')}**")
+    if opener.button("Open all events", icon=":material/list_alt:", width="stretch"):
+        events.open_events(month=month, where={})
+
+
+def _show_destinations(month: str) -> None:
+    st.subheader("Self-hosted and external")
+    daily = answer("destinations", question(month=month, by=(Dimension.DAY, Dimension.DESTINATION)))
+    charts.stacked_days(
+        daily.records(), group="destination", size="cost_usd", size_title="Cost per day, USD", read=money,
+        size_format=charts.MONEY_AXIS, names=PLACES, colours=PLACE_COLOURS,
+        alt_text="Cost per day in USD, self-hosted and external",
+    )  # fmt: skip
+    report = answer("destinations", question(month=month))
+    show_report(report, ("destination", "deployment", "region", "cost_usd", "cost_per_mtok_usd"))
+
+
+def _show_tokens(month: str) -> None:
+    st.subheader("Tokens by kind")
+    report = answer("tokens", question(month=month))
+    points = [
+        {"day": row["day"], "kind": label, "tokens": row[name]}
+        for row in report.records()
+        for name, label in TOKEN_KINDS.items()
+        if row[name]
+    ]
+    kinds = [label for name, label in TOKEN_KINDS.items() if report.total[name]]
+    if not points:
+        states.show_nothing_matches()
+        return
+    charts.stacked_days(
+        points, group="kind", size="tokens", size_title="Tokens per day", read=count, size_format="~s",
+        names=kinds, alt_text="Tokens per day by kind",
+    )  # fmt: skip
+    counts = [report.total[name] for name, label in TOKEN_KINDS.items() if label in kinds]
+    whole = _sum(*counts)
+    show_cells(
+        {"Kind": kinds, "Tokens": counts, "Share": [Decimal(str(part)) / Decimal(str(whole)) for part in counts]},
+        {"Tokens": count, "Share": share},
+        numbers=("Tokens", "Share"),
+    )
+
+
+def _amount(amount: object) -> str:
+    # A metric reads Markdown: two amounts in one text would be typeset as a formula.
+    return money(amount).replace("$", "\\$")  # type: ignore[arg-type]  # a cell of a money column
+
+
+def _part(part: object, whole: object) -> str:
+    if part is None or not whole:
+        return share(None)
+    return share(Decimal(str(part)) / Decimal(str(whole)))
+
+
+def _sum(*counts: object) -> int | None:
+    known = [int(str(number)) for number in counts if number is not None]
+    return sum(known) if known else None

@@ -1,0 +1,282 @@
+"""Fixtures that run the product: a real gateway process over a real database, and the fake upstream behind it.
+
+`start_gateway(policy)` is for any suite; it returns a `Gateway` and stops it, by its process id, when the test is
+over. Whatever a gateway leaves behind is then searched for secrets (see `tests.canary`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+import httpx2
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from gateway.storage.database import Database
+from gateway.storage.keys import KeyStore
+from tests.canary import UPSTREAM_SECRET, Findings, search
+from tests.waiting import eventually
+
+REPOSITORY = Path(__file__).parents[1]
+FINDINGS = pytest.StashKey[Findings]()
+_numbers = itertools.count(1)
+
+StartGateway = Callable[..., "Gateway"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One collector of findings for the whole run."""
+    config.stash[FINDINGS] = Findings()
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """A running `tollgate serve`. `keys` holds one API key for each team of the policy."""
+
+    home: Path
+    database_url: str
+    port: int
+    metrics_port: int
+    variables: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+    all_keys: list[str] = field(default_factory=list)
+    metrics_text: str = ""
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client is given."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def key(self) -> str:
+        """The key of the policy's first team."""
+        return next(iter(self.keys.values()))
+
+    @property
+    def log_path(self) -> Path:
+        """Everything the gateway printed."""
+        return self.home.with_name(self.home.name + ".log")
+
+    def tollgate(self, *arguments: str, status: int = 0) -> str:
+        """Run a command on the same home and database; return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway.main", *arguments], env=dict(self.variables), cwd=REPOSITORY,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    def make_key(self, team: str) -> str:
+        """A new key of a team."""
+        made = json.loads(self.tollgate("key", "create", team, "--format", "json"))
+        self.all_keys.append(made["key"])
+        return str(made["key"])
+
+    def revoke_key(self, key: str) -> None:
+        """Turn a key away, as `tollgate key revoke` does."""
+        database = Database(self.database_url)
+        assert KeyStore(database).revoke(key.split("_")[1], revoked_by="a test")
+        database.close()
+
+    def apply(self, policy: str) -> None:
+        """Make a document the current policy."""
+        path = self.home / "policy.yaml"
+        path.write_text(policy)
+        self.tollgate("policy", "apply", str(path))
+
+    def start(self) -> None:
+        """Start it and wait until it takes traffic."""
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gateway.main", "serve"], env=dict(self.variables), cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        eventually(self._is_ready, f"the gateway ({self.log_path})", within_s=60)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it by signal and return its exit code."""
+        assert self.process is not None, "this gateway was not started"
+        if self.process.poll() is None:
+            self.metrics_text = self.metrics()
+            self.process.send_signal(how)
+        return self.process.wait(60)
+
+    def metrics(self) -> str:
+        """What its own listener says."""
+        try:
+            return httpx2.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
+        except httpx2.HTTPError:
+            return ""
+
+    def events(self, request_id: str, *, count: int = 1) -> list[dict[str, Any]]:
+        """The request's usage events as finance reads them, once there are `count`."""
+        UUID(request_id)
+        rows = eventually(lambda: self._rows(request_id, count), f"{count} usage event(s) of {request_id}")
+        assert len(rows) == count, f"{len(rows)} events: {[row['outcome'] for row in rows]}"
+        return rows
+
+    def query(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows of any statement."""
+        with psycopg.connect(self.database_url, row_factory=dict_row) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The JSON lines of its log."""
+        return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
+
+    def _rows(self, request_id: str, count: int) -> list[dict[str, Any]]:
+        rows = self.query("SELECT * FROM finance.usage_events WHERE request_id = %s ORDER BY attempt", request_id)
+        return rows if len(rows) >= count else []
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the gateway ended: {self.log_path.read_text()[-3000:]}"
+        try:
+            return httpx2.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+
+@dataclass(frozen=True)
+class FakeUpstreamProcess:
+    """The fake upstream as a process of its own."""
+
+    url: str
+    ledger_path: Path
+
+    def ledger(self) -> dict[str, Any]:
+        """What it says it really did."""
+        return dict(httpx2.get(f"{self.url}/ledger", timeout=10).json())
+
+    def entries(self, request_id: str) -> list[dict[str, Any]]:
+        """Its entries for one of the gateway's requests, in order, once none of them is open."""
+
+        def closed() -> list[dict[str, Any]]:
+            found = [entry for entry in self.ledger()["entries"] if entry["request_id"] == request_id]
+            return [] if any(entry["ending"] == "open" for entry in found) else found
+
+        return eventually(closed, f"the upstream's ledger for {request_id}")
+
+    def entry(self, request_id: str) -> dict[str, Any]:
+        """Its only entry for a request."""
+        (found,) = self.entries(request_id)
+        return found
+
+
+@pytest.fixture(scope="session")
+def fake_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpstreamProcess]:
+    """The fake upstream, one for all tests: its entries are told apart by the gateway's request id."""
+    ledger = tmp_path_factory.mktemp("upstream") / "ledger.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fake_upstream", "--ledger", str(ledger)], cwd=REPOSITORY, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    yield FakeUpstreamProcess(process.stdout.readline().decode().strip(), ledger)
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A migrated database for the gateway that many tests share."""
+    yield from _new_database(postgres_url, migrated_template)
+
+
+@pytest.fixture(scope="session")
+def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
+    """The makings of a gateway fixture of any scope: a generator that starts one, and stops and searches it."""
+
+    def launch(policy: str, database_url: str, **settings: object) -> Iterator[Gateway]:
+        home = Path(tempfile.mkdtemp(prefix="tollgate-home-"))
+        gateway = _prepared(home, policy, database_url, {name.upper(): str(value) for name, value in settings.items()})
+        try:
+            gateway.start()
+            yield gateway
+        finally:
+            if gateway.process is not None:
+                gateway.stop()
+            search(
+                pytestconfig.stash[FINDINGS], home=home, log=gateway.log_path, database_url=database_url,
+                metrics=gateway.metrics_text, keys=gateway.all_keys,
+            )  # fmt: skip
+            shutil.rmtree(home)
+            gateway.log_path.unlink(missing_ok=True)
+
+    return launch
+
+
+@pytest.fixture
+def start_gateway(
+    launch_gateway: Callable[..., Iterator[Gateway]], request: pytest.FixtureRequest
+) -> Iterator[StartGateway]:
+    """Start gateways for this test: `start_gateway(policy, database_url=None, drain_s=1)`."""
+    running: list[Iterator[Gateway]] = []
+
+    def start(policy: str, *, database_url: str | None = None, **settings: object) -> Gateway:
+        url = database_url or request.getfixturevalue("database_url")
+        made = launch_gateway(policy, url, **settings)
+        gateway = next(made)
+        running.append(made)
+        return gateway
+
+    yield start
+    for made in running:
+        for _ in made:
+            pass
+
+
+def free_port() -> int:
+    """A port nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _prepared(home: Path, policy: str, database_url: str, settings: Mapping[str, str]) -> Gateway:
+    """A gateway with its home, pepper, policy and keys, not yet started."""
+    port, metrics_port = free_port(), free_port()
+    own = {
+        "HOME": home, "DATABASE_URL": database_url, "PORT": port, "METRICS_PORT": metrics_port, "REFRESH_S": 0.2,
+        "WRITE_EVERY_S": 0.02, "DRAIN_S": 5,
+    }  # fmt: skip
+    variables = {
+        "PATH": os.environ["PATH"], "HOME": str(home), "FAKE_KEY": UPSTREAM_SECRET, "PYTHONUNBUFFERED": "1",
+        **{f"TOLLGATE_{name}": str(value) for name, value in {**own, **settings}.items()},
+    }  # fmt: skip
+    gateway = Gateway(home=home, database_url=database_url, port=port, metrics_port=metrics_port, variables=variables)
+    gateway.tollgate("db", "upgrade")
+    gateway.apply(policy)
+    teams = json.loads(gateway.tollgate("team", "list", "--format", "json"))
+    for name in _team_names(teams):
+        gateway.keys[name] = gateway.make_key(name)
+    return gateway
+
+
+def _team_names(listed: Any) -> list[str]:
+    rows = listed["rows"] if isinstance(listed, dict) else listed
+    return [row["team"] if "team" in row else row["name"] for row in rows]
+
+
+def _new_database(server_url: str, template: str) -> Iterator[str]:
+    name = f"tollgate_gateway_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')

@@ -1,0 +1,129 @@
+"""Splices: one member changes, every other byte stays as it came."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.members import MAX_MEMBERS, MalformedJson, cut, decode_members, locate, replace
+
+names = st.text(max_size=8).filter(lambda s: s.isprintable() or s == "") | st.sampled_from(['a"b', "a\\", "é", "\\\\", "a\tb", "}{,:"])
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+)  # fmt: skip
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+objects = st.dictionaries(names, values, max_size=6)
+blanks = st.text(" \t\r\n", max_size=3)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
+    """An object and one of the many ways to write it: blanks and escapes differ."""
+    members = draw(objects)
+    ascii_only = draw(st.booleans())
+    parts = []
+    for name, value in members.items():
+        key = json.dumps(name, ensure_ascii=ascii_only)
+        text = json.dumps(value, ensure_ascii=ascii_only, indent=draw(st.sampled_from([None, 1])))
+        parts.append("".join((draw(blanks), key, draw(blanks), ":", draw(blanks), text, draw(blanks))))
+    return members, "".join((draw(blanks), "{", ",".join(parts) or draw(blanks), "}", draw(blanks))).encode()
+
+
+@given(bodies())
+def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes]) -> None:
+    """The byte range of a value decodes to that value; ranges are in order and do not overlap."""
+    members, body = written
+    found = locate(body)
+    assert {name: json.loads(body[place.start : place.end]) for name, place in found.items()} == members
+    ends = [0]
+    for place in found.values():
+        assert ends[-1] <= place.name_start < place.start < place.end <= len(body)
+        ends.append(place.end)
+
+
+@given(bodies(), values, st.data())
+def test_replacing_a_member_leaves_every_other_byte(
+    written: tuple[dict[str, Any], bytes], value: Any, data: st.DataObject
+) -> None:
+    """What nobody asked to change is not re-encoded: number forms, escapes and order stay."""
+    members, body = written
+    name = data.draw(st.sampled_from([*members, "added"]))
+    place = locate(body).get(name)
+    changed = replace(body, [(place, json.dumps(name).encode(), json.dumps(value).encode())])
+    assert json.loads(changed) == {**members, name: value}
+    if place is not None:
+        assert changed.startswith(body[: place.start])
+        assert changed.endswith(body[place.end :])
+    else:
+        head = body[: body.rindex(b"}")].rstrip()
+        assert changed.startswith(head)
+        assert changed.endswith(body[body.rindex(b"}") :])
+
+
+@given(bodies(), st.data())
+def test_several_members_are_replaced_at_once(written: tuple[dict[str, Any], bytes], data: st.DataObject) -> None:
+    """Splices do not move each other's places, whatever order they are given in."""
+    members, body = written
+    chosen = data.draw(st.lists(st.sampled_from([*members, "one", "two"]), unique=True))
+    places = locate(body)
+    splices = [(places.get(name), json.dumps(name).encode(), b'"new"') for name in chosen]
+    assert json.loads(replace(body, splices)) == {**members, **dict.fromkeys(chosen, "new")}
+
+
+@given(bodies(), st.data())
+def test_cutting_a_member_leaves_the_others(written: tuple[dict[str, Any], bytes], data: st.DataObject) -> None:
+    """Cut, an object is still an object and lacks just that member."""
+    members, body = written
+    if not members:
+        return
+    name = data.draw(st.sampled_from(list(members)))
+    changed = cut(body, locate(body)[name])
+    assert json.loads(changed) == {key: value for key, value in members.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":1,"a":1}', b'{"a":12,"a":1}', b'{"a":12.5,"a":12}', b'{"a":1e9,"a":1}', b'{"a":"x","a":"y"}',
+        b'{"a":{},"a":[]}', b'{"a":true,"b":1,"a":false}', b'{"a":1,"\\u0061":2}', b'{"a":10 ,"b":1,"a":1}',
+    ],
+)  # fmt: skip
+def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
+    """Two parsers may disagree on which one counts, and one of them decides where the request may go."""
+    with pytest.raises(MalformedJson, match="'a' occurs twice"):
+        locate(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"null", b"[]", b'"text"', b"{", b'{"a"}', b'{"a":1,}', b'{"a":1}}', b"{'a':1}", b'{"a":NaN}', b'{"a":01}',
+        b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    """One error for everything a parser chokes on; no other exception leaves."""
+    with pytest.raises(MalformedJson):
+        decode_members(body)
+
+
+@given(st.binary(max_size=40) | st.text('{}[]",:\\ntfa1.e- ', max_size=30).map(str.encode))
+def test_no_bytes_make_it_fail_otherwise(body: bytes) -> None:
+    """Whatever arrives is located, or refused as malformed: never an index or decode error."""
+    try:
+        found = locate(body)
+    except MalformedJson:
+        return
+    assert list(found) == list(json.loads(body))
+
+
+def test_a_body_with_absurdly_many_members_is_refused() -> None:
+    """Walking members costs time; a request has about fifteen."""
+    body = json.dumps({str(i): i for i in range(MAX_MEMBERS + 1)}).encode()
+    with pytest.raises(MalformedJson, match="more than 1000 members"):
+        locate(body)

@@ -1,0 +1,319 @@
+"""Answers on their way back: metered, renamed, priced, and otherwise the bytes the upstream sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.openai_answer import AnswerStream, Seen, chat_stream, response_stream, rewrite_chat, rewrite_response
+from gateway.wire.sse import EventSplitter, data_of
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+METERED = TokenUsage(input_tokens=10, output_tokens=2)
+
+
+def cost(usage: TokenUsage) -> str | None:
+    """A price of one nano-dollar a token, so that a test sees which usage was priced."""
+    return f"0.{(usage.input_tokens or 0) + (usage.output_tokens or 0):09d}"
+
+
+def event(value: Any) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def chunk(text: str = "", *, finish: str | None = None, **members: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return {"id": "c-1", "object": "chat.completion.chunk", "model": "m-1", "choices": [choice], **members}
+
+
+def tail(usage: Any = USAGE) -> dict[str, Any]:
+    return {**chunk(), "choices": [], "usage": usage}
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chat(*, wants_usage: bool = False, wants_running: bool = False, asked_running: bool = False) -> AnswerStream:
+    return chat_stream(
+        model="assistant", cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running,
+        asked_running_usage=asked_running,
+    )  # fmt: skip
+
+
+def payloads(sent: bytes) -> list[Any]:
+    """What the caller reads; `[DONE]` as a word."""
+    found = [data_of(each) for each in EventSplitter().feed(sent)]
+    return [json.loads(each) if each != b"[DONE]" else "[DONE]" for each in found if each is not None]
+
+
+# ---- whole answers
+
+
+def test_a_whole_answer_is_renamed_and_priced() -> None:
+    """The caller reads the name it asked for and what the answer cost; every other byte is the upstream's."""
+    body = b'{ "id":"x", "model" : "m-1", "choices":[{"finish_reason":"stop"}], "usage": {"prompt_tokens":10,\n"completion_tokens":2} }'
+    seen = Seen()
+    sent = rewrite_chat(body, seen, model="assistant", cost=cost)
+    assert sent == (
+        b'{ "id":"x", "model" : "assistant", "choices":[{"finish_reason":"stop"}], '
+        b'"usage": {"prompt_tokens":10,\n"completion_tokens":2,"cost_usd":0.000000012} }'
+    )
+    assert seen == Seen(usage=METERED, is_final=True, finish_reason="stop", upstream_id="x", is_done=True)
+
+
+def test_a_cost_that_the_upstream_put_there_is_replaced() -> None:
+    """A gateway behind a gateway: the caller pays ours."""
+    body = b'{"model":"assistant","usage":{"prompt_tokens":10,"cost_usd":99,"completion_tokens":2}}'
+    sent = rewrite_chat(body, Seen(), model="assistant", cost=cost)
+    assert json.loads(sent)["usage"] == {"prompt_tokens": 10, "cost_usd": 0.000000012, "completion_tokens": 2}
+    assert sent.count(b"cost_usd") == 1
+    assert b'"cost_usd":0.000000012' in sent
+
+
+def test_an_unknown_cost_is_not_written() -> None:
+    """No figure is better than a wrong one."""
+    body = b'{"model":"assistant","usage":{"prompt_tokens":-1}}'
+    assert rewrite_chat(body, Seen(), model="assistant", cost=lambda usage: None) == body
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[]", b'{"model":', b'{"model":"a","model":"b"}', b'{"choices":"none"}', b'{"usage":1,"usage":2}']
+)
+def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> None:
+    """What we cannot read we neither change nor call a success."""
+    seen = Seen()
+    assert rewrite_chat(body, seen, model="assistant", cost=cost) == body
+    assert seen == Seen()
+
+
+def test_an_error_in_a_whole_answer_is_noticed() -> None:
+    """HTTP 200 with an error inside is not a success; `error: null` is none."""
+    seen, fine = Seen(), Seen()
+    rewrite_chat(b'{"error":{"message":"x"}}', seen, model="a", cost=cost)
+    rewrite_chat(b'{"error":null,"choices":[]}', fine, model="a", cost=cost)
+    assert (seen.is_error, seen.is_done, fine.is_error, fine.is_done) == (True, False, False, True)
+
+
+def test_a_whole_response_object() -> None:
+    """`/v1/responses` says its status where chat says a finish reason."""
+    body = b'{"id":"r","model":"m-1","status":"completed","usage":{"input_tokens":10,"output_tokens":2},"error":null}'
+    seen = Seen()
+    sent = json.loads(rewrite_response(body, seen, model="assistant", cost=cost))
+    assert (sent["model"], sent["usage"]["cost_usd"]) == ("assistant", 0.000000012)
+    assert (seen.usage, seen.is_final, seen.finish_reason, seen.is_done) == (METERED, True, "completed", True)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"status":5}', b'{"id":"a","id":"b"}'])
+def test_an_undecodable_response_passes_unchanged(body: bytes) -> None:
+    """As for chat."""
+    seen = Seen()
+    assert rewrite_response(body, seen, model="assistant", cost=cost) == body
+    assert seen == Seen()
+
+
+def test_embeddings_are_metered_by_their_input() -> None:
+    """Their usage has no output side."""
+    seen = Seen()
+    sent = rewrite_chat(b'{"data":[],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}', seen, model="embed", cost=cost)
+    assert seen.usage == TokenUsage(input_tokens=8)
+    assert json.loads(sent)["usage"]["cost_usd"] == 0.000000008
+
+
+# ---- streams of chat and completions
+
+
+def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
+    """The gateway asks for usage on every stream; who did not ask sees none of it."""
+    stream = chat()
+    sent = stream.feed(event(chunk("a")) + event(chunk("b", finish="stop")) + event(tail()) + DONE)
+    assert payloads(sent) == [chunk("a", model="assistant"), chunk("b", finish="stop", model="assistant"), "[DONE]"]
+    assert stream.seen == Seen(
+        usage=METERED, is_final=True, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True
+    )
+
+
+def test_usage_the_caller_asked_for_comes_with_its_cost() -> None:
+    """The last chunk before `[DONE]` has no choices, full usage and what it cost."""
+    stream = chat(wants_usage=True)
+    sent = payloads(stream.feed(event(chunk("a", usage=None)) + event(tail()) + DONE))
+    assert sent[0] == chunk("a", model="assistant", usage=None)
+    assert sent[1]["usage"] == {**USAGE, "cost_usd": 0.000000012}
+    assert sent[1]["choices"] == []
+    assert sent[2] == "[DONE]"
+
+
+def running(text: str, made: int, **members: Any) -> dict[str, Any]:
+    return chunk(text, usage={"prompt_tokens": 10, "completion_tokens": made}, **members)
+
+
+@pytest.mark.parametrize("wants_usage", [True, False])
+def test_running_usage_that_only_we_asked_for_is_cut(wants_usage: bool) -> None:
+    """vLLM puts running usage on every chunk because we asked; the caller's chunks look as they would without."""
+    stream = chat(wants_usage=wants_usage, asked_running=True)
+    sent = payloads(stream.feed(event(running("a", 1)) + event(running("b", 2))))
+    assert sent == [chunk("a", model="assistant"), chunk("b", model="assistant")]
+    assert (stream.seen.usage, stream.seen.is_final) == (METERED, False)
+
+
+def test_running_usage_the_caller_asked_for_is_kept() -> None:
+    """Who asks vLLM for running usage gets it, without a cost that would change with every token."""
+    stream = chat(wants_usage=True, wants_running=True, asked_running=True)
+    sent = payloads(stream.feed(event(running("a", 1)) + event(tail()) + DONE))
+    assert sent[0]["usage"] == {"prompt_tokens": 10, "completion_tokens": 1}
+    assert sent[1]["usage"]["cost_usd"] == 0.000000012
+
+
+@pytest.mark.parametrize("wants_usage", [True, False])
+def test_final_usage_on_a_chunk_with_choices(wants_usage: bool) -> None:
+    """Some providers put it there; it is metered, shown to who asked and cut for who did not."""
+    stream = chat(wants_usage=wants_usage)
+    sent = payloads(stream.feed(event(chunk("a", finish="stop", usage=USAGE)) + DONE))
+    expected = {**USAGE, "cost_usd": 0.000000012}
+    assert sent[0].get("usage") == (expected if wants_usage else None)
+    assert ("usage" in sent[0]) == wants_usage
+    assert (stream.seen.usage, stream.seen.is_final) == (METERED, True)
+
+
+def test_the_last_usage_wins() -> None:
+    """A duplicate final chunk is not added to the first."""
+    stream = chat()
+    stream.feed(event(tail({"prompt_tokens": 10, "completion_tokens": 1})) + event(tail()) + DONE)
+    assert stream.seen.usage == METERED
+
+
+def test_an_error_then_done_is_no_success() -> None:
+    """vLLM ends a dead stream with an error and then `[DONE]`: the caller must not see a clean end."""
+    stream = chat()
+    error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
+    sent = stream.feed(event(chunk("a")) + event(error) + DONE)
+    assert payloads(sent) == [chunk("a", model="assistant"), error]
+    assert (stream.seen.is_error, stream.seen.is_done) == (True, False)
+
+
+def test_nothing_follows_done() -> None:
+    """One `[DONE]`, whatever the upstream says after it."""
+    stream = chat()
+    assert stream.feed(DONE + DONE + event(chunk("late")) + b": ping\n\n") == DONE
+
+
+def test_an_error_that_is_null_is_none() -> None:
+    """Some providers write every member."""
+    stream = chat()
+    stream.feed(event(chunk("a", error=None)) + DONE)
+    assert (stream.seen.is_error, stream.seen.is_done) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b": keep-alive\n\n", b"event: ping\n\n", b"data: {not json\n\n", b'data: {"choices":"none"}\n\n', b"data: 5\n\n",
+        b'data: {"model":"m-1","model":"m-2","choices":[]}\n\n', b"data: \xff\n\n",
+        b'data: {"choices":[{"delta":null}]}\n\n', b'data: {"choices":[{"delta":"text"}]}\n\n',
+        b'data: {"choices":[{"delta":[1]}]}\n\n', b'data: {"choices":[{"delta":{"a":' + b"[" * 3000 + b"]" * 3000 + b"}}]}\n\n",
+    ],
+)  # fmt: skip
+def test_what_we_do_not_understand_passes_as_it_came(odd: bytes) -> None:
+    """Tomorrow's event works today, and no upstream's oddity ends a stream."""
+    stream = chat()
+    assert stream.feed(odd + event(chunk("a", model="assistant"))) == odd + event(chunk("a", model="assistant"))
+
+
+@pytest.mark.parametrize(
+    ("delta", "has_content"),
+    [
+        ({"role": "assistant"}, False), ({"role": "assistant", "content": ""}, False), ({"content": "a"}, True),
+        ({"reasoning": "a"}, True), ({"tool_calls": [{"index": 0}]}, True), ({}, False),
+    ],
+)  # fmt: skip
+def test_the_first_token_is_not_the_first_chunk(delta: dict[str, Any], has_content: bool) -> None:
+    """Time to first token ends at a token; a chunk with the role alone has none."""
+    stream = chat()
+    stream.feed(event({"choices": [{"delta": delta}]}))
+    assert stream.seen.has_content == has_content
+
+
+@pytest.mark.parametrize(("text", "has_content"), [("", False), (None, False), ("a", True)])
+def test_completions_stream_text(text: str | None, has_content: bool) -> None:
+    """The older endpoint says `text` where chat says `delta`."""
+    stream = chat()
+    stream.feed(event({"choices": [{"text": text, "finish_reason": None}]}))
+    assert stream.seen.has_content == has_content
+
+
+STREAMS = {
+    "asked": ([event(chunk("a", usage=None)), event(chunk("b", finish="stop", usage=None)), event(tail()), DONE], True),
+    "not asked": ([event(chunk("é")), b": ping\n\n", event(tail()), DONE], False),
+    "running": ([event(running("a", 1)), event(running("b", 2)), event(tail()), DONE], False),
+    "error": ([event(chunk("a")), event({"error": {"message": "x"}}), DONE], True),
+    "crlf": ([event(chunk("a")).replace(b"\n", b"\r\n"), event(tail()).replace(b"\n", b"\r\n"), b"data: [DONE]\r\n\r\n"], True),
+}
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+@given(st.lists(st.integers(0, 2000), max_size=6))
+def test_a_stream_split_anywhere_gives_the_same_answer(name: str, cuts: list[int]) -> None:
+    """How the network cut it changes neither what the caller reads nor what is metered."""
+    pieces, wants_usage = STREAMS[name]
+    whole = b"".join(pieces)
+    one = chat(wants_usage=wants_usage, asked_running=name == "running")
+    expected = one.feed(whole)
+    other = chat(wants_usage=wants_usage, asked_running=name == "running")
+    edges = [0, *sorted({cut % (len(whole) + 1) for cut in cuts}), len(whole)]
+    assert b"".join(other.feed(whole[a:b]) for a, b in zip(edges, edges[1:], strict=False)) == expected
+    assert other.seen == one.seen
+
+
+# ---- streams of responses
+
+
+def response(status: str, usage: Any = None) -> dict[str, Any]:
+    return {"id": "r-1", "model": "m-1", "status": status, "output": [], "usage": usage, "error": None}
+
+
+def named(kind: str, **members: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
+
+
+WIRE = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+
+
+@pytest.mark.parametrize("last", ["completed", "incomplete", "failed"])
+def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
+    """The last event carries the whole response; its usage is final, its model the caller's, its cost ours."""
+    stream = response_stream(model="assistant", cost=cost)
+    sent = stream.feed(
+        named("response.created", response=response("in_progress"), sequence_number=0)
+        + named("response.output_text.delta", delta="a", sequence_number=1)
+        + named(f"response.{last}", response=response(last, WIRE), sequence_number=2)
+    )
+    first, delta, final = payloads(sent)
+    assert (first["response"]["model"], first["response"]["usage"]) == ("assistant", None)
+    assert delta == {"type": "response.output_text.delta", "delta": "a", "sequence_number": 1}
+    assert final["response"] == {**response(last, {**WIRE, "cost_usd": 0.000000012}), "model": "assistant"}
+    assert sent.count(b"event: ") == 3
+    assert stream.seen == Seen(
+        usage=METERED, is_final=True, finish_reason=last, upstream_id="r-1", is_error=last == "failed", is_done=True,
+        has_content=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n', b'data: {"type":"x","response":null}\n\n',
+     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n'],
+)  # fmt: skip
+def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
+    """As for chat."""
+    assert response_stream(model="assistant", cost=cost).feed(odd) == odd
+
+
+def test_an_error_event_of_a_response_stream_is_noticed() -> None:
+    """`type: error` ends a response; it is not its completion."""
+    stream = response_stream(model="assistant", cost=cost)
+    stream.feed(named("error", code="server_error", message="x"))
+    assert (stream.seen.is_error, stream.seen.is_done) == (True, False)

@@ -1,0 +1,220 @@
+"""Which deployments may take a request, in which order, and what the caller hears when none may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.policy import ClassRule, DataClass, Operation, Route
+from gateway.domain.request import Ask
+from gateway.domain.routing import OBJECTIVES, OBSTACLES, Decision, decide, find_route, origin_of
+from gateway.errors import (
+    InvalidRequest,
+    ModelNotFound,
+    NotSupported,
+    RequestError,
+    ResidencyDenied,
+    RouteNotAllowed,
+    UnpricedModel,
+)
+from tests.factories import ask, deployment, policy, price, team, version
+
+EU_ONLY = {DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset({"eu"}))}
+
+
+def decision(*deployments: object, wanted: Ask | None = None, unpriced: tuple[str, ...] = ()) -> Decision:
+    document = policy(*deployments, classes=EU_ONLY)  # type: ignore[arg-type]
+    priced = {name: price() for name in document.deployments if name not in unpriced}
+    return decide(
+        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=wanted or ask(),
+        prices=priced,
+    )  # fmt: skip
+
+
+def refused(*deployments: object, wanted: Ask | None = None, unpriced: tuple[str, ...] = ()) -> RequestError:
+    error = decision(*deployments, wanted=wanted, unpriced=unpriced).refusal()
+    assert error is not None, "this decision was expected to refuse"
+    return error
+
+
+some_deployments = st.lists(
+    st.builds(
+        lambda region, capabilities, operations, allows: {
+            "region": region, "capabilities": capabilities, "operations": operations, "allows": allows,
+        },
+        st.sampled_from(["eu", "eu-de", "us-east", "global"]),
+        st.none() | st.frozensets(st.sampled_from(["tools", "vision"])),
+        st.frozensets(st.sampled_from(list(Operation)), min_size=1),
+        st.frozensets(st.sampled_from(["store", "engine_control"])),
+    ),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@given(
+    some_deployments, st.frozensets(st.sampled_from(["tools", "vision"])),
+    st.frozensets(st.sampled_from(["store", "engine_control"])), st.sets(st.integers(0, 4)),
+)  # fmt: skip
+def test_a_ranking_is_a_permutation_of_the_eligible(
+    objective: str, wanted: list[dict[str, object]], capabilities: frozenset[str], features: frozenset[str],
+    unpriced: set[int],
+) -> None:  # fmt: skip
+    """An objective orders; it neither adds nor drops a deployment, and an obstacle always keeps one out."""
+    many = [deployment(f"d{i}", **fields) for i, fields in enumerate(wanted)]
+    document = policy(*many, classes=EU_ONLY)
+    route = replace(document.routes["assistant"], objective=objective)
+    found = decide(
+        version(document), team=team(), route=route, rule_id="internal",
+        ask=ask(capabilities=capabilities, features=features),
+        prices={f"d{i}": price() for i in range(len(many)) if i not in unpriced},
+    )  # fmt: skip
+    eligible = [c.deployment.name for c in found.candidates if not c.obstacles]
+    assert sorted(c.deployment.name for c in found.ranked) == sorted(eligible)
+    assert [c.deployment.name for c in found.candidates] == list(document.deployments)
+    for candidate in found.ranked:
+        one = candidate.deployment
+        assert one.region in ("eu", "eu-de")
+        assert Operation.CHAT in one.operations
+        assert features <= one.allows
+        assert one.capabilities is None or capabilities <= one.capabilities
+        assert candidate.price is not None
+    assert (found.refusal() is None) == bool(found.ranked)
+
+
+def test_priority_keeps_the_order_of_the_route() -> None:
+    """The first deployment that is listed is tried first."""
+    found = decision(deployment("b"), deployment("a"))
+    assert [candidate.deployment.name for candidate in found.ranked] == ["b", "a"]
+
+
+def test_residency_refuses_and_names_rule_and_place() -> None:
+    """The caller learns which rule and which place, and that nothing was sent."""
+    error = refused(deployment("gpt-us", region="us-east"))
+    assert isinstance(error, ResidencyDenied)
+    assert "internal→eu: gpt-us is in us-east" in error.message
+    assert "Nothing was sent" in error.message
+    assert "tollgate policy explain --team payments --route assistant --class internal" in error.message
+
+
+def test_a_rule_for_nowhere_says_so() -> None:
+    """An empty list of regions is a rule too."""
+    document = policy(classes={DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset(), self_hosted_only=True)})
+    found = decide(
+        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=ask(),
+        prices={"one": price()},
+    )  # fmt: skip
+    error = found.refusal()
+    assert error is not None
+    assert "internal→nowhere (self-hosted only)" in error.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "expected", "said"),
+    [
+        ({"operations": frozenset({Operation.EMBEDDINGS})}, {}, NotSupported, "serves embeddings, not chat"),
+        (
+            {"capabilities": frozenset()}, {"capabilities": frozenset({"vision", "tools"})}, InvalidRequest,
+            "cannot do tools, vision",
+        ),
+        ({}, {"features": frozenset({"store"})}, ResidencyDenied, "the provider would keep the answer"),
+        ({}, {"features": frozenset({"engine_control"})}, InvalidRequest, "steers an engine"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_what_and_what_to_do(
+    changes: dict[str, object], wanted: dict[str, object], expected: type[RequestError], said: str
+) -> None:
+    """Every obstacle has its own error, in words a caller can act on."""
+    error = refused(deployment(**changes), wanted=ask(**wanted))
+    assert type(error) is expected
+    assert said in error.message
+
+
+def test_an_unpriced_model_is_refused() -> None:
+    """A model without a price is never billed at zero."""
+    error = refused(deployment(), unpriced=("one",))
+    assert isinstance(error, UnpricedModel)
+    assert "one has no price" in error.message
+
+
+def test_what_the_caller_cannot_mend_comes_first() -> None:
+    """With several obstacles the answer is residency's: leaving a field out would not have helped."""
+    error = refused(deployment(region="us-east"), wanted=ask(features=frozenset({"store"})), unpriced=("one",))
+    assert isinstance(error, ResidencyDenied)
+    assert "us-east" in error.message
+
+
+def test_every_obstacle_that_can_arise_has_an_answer() -> None:
+    """`refusal` looks a kind up in `OBSTACLES`: one that is missing there would be a 500."""
+    kinds = {"residency", "operation", "capability", "leaves_region", "field", "price"}
+    assert set(OBSTACLES) == kinds
+
+
+def test_a_permit_names_its_place_and_version() -> None:
+    """What the transport checks against the socket."""
+    found = decision(deployment(base_url="https://eu.api.openai.com/v1"))
+    permit = found.permit(found.ranked[0], attempt=2)
+    assert (permit.origin, permit.attempt, permit.policy_version) == ("https://eu.api.openai.com:443", 2, 7)
+    assert permit.rule.name == "internal"
+
+
+def test_no_permit_for_a_deployment_that_was_left_out() -> None:
+    """The decision alone gives leave, and only to what it ranked."""
+    found = decision(deployment("in-eu"), deployment("in-us", region="us-east"))
+    left_out = next(c for c in found.candidates if c.obstacles)
+    with pytest.raises(AssertionError):
+        found.permit(left_out, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("address", "origin"),
+    [
+        ("http://127.0.0.1:8001/v1", "http://127.0.0.1:8001"),
+        ("http://h/v1", "http://h:80"),
+        ("https://H.example", "https://h.example:443"),
+        ("http://[::1]:9/v1", "http://::1:9"),
+    ],
+)
+def test_an_origin_always_has_its_port(address: str, origin: str) -> None:
+    """Two spellings of one place are one origin."""
+    assert origin_of(address) == origin
+
+
+@pytest.mark.parametrize(("model", "is_found"), [("assistant", True), ("gpt-4o", True), ("gpt-4o-mini", True), ("gpt-5", False)])
+def test_an_alias_finds_its_route(model: str, is_found: bool) -> None:
+    """An app keeps the model name it sends today."""
+    document = policy()
+    if is_found:
+        assert find_route(document, team(), model).name == "assistant"
+    else:
+        with pytest.raises(ModelNotFound, match="Yours: assistant") as caught:
+            find_route(document, team(), model)
+        assert caught.value.param == "model"
+
+
+def test_a_name_wins_over_an_exact_alias_over_a_pattern() -> None:
+    """Adding an alias to one route never takes another route's own name away."""
+    routes = {
+        "one": Route(name="one", deployments=("one",), aliases=("two", "x*")),
+        "two": Route(name="two", deployments=("one",), aliases=("xy",)),
+    }
+    document = policy(routes=routes)
+    assert {m: document.route_for(m).name for m in ("one", "two", "xy", "xz")} == {  # type: ignore[union-attr]
+        "one": "one", "two": "two", "xy": "two", "xz": "one",
+    }  # fmt: skip
+    assert document.route_for("nothing") is None
+
+
+def test_another_teams_route_is_not_allowed() -> None:
+    """A route that exists but is not the team's says so, and whom to ask."""
+    with pytest.raises(RouteNotAllowed, match="Yours: none") as caught:
+        find_route(policy(), team(routes=()), "assistant")
+    assert caught.value.param == "model"
+
+
+def test_classes_are_ordered() -> None:
+    """A request may raise its class, never lower it: that needs an order."""
+    assert [c.label for c in sorted(DataClass)] == ["public", "internal", "confidential", "restricted"]

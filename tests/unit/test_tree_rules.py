@@ -1,0 +1,78 @@
+"""What only the source itself can show: one door out, one place that grants leave, every feature documented."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.domain.request_fields import FEATURE_OF_MEMBER, FEATURES
+
+ROOT = Path(__file__).parents[2]
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for package in ("gateway", "engine", "dashboard"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def calls_of(name: str) -> list[str]:
+    """Where `name(...)` or `x.name(...)` is called."""
+    found = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                called = node.func
+                last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                if last == name:
+                    found.append(path)
+    return found
+
+
+def importers_of(package: str) -> list[str]:
+    found = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            if any(name.partition(".")[0] == package for name in names):
+                found.append(path)
+    return sorted(set(found))
+
+
+def test_a_permit_is_made_in_one_place() -> None:
+    """Leave to send content comes out of the decision alone: a second maker would be a second policy."""
+    assert calls_of("Permit") == ["gateway/domain/routing.py"]
+
+
+def test_no_permit_is_changed_into_another() -> None:
+    """`dataclasses.replace` would make a permit without its decision."""
+    for path, tree in sources():
+        if "Permit" not in ast.unparse(tree) or path.startswith("gateway/domain/routing"):
+            continue
+        names = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        assert "replace" not in names, path
+
+
+def test_content_leaves_through_one_module() -> None:
+    """The transport alone imports the HTTP client for content, so that no other way out can be overlooked."""
+    assert importers_of("aiohttp") == ["gateway/providers/transport.py"]
+    assert [path for path in importers_of("requests") + importers_of("httpx") + importers_of("urllib3")] == []
+
+
+def test_nothing_turns_certificate_checks_off() -> None:
+    """TLS verification has no switch, not even an unused one."""
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg in ("ssl", "verify", "verify_ssl", "check_hostname"):
+                assert not (isinstance(node.value, ast.Constant) and node.value.value is False), path
+
+
+def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
+    """The table of fields and the table of features are one table."""
+    assert set(FEATURE_OF_MEMBER.values()) <= set(FEATURES)
+    for member, feature in FEATURE_OF_MEMBER.items():
+        assert member in FEATURES[feature].fields
+    assert all(name == feature.name for name, feature in FEATURES.items())

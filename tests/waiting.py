@@ -1,0 +1,20 @@
+"""Waiting for what happens elsewhere: for a condition, with a deadline, never for a fixed time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T | None], what: str, *, within_s: float = 20.0) -> T:
+    """Return the first truthy result of `look`; fail naming what did not come."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline_s, f"{what} did not come within {within_s:.0f} s"
+        time.sleep(0.05)
