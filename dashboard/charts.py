@@ -31,8 +31,9 @@ def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Poin
     merged: dict[tuple[Any, str], dict[str, Any]] = {}
     for point in points:
         name = point[group] if point[group] in kept else OTHER
-        place = merged.setdefault((point["day"], name), {**point, group: name, size: Decimal(0)})
-        place[size] += Decimal(str(point[size] or 0))
+        place = merged.setdefault((point["day"], name), {**point, group: name, size: None})
+        if point[size] is not None:  # unknown and unknown is unknown, not 0
+            place[size] = (place[size] or 0) + point[size]
     return list(merged.values())
 
 
@@ -49,6 +50,7 @@ def stacked_days(
     """Show one bar a day, its parts by group. `read` turns a figure into the tooltip's words."""
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
+    frame["place"] = [domain.index(name) for name in frame["group"]]
     chart = (
         alt.Chart(frame)
         .mark_bar(cornerRadius=1)
@@ -63,7 +65,6 @@ def stacked_days(
                 alt.Tooltip("words:N", title=size_title),
             ],
         )
-        .transform_calculate(place=f"indexof({domain!r}, datum.group)")
     )
     _show(chart, alt_text)
 

@@ -290,7 +290,7 @@ def exam() -> list[Question]:
     questions = [_asked(f"Count down from {start}", f"</think>{numbers_down(start)}<|im_end|>") for start in starts]
     questions += [
         _asked("Count down from 9", f"{numbers_down(9)}<|im_end|>", is_thinking=False),
-        _asked("What is 7 + 5?", "<think>I add 7 and 5.</think>The answer is 12.<|im_end|>"),
+        _asked("What is 7 + 5?", "<think>I add 7 and 5.</think>The answer is "),
         _asked("Hello", f"</think>{GREETING}<|im_end|>"),
         _asked(
             "What is the weather in Paris?",

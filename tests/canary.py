@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+import pytest
 
 PROMPT = "canary-prompt-5f0e9c41"
 COMPLETION = "canary-completion-a7d20b3e"
@@ -44,6 +45,9 @@ class Findings:
         if self.hits:
             return "LEAKED SECRETS: " + "; ".join(sorted(set(self.hits)))
         return f"canaries: 0 hits in {self.places} places ({self.searched_bytes:,} bytes)"
+
+
+FINDINGS = pytest.StashKey[Findings]()  # of the whole run, in the configuration's stash
 
 
 def secrets_of(keys: Iterable[str]) -> list[tuple[str, str]]:

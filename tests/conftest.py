@@ -8,7 +8,7 @@ import random
 import hypothesis
 import pytest
 
-from tests.gateway_process import FINDINGS
+from tests.canary import FINDINGS
 
 pytest_plugins = ["tests.postgres", "tests.gateway_process"]
 

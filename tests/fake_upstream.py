@@ -160,7 +160,8 @@ class _Exchange:
         self.plan = Plan()
         self.model = entry.model = str(body.get("model", ""))
         headers = dict(map(tuple, entry.headers))
-        for text in (self.model.partition("/")[2], str(body.get("fake", "")), headers.get("x-fake", "")):
+        named = self.model.removeprefix("fake/") if self.model.startswith("fake/") else ""
+        for text in (named, str(body.get("fake", "")), headers.get("x-fake", "")):
             self.plan.read(text)
         entry.input_tokens = self.plan.input_tokens
         entry.cached_tokens, entry.cache_write_tokens = self.plan["cached"], self.plan["write"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -16,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
@@ -27,16 +30,21 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
+from gateway.services.policies import Applied, apply_policy
+from gateway.storage import pepper
 from gateway.storage.database import Database
 from gateway.storage.keys import KeyStore
-from tests.canary import UPSTREAM_SECRET, Findings, search
+from gateway.storage.policies import PolicyStore
+from gateway.storage.prices import PriceStore, builtin_price
+from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[1]
-FINDINGS = pytest.StashKey[Findings]()
 _numbers = itertools.count(1)
 
 StartGateway = Callable[..., "Gateway"]
+T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,22 +91,31 @@ class Gateway:
         return done.stdout
 
     def make_key(self, team: str) -> str:
-        """A new key of a team."""
-        made = json.loads(self.tollgate("key", "create", team, "--format", "json"))
-        self.all_keys.append(made["key"])
-        return str(made["key"])
+        """A new key of a team, stored as `tollgate key create` does (whose start would cost each test a second)."""
+        key = mint(secrets.token_bytes(RANDOM_BYTES))
+        key_id = key_id_of(key)
+        assert key_id is not None, "a minted key is well formed"
+        current = pepper.load(self.home / "pepper")[0]
+        record = KeyRecord(
+            key_id=key_id, team=team, project=None, digest=current.digest(key), pepper_id=current.pepper_id
+        )
+        with self._database() as database:
+            KeyStore(database).create(record, created_by="a test")
+        self.all_keys.append(key)
+        return key
 
     def revoke_key(self, key: str) -> None:
         """Turn a key away, as `tollgate key revoke` does."""
-        database = Database(self.database_url)
-        assert KeyStore(database).revoke(key.split("_")[1], revoked_by="a test")
-        database.close()
+        with self._database() as database:
+            assert KeyStore(database).revoke(key.split("_")[1], revoked_by="a test")
 
-    def apply(self, policy: str) -> None:
-        """Make a document the current policy."""
-        path = self.home / "policy.yaml"
-        path.write_text(policy)
-        self.tollgate("policy", "apply", str(path))
+    def apply(self, policy: str) -> Applied:
+        """Make a document the current policy, as `tollgate policy apply` does."""
+        with self._database() as database:
+            return apply_policy(
+                policy, policies=PolicyStore(database), prices=PriceStore(database), builtin=builtin_price,
+                author="a test", message="", now=datetime.now(UTC),
+            )  # fmt: skip
 
     def start(self) -> None:
         """Start it and wait until it takes traffic."""
@@ -107,7 +124,7 @@ class Gateway:
                 [sys.executable, "-m", "gateway.main", "serve"], env=dict(self.variables), cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self._is_ready, f"the gateway ({self.log_path})", within_s=60)
+        eventually(self._is_up, f"the gateway ({self.log_path})", within_s=60)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it by signal and return its exit code."""
@@ -140,15 +157,25 @@ class Gateway:
         """The JSON lines of its log."""
         return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
 
+    @contextmanager
+    def _database(self) -> Iterator[Database]:
+        database = Database(self.database_url)
+        try:
+            yield database
+        finally:
+            database.close()
+
     def _rows(self, request_id: str, count: int) -> list[dict[str, Any]]:
         rows = self.query("SELECT * FROM finance.usage_events WHERE request_id = %s ORDER BY attempt", request_id)
         return rows if len(rows) >= count else []
 
-    def _is_ready(self) -> bool:
+    def _is_up(self) -> bool:
+        """Ready; a gateway without a policy never is, so that one is up when it is alive."""
         assert self.process is not None
         assert self.process.poll() is None, f"the gateway ended: {self.log_path.read_text()[-3000:]}"
         try:
-            return httpx2.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
+            path = "readyz" if self.keys else "healthz"
+            return httpx2.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5).status_code == 200
         except httpx2.HTTPError:
             return False
 
@@ -202,7 +229,7 @@ def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[
 def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
     """The makings of a gateway fixture of any scope: a generator that starts one, and stops and searches it."""
 
-    def launch(policy: str, database_url: str, **settings: object) -> Iterator[Gateway]:
+    def launch(policy: str | None, database_url: str, **settings: object) -> Iterator[Gateway]:
         home = Path(tempfile.mkdtemp(prefix="tollgate-home-"))
         gateway = _prepared(home, policy, database_url, {name.upper(): str(value) for name, value in settings.items()})
         try:
@@ -223,22 +250,28 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
 
 @pytest.fixture
 def start_gateway(
-    launch_gateway: Callable[..., Iterator[Gateway]], request: pytest.FixtureRequest
+    launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str
 ) -> Iterator[StartGateway]:
-    """Start gateways for this test: `start_gateway(policy, database_url=None, drain_s=1)`."""
-    running: list[Iterator[Gateway]] = []
+    """Start gateways for this test: `start_gateway(policy, drain_s=1)`; settings are `TOLLGATE_*` in lower case.
 
-    def start(policy: str, *, database_url: str | None = None, **settings: object) -> Gateway:
-        url = database_url or request.getfixturevalue("database_url")
-        made = launch_gateway(policy, url, **settings)
-        gateway = next(made)
-        running.append(made)
-        return gateway
+    Each has a database of its own unless `database_url` names one; ask for the fixture that owns that database
+    before this one, so that it outlives the gateway.
+    """
+    with ExitStack() as running:
 
-    yield start
-    for made in running:
-        for _ in made:
-            pass
+        def start(policy: str | None, *, database_url: str | None = None, **settings: object) -> Gateway:
+            url = database_url or running.enter_context(_exhausted(_new_database(postgres_url, migrated_template)))
+            return running.enter_context(_exhausted(launch_gateway(policy, url, **settings)))
+
+        yield start
+
+
+@contextmanager
+def _exhausted(made: Iterator[T]) -> Iterator[T]:
+    """A generator fixture as a context: its second half runs at the end."""
+    yield next(made)
+    for _ in made:
+        raise AssertionError("a fixture yields once")
 
 
 def free_port() -> int:
@@ -248,7 +281,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _prepared(home: Path, policy: str, database_url: str, settings: Mapping[str, str]) -> Gateway:
+def _prepared(home: Path, policy: str | None, database_url: str, settings: Mapping[str, str]) -> Gateway:
     """A gateway with its home, pepper, policy and keys, not yet started."""
     port, metrics_port = free_port(), free_port()
     own = {
@@ -260,17 +293,13 @@ def _prepared(home: Path, policy: str, database_url: str, settings: Mapping[str,
         **{f"TOLLGATE_{name}": str(value) for name, value in {**own, **settings}.items()},
     }  # fmt: skip
     gateway = Gateway(home=home, database_url=database_url, port=port, metrics_port=metrics_port, variables=variables)
-    gateway.tollgate("db", "upgrade")
-    gateway.apply(policy)
-    teams = json.loads(gateway.tollgate("team", "list", "--format", "json"))
-    for name in _team_names(teams):
-        gateway.keys[name] = gateway.make_key(name)
+    pepper.create(home / "pepper")
+    with gateway._database() as database:
+        pepper.register(database, pepper.load(home / "pepper"))
+    if policy is not None:
+        applied = gateway.apply(policy)
+        gateway.keys.update({team: gateway.make_key(team) for team in applied.policy.teams})
     return gateway
-
-
-def _team_names(listed: Any) -> list[str]:
-    rows = listed["rows"] if isinstance(listed, dict) else listed
-    return [row["team"] if "team" in row else row["name"] for row in rows]
 
 
 def _new_database(server_url: str, template: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, seconds
+from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, money, seconds
 from dashboard.filters import DATASET_KEY, dataset
 from dashboard.notes import show_notes
 from dashboard.source import find_receipt
@@ -62,16 +62,16 @@ def _show_request(found: Receipt) -> None:
     held = f"at most {inert(exact_money(found.held_usd))} more" if found.held_usd else None
     cards[0].metric(
         "Cost, USD",
-        inert(exact_money(found.cost_usd)),
+        inert(money(found.cost_usd)),
         border=True,
         height="stretch",
         delta=held,
         delta_color="off",
         delta_arrow="off",
     )
-    cards[1].metric("Attempts", count(len(found.attempts)), border=True)
-    cards[2].metric("Team", inert(found.team), border=True)
-    cards[3].metric("Month it is posted to", found.posted_period, border=True)
+    cards[1].metric("Attempts", count(len(found.attempts)), border=True, height="stretch")
+    cards[2].metric("Team", inert(found.team), border=True, height="stretch")
+    cards[3].metric("Month it is posted to", found.posted_period, border=True, height="stretch")
     tags = ", ".join(f"{name}={value}" for name, value in sorted(found.tags.items()))
     _show_facts(
         {

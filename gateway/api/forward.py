@@ -182,7 +182,7 @@ class _Call:
     def log(self) -> None:
         """The canonical line of this request."""
         self._metrics.in_flight.dec()
-        self._metrics.requests.labels(self.endpoint.path, str(self.status)).inc()
+        self._metrics.count_request(self.endpoint.path, self.status)
         event = self._event()
         fields = request_fields(event) if event else {"request_id": str(self.request_id)}
         caller = {"team": self.caller.team, "key_id": self.caller.key_id} if self.caller else {}

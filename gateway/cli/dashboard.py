@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
 
 STOP_LIMIT_S = 10
+SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows nothing before sign-in
 SECRETS = Path(".streamlit") / "secrets.toml"  # Streamlit looks in the home and in the working directory
 
 
@@ -44,30 +45,33 @@ def dashboard(
 ) -> None:
     """Show finance's reports in the browser until stopped. It may only read the finance views.
 
-    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST needs sign-in: Streamlit's [auth] secrets.
+    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST is refused unless people must sign in.
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
-    if not (insecure_local or is_loopback(options.dashboard_host) or has_sign_in()):
+    needs_sign_in = not (insecure_local or is_loopback(options.dashboard_host))
+    if needs_sign_in and not asks_sign_in():
+        raise BadUsage(
+            f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}, and this "
+            f"version has no sign-in of its own. Put a proxy that signs people in before it and say --insecure-local."
+        )
+    if needs_sign_in and not has_sign_in():
         raise BadUsage(
             f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure "
             f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
         )
     with reports_url(toolbox) as url:
         note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
-        raise typer.Exit(run_until_stopped(command(options), environment(url)))
+        variables = environment(url) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
+        raise typer.Exit(run_until_stopped(command(options), variables))
 
 
 def command(options: Options) -> list[str]:
     """The command line that starts the app. Raises `BadUsage` where Streamlit is not installed."""
     if importlib.util.find_spec("streamlit") is None:
         raise BadUsage("The dashboard is not installed. Run: pip install 'tollgate[dashboard]'")
-    spec = importlib.util.find_spec("dashboard")
-    assert spec is not None, "the package dashboard is part of the wheel"
-    folder = Path(next(iter(spec.submodule_search_locations or ())))
     return [
-        sys.executable,
-        *("-m", "streamlit", "run", str(folder / "app.py")),
+        *(sys.executable, "-m", "dashboard"),
         *("--server.address", options.dashboard_host),
         *("--server.port", str(options.dashboard_port)),
         *("--server.headless", "true"),
@@ -112,6 +116,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def asks_sign_in() -> bool:
+    """True if the app turns away whoever is not signed in. Streamlit's [auth] alone keeps nobody out."""
+    return importlib.util.find_spec("dashboard.sign_in") is not None
 
 
 def has_sign_in() -> bool:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gateway.domain.money import format_usd
 
+FOLD_FROM = 40  # longer cells are prose
 WIDE = 100_000  # off a terminal nothing is wrapped or cut: a reader may be a program
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run these
 
@@ -85,18 +87,24 @@ def note(text: str) -> None:
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric: Callable[[int], bool]) -> str:
-    """Lay out a table: fitted to a terminal, else one line a row, without colour or frames."""
+    """Lay out a table: on a terminal long texts are folded, elsewhere each row is one line without colour."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
     is_terminal = sys.stdout.isatty()
-    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if is_terminal else "")
-    for position, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if is_numeric(position) else "left", overflow="fold")
+    style = "bold" if is_terminal and "NO_COLOR" not in os.environ else ""
+    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=style)
+    widths = [max(map(len, (column, *(row[place] for row in rows)))) for place, column in enumerate(columns)]
+    for place, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if is_numeric(place) else "left"
+        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=widths[place] <= FOLD_FROM)
     for row in rows:
         table.add_row(*(Text(_visible(cell)) for cell in row))
-    console = Console(file=sys.stdout, width=None if is_terminal else WIDE, highlight=False)
+    # Ids and names are never folded or cut: they are there to be copied. A narrow terminal wraps their rows.
+    least = sum(min(width, FOLD_FROM) + 2 for width in widths)
+    console = Console(file=sys.stdout, highlight=False)
+    console.width = max(console.width, least) if is_terminal else WIDE
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -1,6 +1,6 @@
 """The policy: deployments, routes, teams, data classes and regions, as frozen values.
 
-`wire.policy_yaml` reads the document and reports what is wrong with it; here everything is already valid.
+`wire.policy` reads the document and reports what is wrong with it; here everything is already valid.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 import aiohttp
 from yarl import URL
 
-from gateway.domain.policy import Timeouts
+from gateway.domain.policy import Deployment, Timeouts
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import origin_of
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
@@ -25,9 +25,9 @@ READ_BUFFER_BYTES = 256 * 1024
 class AiohttpUpstream:
     """An upstream's answer whose headers have come."""
 
-    def __init__(self, response: aiohttp.ClientResponse, name: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, deployment: Deployment) -> None:
         self._response = response
-        self._name = name
+        self._name, self._idle_s = deployment.name, deployment.timeouts.idle_s
         self.status = response.status
         self.headers: Mapping[str, str] = {key.lower(): value for key, value in response.headers.items()}
 
@@ -44,7 +44,11 @@ class AiohttpUpstream:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes."""
         try:
-            async for part in self._response.content.iter_any():
+            while True:
+                async with asyncio.timeout(self._idle_s):
+                    part = await self._response.content.readany()
+                if not part:
+                    return
                 yield part
         except TimeoutError:
             raise UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.") from None
@@ -67,7 +71,7 @@ class AiohttpTransport:
         name, timeouts = permit.deployment.name, permit.deployment.timeouts
         verify(permit, origin=origin_of(call.url))
         try:
-            # First byte: the deadline of the headers. Later reads are bounded by `sock_read` alone.
+            # The headers' own deadline; what comes after them is bounded per read.
             async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s):
                 response = await self._session.post(
                     URL(call.url, encoded=True), data=call.body, headers=call.headers,
@@ -81,7 +85,7 @@ class AiohttpTransport:
             raise UpstreamUnreachable(f"{name} could not be reached: {type(broken).__name__}.") from None
         except aiohttp.ClientError as broken:
             raise UpstreamError(f"{name} closed the connection without an answer: {type(broken).__name__}.") from None
-        return AiohttpUpstream(response, name)
+        return AiohttpUpstream(response, permit.deployment)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -102,6 +106,4 @@ def open_transport(max_connections: int) -> AiohttpTransport:
 
 
 def _timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(
-        total=timeouts.total_s, sock_connect=timeouts.connect_s, connect=timeouts.connect_s, sock_read=timeouts.idle_s
-    )
+    return aiohttp.ClientTimeout(total=timeouts.total_s, sock_connect=timeouts.connect_s, connect=timeouts.connect_s)

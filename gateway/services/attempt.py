@@ -10,7 +10,7 @@ from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price, hold_nusd
 from gateway.domain.request import Request
 from gateway.domain.routing import Candidate, Decision
-from gateway.domain.settlement import settle
+from gateway.domain.settlement import Settlement, settle
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.services.ports import Clock, EventSink
@@ -40,6 +40,7 @@ class Attempt:
     first_token_s: float | None = None
     last_token_s: float | None = None
     event: UsageEvent | None = None
+    _shown: tuple[TokenUsage, Settlement] | None = None  # what the answer was told it costs, and for which usage
 
     def note_status(self, status: int) -> None:
         """The upstream's headers have come."""
@@ -54,6 +55,7 @@ class Attempt:
     def cost_text(self, usage: TokenUsage) -> str | None:
         """What the answer may say it cost: plain dollars, None where it is not known."""
         settlement = settle(usage, is_final=True, was_served=True, price=self._price, held_nusd=self.held_nusd)
+        self._shown = (usage, settlement)
         return None if settlement.cost_nusd is None else plain_usd(settlement.cost_nusd)
 
     @property
@@ -78,9 +80,12 @@ class Attempt:
 
     def _as_event(self, outcome: Outcome, was_served: bool) -> UsageEvent:
         request, deployment, seen = self.request, self.candidate.deployment, self.seen
-        settlement = settle(
-            seen.usage, is_final=seen.is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd
-        )
+        if self._shown is not None and self._shown[0] is seen.usage and seen.is_final:
+            settlement = self._shown[1]
+        else:
+            settlement = settle(
+                seen.usage, is_final=seen.is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd
+            )
         return UsageEvent(
             request_id=request.request_id,
             attempt=self.number,

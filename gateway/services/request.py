@@ -23,6 +23,7 @@ from gateway.errors import (
 from gateway.services.attempt import Attempt, begin
 from gateway.services.ports import Clock, EventSink, Provider, Transport, Upstream
 from gateway.services.snapshot import Snapshot
+from gateway.wire.members import MalformedJson, decode_members
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
@@ -97,7 +98,7 @@ class RequestService:
             was_sent = True
             upstream = await self.transport.send(permit, call)
             attempt.note_status(upstream.status)
-            if upstream.status >= 400:
+            if not _is_success(upstream.status):
                 raise await self._upstream_error(attempt, provider, upstream)
             if not read.ask.is_stream:
                 return await self._plain(attempt, provider, upstream, read)
@@ -109,7 +110,7 @@ class RequestService:
             raise
         except RequestError as error:
             outcome = OUTCOMES.get(type(error), Outcome.UPSTREAM_ERROR)
-            refused = attempt.http_status is not None and attempt.http_status >= 400
+            refused = attempt.http_status is not None and not _is_success(attempt.http_status)
             attempt.settle(outcome, was_served=was_sent and not refused)
             raise
         except asyncio.CancelledError:
@@ -134,6 +135,8 @@ class RequestService:
         finally:
             upstream.close()
         rewritten = provider.rewrite(read, body, attempt.seen, cost=attempt.cost_text)
+        if not attempt.seen.is_done and not attempt.seen.is_error:
+            _require_json(attempt, body)
         attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         return Answer(attempt, upstream.headers.get("content-type", "application/json"), rewritten)
 
@@ -173,7 +176,22 @@ class RequestService:
             yield provider.error_event(read, error)
         finally:
             upstream.close()
-            attempt.settle(outcome)
+            # SDKs hang up as soon as they have read `[DONE]`: that caller got all of its answer.
+            has_all = outcome is Outcome.CLIENT_GONE and stream.seen.is_done
+            attempt.settle(Outcome.OK if has_all else outcome)
+
+
+def _is_success(status: int) -> bool:
+    """A redirect is none: it is not followed, and where it points to was never decided on."""
+    return 200 <= status < 300
+
+
+def _require_json(attempt: Attempt, body: bytes) -> None:
+    """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
+    try:
+        decode_members(body)
+    except MalformedJson:
+        raise UpstreamError(f"{attempt.candidate.deployment.name} answered with something that is no JSON.") from None
 
 
 def _cut_message(attempt: Attempt) -> str:

@@ -13,13 +13,13 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,7 @@ ROLE, DATABASE, SUPERUSER, PORT = "tollgate", "tollgate", "postgres", 5432
 
 START_LIMIT_S = 300  # crash recovery replays the log before the server is ready
 STOP_LIMIT_S = 30
+CONNECT_LIMIT_S = 10
 LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
 POLL_S = 0.02
 MAX_SOCKET_DIR_BYTES = 107 - len(f"/.s.PGSQL.{PORT}.lock")
@@ -145,11 +146,12 @@ class EmbeddedPostgres:
 
     def _start_or_join(self, account: _Account, binaries: Path) -> Path:
         with _opened(self.folder / "server.lock") as server_lock:
-            if not _try_lock(server_lock):
-                socket_dir = self._join(server_lock)
-                if socket_dir is not None:
-                    return socket_dir
-            return self._start_server(account, account.reachable(binaries, self._system_dir), server_lock)
+            socket_dir = None if _try_lock(server_lock) else self._join(server_lock)
+            if socket_dir is None:
+                usable = account.reachable(binaries, self._system_dir)
+                socket_dir = self._start_server(account, usable, server_lock)
+                self._ensure_login(socket_dir)
+            return socket_dir
 
     def _join(self, server_lock: int) -> Path | None:
         """Wait until the running server is ready; None if it turns out to be going away and is gone."""
@@ -160,9 +162,13 @@ class EmbeddedPostgres:
         _wait_for(is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends")
         running = _read_pidfile(self.data)
         # A postmaster killed with -9 leaves `ready` behind while its children die: then the lock comes free soon.
-        if running.is_ready and _accepts(running.socket_dir):
-            return running.socket_dir
-        _wait_for(lambda: _try_lock(server_lock), STOP_LIMIT_S, "what is left of a killed Postgres does not end")
+        if running.is_ready:
+            with suppress(psycopg.OperationalError):
+                self._ensure_login(running.socket_dir)
+                return running.socket_dir
+        _wait_for(
+            lambda: _try_lock(server_lock), STOP_LIMIT_S, f"Postgres in {self.data} neither takes connections nor ends"
+        )
         return None
 
     def _start_server(self, account: _Account, binaries: Path, server_lock: int) -> Path:
@@ -183,7 +189,6 @@ class EmbeddedPostgres:
             raise DatabaseUnavailable(f"The embedded Postgres did not start: {self._log_tail()}")
         # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays behind.
         threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
-        self._ensure_login(socket_dir)
         return socket_dir
 
     def _spawn(self, account: _Account, binaries: Path, socket_dir: Path, server_lock: int) -> subprocess.Popen[bytes]:
@@ -258,9 +263,20 @@ class EmbeddedPostgres:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def _ensure_login(self, socket_dir: Path) -> None:
-        """Create the product's role and database, and make the role's password the one in the home."""
+        """See to it that the URL works: role, database, and the password that is kept in the home.
+
+        Also after joining: whoever started the server may have been killed before it came to this.
+        """
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(self._url(socket_dir), connect_timeout=CONNECT_LIMIT_S).close()
+            return
         with psycopg.connect(
-            host=str(socket_dir), port=PORT, user=SUPERUSER, dbname="postgres", autocommit=True
+            host=str(socket_dir),
+            port=PORT,
+            user=SUPERUSER,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=CONNECT_LIMIT_S,
         ) as connection:
             verifier = connection.pgconn.encrypt_password(self._password().encode(), ROLE.encode(), b"scram-sha-256")
             rights = sql.SQL("LOGIN NOSUPERUSER CREATEDB CREATEROLE PASSWORD {}").format(verifier.decode())
@@ -382,6 +398,7 @@ def _binaries() -> Path:
     return max(found, key=_major)
 
 
+@cache  # two processes less at each start; an installed wheel does not change under a running program
 def _version(binaries: Path) -> str:
     told = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True)
     return told.stdout.split()[2]
@@ -446,17 +463,6 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
-
-
-def _accepts(socket_dir: Path) -> bool:
-    """True if a postmaster listens there: its children do not keep the listening socket."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(STOP_LIMIT_S)
-        try:
-            client.connect(str(socket_dir / f".s.PGSQL.{PORT}"))
-        except OSError:
-            return False
     return True
 
 

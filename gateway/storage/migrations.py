@@ -43,8 +43,8 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
 
     with database.explained(), _upgrading(database) as connection:
         _check_server(connection)
-        _check_login(connection)
         if not _has_schema(connection):
+            _check_login(connection)
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         connection.commit()
         config = _config()
@@ -128,15 +128,20 @@ def _check_login(connection: Connection) -> None:
             "has_database_privilege(current_database(), 'CREATE') FROM pg_roles WHERE rolname = current_user"
         )
     ).one()
-    held = connection.execute(
-        text("SELECT rolname, pg_has_role(oid, 'USAGE') AS is_member FROM pg_roles WHERE rolname = ANY(:names)"),
-        {"names": list(ROLES)},
+    # Until PostgreSQL 15 who may create roles may grant all of them; since 16 only those it made itself.
+    existing = connection.execute(
+        text(
+            "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN OPTION') OR "
+            ":may_create_roles AND current_setting('server_version_num')::int < 160000 AS is_usable "
+            "FROM pg_roles WHERE rolname = ANY(:names)"
+        ),
+        {"names": list(ROLES), "may_create_roles": may_create_roles},
     )
-    is_member = {row.rolname: row.is_member for row in held}
+    is_usable = {row.rolname: row.is_usable for row in existing}
     needed = []
     if not may_create_roles:
-        needed += [f"CREATE ROLE {role} NOLOGIN;" for role in ROLES if role not in is_member]
-        needed += [f"GRANT {role} TO {login};" for role in ROLES if not is_member.get(role)]
+        needed += [f"CREATE ROLE {role} NOLOGIN;" for role in ROLES if role not in is_usable]
+    needed += [f"GRANT {role} TO {login};" for role in ROLES if not is_usable.get(role, may_create_roles)]
     if not may_create_schemas:
         needed.append(f"GRANT CREATE ON DATABASE {name} TO {login};")
     if needed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -17,6 +19,8 @@ from gateway.errors import BadUsage
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 
 class Metrics:
@@ -66,11 +70,12 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
+        self._children: dict[tuple[object, ...], Any] = {}
 
     def count_event(self, event: UsageEvent) -> None:
         """Count one settled attempt."""
         where = (event.route, event.deployment)
-        self.attempts.labels(*where, event.outcome.value).inc()
+        self._child(self.attempts, *where, event.outcome.value).inc()
         usage = event.usage
         counts = {
             "input": usage.input_tokens,
@@ -80,22 +85,33 @@ class Metrics:
         }
         for kind, count in counts.items():
             if count:
-                self.tokens.labels(*where, kind).inc(count)
+                self._child(self.tokens, *where, kind).inc(count)
         if event.cost_nusd is None:
-            self.unknown.labels(*where).inc()
+            self._child(self.unknown, *where).inc()
         else:
-            self.cost.labels(*where).inc(event.cost_nusd / 1e9)
+            self._child(self.cost, *where).inc(event.cost_nusd / 1e9)
         for histogram, seconds in ((self.ttft, event.ttft_s), (self.tpot, event.tpot_s)):
             if seconds is not None:
-                histogram.labels(*where).observe(seconds)
-        self.duration.labels(*where).observe(event.duration_s)
+                self._child(histogram, *where).observe(seconds)
+        self._child(self.duration, *where).observe(event.duration_s)
         if event.overhead_s is not None:
             self.overhead.observe(event.overhead_s)
+
+    def count_request(self, endpoint: str, status: int) -> None:
+        """Count one answered request."""
+        self._child(self.requests, endpoint, str(status)).inc()
 
     def note_written(self, written: int, waiting: int) -> None:
         """A batch was committed."""
         self.written_events.inc(written)
         self.waiting_events.set(waiting)
+
+    def _child(self, metric: Metric, *values: str) -> Metric:
+        """One series of a metric. Kept here: `labels` checks and locks, which costs more than to count."""
+        child: Metric | None = self._children.get((metric, *values))
+        if child is None:
+            child = self._children[metric, *values] = metric.labels(*values)
+        return child
 
 
 def start_listener(metrics: Metrics, *, host: str, port: int) -> None:

@@ -119,6 +119,9 @@ class ChatStream:
     asked_running_usage: bool
     seen: Seen
     _splitter: EventSplitter
+    # An event up to the end of its model's name, as it came and as it goes on: the same for a whole stream.
+    _head: bytes = b""
+    _new_head: bytes = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
@@ -140,25 +143,36 @@ class ChatStream:
         return self._rewritten(event, payload, chunk)
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
-        has_usage = bytes(chunk.usage) not in _NOTHING
+        usage = bytes(chunk.usage)
+        has_usage = usage not in _NOTHING
         # Some providers put the final usage on a chunk with choices; a running figure stands there too.
         is_final = has_usage and (not chunk.choices or not self.asked_running_usage)
         self.seen.is_final = self.seen.is_final or is_final
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         renames = chunk.model is not None and chunk.model != self.model
-        if not renames and not bytes(chunk.usage):
+        if not renames and not usage:
             return event
+        keeps_usage = self._keeps_usage(is_final, has_usage)
         try:
-            places = locate(payload)
+            if is_final and keeps_usage:
+                cost_text = self.cost(self.seen.usage) if self.seen.usage else None
+                return with_data(
+                    event, _spliced(payload, locate(payload), chunk, model=self.model, cost_text=cost_text)
+                )
+            if usage and not keeps_usage:
+                payload = _without_usage(payload, usage)
+            return with_data(event, self._renamed(payload) if renames else payload)
         except MalformedJson:
             return event
-        if bytes(chunk.usage) and not self._keeps_usage(is_final, has_usage):
-            payload = cut(payload, places["usage"])
-            places = locate(payload)
-            chunk = _Chunk(model=chunk.model)
-        cost_text = self.cost(self.seen.usage) if is_final and self.seen.usage else None
-        return with_data(event, _spliced(payload, places, chunk, model=self.model, cost_text=cost_text))
+
+    def _renamed(self, payload: bytes) -> bytes:
+        """Put the caller's model name in. Looking for its place costs more than all else done to an event."""
+        if not self._head or not payload.startswith(self._head):
+            place = locate(payload)["model"]
+            self._head = payload[: place.end]
+            self._new_head = payload[: place.start] + msgspec.json.encode(self.model)
+        return self._new_head + payload[len(self._head) :]
 
     def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
         return (self.wants_usage and (is_final or not has_usage)) or self.wants_running_usage
@@ -249,6 +263,13 @@ def _note_response(seen: Seen, response: _ResponseBody) -> None:
         seen.usage, seen.is_final = usage, True
 
 
+def _without_usage(payload: bytes, usage: bytes) -> bytes:
+    last = b',"usage":' + usage + b"}"
+    if payload.endswith(last):  # where vLLM and OpenAI write it: no need to walk through the event
+        return payload[: -len(last)] + b"}"
+    return cut(payload, locate(payload)["usage"])
+
+
 def _spliced(
     body: bytes, places: dict[str, Member], answer: _Chunk | _ResponseBody, *, model: str, cost_text: str | None
 ) -> bytes:
@@ -257,7 +278,7 @@ def _spliced(
         splices.append((places["model"], _MODEL, msgspec.json.encode(model)))
     if cost_text is not None and bytes(answer.usage) not in _NOTHING:
         usage = bytes(answer.usage)
-        own = {name: place for name, place in locate(usage).items() if name == "cost_usd"}
-        priced = replace(usage, [(own.get("cost_usd"), _COST, cost_text.encode())])
+        own = locate(usage).get("cost_usd") if _COST in usage else None
+        priced = replace(usage, [(own, _COST, cost_text.encode())])
         splices.append((places["usage"], _USAGE, priced))
     return replace(body, splices) if splices else body

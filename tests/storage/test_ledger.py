@@ -82,7 +82,8 @@ def test_every_column_is_what_the_event_says(database: Database) -> None:
             request_id(1), 1, NOON, NOON.replace(microsecond=7000), date(2026, 11, 1), "payments", "checkout",
             "CC-1207", "k123456789", "u-1", {"app": "bot"}, "assistant", "gpt-eu", "openai", "gpt-5.5", "eu", False,
             "confidential", 3, "chat", "ok", 200, True, 1000, 600, 0, 50, 20, "provider", "price_0123456789abcdef",
-            600_000, None, 0.25, 0.011, 1.5, 0.0004, "stop", "c-1", "up-1", False, False, {"max_tokens": 100}, {"rules": ["confidential"]},
+            600_000, None, 0.25, 0.011, 1.5, 0.0004, "stop", "c-1", "up-1", False, False,
+            {"max_tokens": 100}, {"rules": ["confidential"]},
         )
     ]  # fmt: skip
 

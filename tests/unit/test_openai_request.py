@@ -16,7 +16,7 @@ from gateway.errors import InvalidRequest
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
 from gateway.wire.openai_request import MAX_NESTED_ITEMS, prepare, read_request, stream_options
-from tests.factories import deployment
+from tests.factories import deployment, request
 from tests.unit.test_members import values
 
 CHAT = {"model": "assistant", "messages": [{"role": "user", "content": "hi"}]}
@@ -243,7 +243,7 @@ def test_what_goes_upstream_differs_in_named_splices_alone(
     body = json.dumps(sent, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     read = read_request(operation, body)
     provider = Vllm(b"salt key") if is_vllm else OpenAI()
-    call = provider.call(deployment(), read, request_id="r", team="payments")
+    call = provider.call(deployment(), read, request=request(read))
     got = json.loads(call.body)
     ours = {"model", "stream_options", "cache_salt", "store"}
     was = json.loads(body)

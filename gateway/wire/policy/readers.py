@@ -51,7 +51,7 @@ class Entry:
 
     def place(self, name: str) -> Spot:
         """Where the field stands; where the block starts, if the field is absent."""
-        return self.spots.get(name, self.spot)
+        return self.spots.get(name) or self.spot.member(name, self.spot.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,9 @@ class Block:
                 findings.error(value, f"a {self.name} has no such field{suggestion(name, known)}")
         for absent in (f for f in self.fields if f.name not in entry.spots):
             if absent.is_required:
-                at = Spot(spot.node, f"{spot.path}.{absent.name}" if spot.path else absent.name)
-                findings.error(at, f"is missing; write for example '{absent.name}: {absent.example}'")
+                findings.error(
+                    entry.place(absent.name), f"is missing; write for example '{absent.name}: {absent.example}'"
+                )
             else:
                 entry.values[absent.name] = absent.default
         return entry

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
+import yaml
 
 from gateway.domain.policy import DEFAULT_OPERATIONS, ClassRule, DataClass, Deployment, Operation, Route, Team, Timeouts
 from gateway.domain.pricing import Price, Rate
@@ -13,7 +15,7 @@ from gateway.domain.tokens import TokenKind
 from gateway.errors import PolicyRejected
 from gateway.wire.policy import parse
 from gateway.wire.policy.findings import MAX_ERRORS
-from gateway.wire.policy.nodes import MAX_CHARACTERS
+from gateway.wire.policy.nodes import MAX_CHARACTERS, read_document
 from tests.policy.documents import EXAMPLE, changed, findings
 
 # (what is replaced in the example, by what, line, field, a part of the message)
@@ -24,6 +26,7 @@ WRONG_VALUES = [
     ("us: [us-east]", "us: [eu-de]", 2, "regions.us[0]", "already under 'eu'"),
     ("us: [us-east]", "us: [us]", 2, "regions.us", "under itself"),
     ("us: [us-east]", "us: [eu], eu-de: [us]", 2, "regions.eu", "under itself (eu in us in eu-de in eu)"),
+    ("us: [us-east]", ", ".join(f"r{n}: [r{n + 1}]" for n in range(25)), 2, "regions.r24", "deeper than 20"),
     ("us: [us-east]", "any: [us-east]", 2, "regions.any", "cannot be declared"),
     ("us: [us-east]", "us: [global]", 2, "regions.us[0]", "cannot be declared"),
     ("us: [us-east]", "no: [us-east]", 2, "regions", "a field name must be text, not true or false"),
@@ -34,7 +37,7 @@ WRONG_VALUES = [
     ("{regions: [any]}", "{}", 7, "classes.public.regions", "is missing; write for example 'regions: [eu]'"),
     ("{regions: [eu, us]}", "{regions: [eu, usa]}", 6, "classes.internal.regions[1]", "did you mean 'us'?"),
     ("self_hosted: true}", "self_hosted: yes}", 4, "classes.restricted.self_hosted", "must be true or false"),
-    ("  confidential: {regions: [eu]}\n", "", 35, "teams[0].data_class", "class 'confidential' is not declared"),
+    ("  confidential: {regions: [eu]}\n", "", 36, "teams[0].data_class", "class 'confidential' is not declared"),
     ("region: eu-de", "region: eu-dee", 13, "deployments[0].region", "did you mean 'eu-de'?"),
     ("region: eu-de", "region: any", 13, "deployments[0].region", "'any' is for classes"),
     ("provider: vllm", "provider: azure", 10, "deployments[0].provider", "there is: openai"),
@@ -56,9 +59,11 @@ WRONG_VALUES = [
     ("3.10", "0", 14, "deployments[0].gpu.usd_per_gpu_hour", "above 0"),
     ("utilisation: 0.5}", "utilisation: 1.5}", 15, "deployments[0].gpu.target_utilisation", "to 1"),
     ("usd_per_gpu_hour: 3.10, ", "", 14, "deployments[0].gpu.usd_per_gpu_hour", "is missing"),
-    ("    gpu: {", "    price: {input_usd_per_mtok: 1, output_usd_per_mtok: 2}\n    gpu: {", 15, "deployments[0].gpu", "either"),
+    ("    gpu: {", "    price: {input_usd_per_mtok: 1, output_usd_per_mtok: 2}\n    gpu: {", 15, "deployments[0].gpu",
+     "either"),
     ("provider: vllm", "provider: openai_compatible", 14, "deployments[0].gpu", "add 'self_hosted: true'"),
-    ("    region: eu\n", "    region: eu\n    self_hosted: true\n", 24, "deployments[1].self_hosted", "never self-hosted"),
+    ("    region: eu\n", "    region: eu\n    self_hosted: true\n", 24, "deployments[1].self_hosted",
+     "never self-hosted"),
     (", output_usd_per_mtok: 3.20", "", 30, "deployments[2].price", "lacks 'output_usd_per_mtok'"),
     ("0.80", "0.8e0", 30, "deployments[2].price.input_usd_per_mtok", "plain decimal"),
     ("0.80", ".8", 30, "deployments[2].price.input_usd_per_mtok", "plain decimal"),
@@ -137,6 +142,15 @@ BROKEN_YAML = [
 ]
 
 
+def is_read(text: str, loader: type[Any]) -> bool:
+    """True if a YAML library makes nodes of a text."""
+    try:
+        read_document(text, loader=loader)
+    except PolicyRejected:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(("old", "new", "line", "field", "part"), WRONG_VALUES)
 def test_a_wrong_value_is_found_with_line_and_field(old: str, new: str, line: int, field: str, part: str) -> None:
     """An author mends what is named: the wrong line costs more time than no line."""
@@ -165,6 +179,19 @@ def test_what_is_not_plain_yaml_is_refused(text: str, line: int, part: str) -> N
     """Clever YAML hides what a policy says, or takes a reader's memory."""
     found = findings(text) or ()
     assert [f for f in found if f.line == line and part in f.message], found
+
+
+@pytest.mark.parametrize(("text", "line", "part"), BROKEN_YAML)
+def test_both_yaml_libraries_refuse_the_same(text: str, line: int, part: str) -> None:
+    """Where PyYAML was built without libyaml, its slower half reads the policy and must not accept more."""
+    assert is_read(text, yaml.CSafeLoader) == is_read(text, yaml.SafeLoader)
+
+
+def test_an_impossible_escape_is_refused_by_the_slower_library() -> None:
+    """There it escapes as a ValueError, not as an error of YAML."""
+    with pytest.raises(PolicyRejected) as raised:
+        read_document('a: "\\UFFFFFFFF"', loader=yaml.SafeLoader)
+    assert "an escape that is not a character" in raised.value.findings[0].message
 
 
 def test_all_errors_are_reported_at_once() -> None:
@@ -252,6 +279,7 @@ def test_an_embeddings_deployment_needs_no_output_price() -> None:
     [
         ("{regions: [any]}", "{regions: []}", 7, "classes.public", "every request of this class is denied"),
         ("{regions: [eu, us]}", "{regions: [eu-de]}", 5, "classes.confidential", "allows eu-fr, which the lower class"),
+        ("confidential: {regions: [eu]}", "confidential: {regions: [any]}", 5, "classes.confidential", "every region"),
         ("[qwen-eu, gpt-eu]", "[qwen-eu]", 18, "deployments[1].name", "no route uses"),
         ("[assistant, partner-chat]", "[assistant]", 35, "routes[1].name", "no team may use"),
         ("[assistant, partner-chat]", "[]", 38, "teams[1].routes", "may call nothing"),

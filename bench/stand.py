@@ -1,0 +1,255 @@
+"""The test stand: upstream, plain proxy, Postgres and gateways, each of its own, all ended together.
+
+The gateway and the proxy run on the first core, all else on the others: what is compared is one core's work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psycopg
+
+from bench import machine, nginx
+from gateway.storage.embedded import EmbeddedPostgres
+
+REPOSITORY = Path(__file__).parents[1]
+UPSTREAMS = ("plain", "burst", "burst-vllm", "paced", "paced-vllm")
+TEAM = "bench"
+READY_WITHIN_S = 60.0
+WRITTEN_WITHIN_S = 60.0
+MISSING = "The benchmark needs nginx with Lua, and wrk, from Debian: bash bench/install.sh"
+
+
+class StandError(Exception):
+    """The stand could not be built or does not do what it should; the message says what to look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Something that load is sent to. `port_of` is by upstream; `pids` are looked up anew each time."""
+
+    name: str
+    port_of: dict[str, int]
+    key: str
+    pids: Callable[[], set[int]]
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a gateway has written, and its Postgres."""
+
+    url: str
+    postmaster: int
+
+    def rows(self) -> dict[str, int]:
+        """Usage events by outcome."""
+        with psycopg.connect(self.url) as connection:
+            counted = connection.execute("SELECT outcome, count(*) FROM finance.usage_events GROUP BY outcome")
+            return {str(outcome): int(count) for outcome, count in counted}
+
+    def cpu_s(self) -> float:
+        """CPU seconds of Postgres."""
+        return machine.cpu_s(machine.tree(self.postmaster))
+
+
+class Stand:
+    """Everything that runs during a benchmark. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.started: list[Callable[[], set[int]]] = []
+        self.targets: dict[str, Target] = {}
+        self.gateway_core = 0
+        self._ports: dict[str, int] = {}
+        self._count_port = 0
+
+    def __enter__(self) -> Stand:
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def add_gateway(self, name: str, source: Path = REPOSITORY) -> Target:
+        """Start a gateway from a checkout, with a home, a database, a policy and a key of its own."""
+        home = self.folder / f"home-{len(self.targets)}"
+        home.mkdir()
+        home.chmod(0o711)  # Postgres runs as another user where we are root
+        url = self._stack.enter_context(EmbeddedPostgres(home)).start()
+        postmaster = int((home / "pg" / "data" / "postmaster.pid").read_text().split()[0])
+        port, metrics_port = _free_ports(2)
+        variables = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
+            "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
+            "TOLLGATE_PORT": str(port), "TOLLGATE_METRICS_PORT": str(metrics_port),
+        }  # fmt: skip
+        tollgate = [sys.executable, "-m", "gateway.main"]
+
+        def run(*arguments: str) -> str:
+            done = subprocess.run(
+                [*tollgate, *arguments], env=variables, cwd=source, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise StandError(f"tollgate {' '.join(arguments)}: {done.stderr.strip()}")
+            return done.stdout
+
+        policy = home / "policy.yaml"
+        policy.write_text(_policy(self._ports))
+        run("db", "upgrade")
+        run("policy", "apply", str(policy), "--yes")
+        key = str(json.loads(run("key", "create", TEAM, "--format", "json"))["key"])
+        log = home / "serve.log"
+        serve = [*tollgate, "serve"]
+        gateway = self._start(name, serve, on_core=self.gateway_core, variables=variables, cwd=source, log=log)
+        _wait_for(lambda: _answers(f"http://127.0.0.1:{port}/readyz"), gateway, log)
+        target = Target(
+            name=name, port_of=dict.fromkeys(UPSTREAMS, port), key=key, pids=lambda: machine.tree(gateway.pid),
+            ledger=Ledger(url, postmaster),
+        )  # fmt: skip
+        self.started.append(lambda: machine.tree(postmaster))
+        self.targets[name] = target
+        return target
+
+    def events_sent(self) -> int:
+        """How many stream events the upstream has sent so far."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._count_port}/", timeout=5) as answer:
+            return int(answer.read())
+
+    def stranger_free_cpu_s(self) -> float:
+        """CPU seconds of everything that belongs to the stand, this process and its load included."""
+        here = os.times()
+        own = here.user + here.system + here.children_user + here.children_system
+        return own + sum(machine.cpu_s(pids()) for pids in self.started)
+
+    def _build(self) -> None:
+        if not (shutil.which("nginx") and shutil.which("wrk") and (nginx.MODULES / "ngx_http_lua_module.so").exists()):
+            raise StandError(MISSING)
+        cores = sorted(os.sched_getaffinity(0))
+        self._stack.callback(os.sched_setaffinity, 0, cores)
+        if len(cores) > 1:
+            os.sched_setaffinity(0, cores[1:])
+        self.gateway_core = cores[0]
+        self.folder = Path(tempfile.mkdtemp(prefix="tollgate-bench-", dir="/tmp"))
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder.chmod(0o711)
+        *ports, self._count_port = _free_ports(len(UPSTREAMS) + 1)
+        self._ports = dict(zip(UPSTREAMS, ports, strict=True))
+        proxied = dict(zip(UPSTREAMS, _free_ports(len(UPSTREAMS)), strict=True))
+        upstream_config = nginx.upstream_config(self.folder, self._ports | {"count": self._count_port})
+        self._start_nginx("upstream", upstream_config, self._ports["plain"], on_core=None)
+        proxy = self._start_nginx(
+            "proxy", nginx.proxy_config(self.folder, proxied, self._ports), proxied["plain"], on_core=self.gateway_core
+        )
+        self.targets["direct"] = Target(name="direct", port_of=self._ports, key="none", pids=set)
+        self.targets["nginx"] = Target(name="nginx", port_of=proxied, key="none", pids=lambda: machine.tree(proxy.pid))
+
+    def _start_nginx(self, name: str, config: str, port: int, *, on_core: int | None) -> subprocess.Popen[bytes]:
+        file = self.folder / f"{name}.conf"
+        file.write_text(config)
+        log = self.folder / f"{name}.out"
+        argv = ["nginx", "-e", "stderr", "-p", str(self.folder), "-c", str(file)]
+        process = self._start(name, argv, on_core=on_core, variables=dict(os.environ), cwd=self.folder, log=log)
+        _wait_for(lambda: _listens(port), process, log)
+        return process
+
+    def _start(
+        self, name: str, argv: list[str], *, on_core: int | None, variables: dict[str, str], cwd: Path, log: Path
+    ) -> subprocess.Popen[bytes]:
+        pinned = ["taskset", "--cpu-list", str(on_core), *argv] if on_core is not None else argv
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                pinned, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+        self._stack.callback(_end, process)
+        self.started.append(lambda: machine.tree(process.pid))
+        return process
+
+
+def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
+    """Return the rows by outcome once there are enough of them and no more come. Raises `StandError`."""
+    deadline_s = time.monotonic() + WRITTEN_WITHIN_S
+    before: dict[str, int] = {}
+    while time.monotonic() < deadline_s:
+        rows = ledger.rows()
+        if rows == before and rows.get("ok", 0) >= at_least:
+            return rows
+        before = rows
+        time.sleep(0.5)  # longer than the writer waits for a batch to fill
+    raise StandError(f"Only {before} of {at_least} answered requests have a row after {WRITTEN_WITHIN_S:.0f} s.")
+
+
+def _policy(ports: dict[str, int]) -> str:
+    """One route an upstream; the caller's model name differs from the upstream's, so both splices are made."""
+    deployments = "".join(
+        f"  - {{name: {name}, provider: {'openai_compatible' if name in ('burst', 'paced') else 'vllm'}, "
+        f'base_url: "http://127.0.0.1:{port}/v1", model: upstream-model, region: here, context_window: 32768, '
+        f"price: {{input_usd_per_mtok: 0.15, cached_input_usd_per_mtok: 0.075, output_usd_per_mtok: 0.6}}}}\n"
+        for name, port in ports.items()
+    )
+    routes = "".join(f"  - {{name: {name}, deployments: [{name}], objective: priority}}\n" for name in ports)
+    return (
+        "version: 1\nregions: {home: [here]}\nclasses:\n  confidential: {regions: [home]}\n"
+        f"deployments:\n{deployments}routes:\n{routes}teams:\n"
+        f"  - {{name: {TEAM}, cost_centre: CC-BENCH, data_class: confidential, routes: [{', '.join(ports)}]}}\n"
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _wait_for(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline_s = time.monotonic() + READY_WITHIN_S
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            raise StandError(f"It did not start: {log.read_text(errors='replace')[-1000:]}")
+        time.sleep(0.05)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(40)  # longer than the gateway's drain
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

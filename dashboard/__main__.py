@@ -1,0 +1,14 @@
+"""`python -m dashboard` is `streamlit run dashboard/app.py`, with slow imports done before a reader comes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from streamlit.web import cli
+
+# Charts, tables and Postgres driver together take a second to import: the first page would wait for it.
+from dashboard.views import events, latency, receipt, spend  # noqa: F401
+
+if __name__ == "__main__":
+    cli.main(["run", str(Path(__file__).parent / "app.py"), *sys.argv[1:]], prog_name="dashboard")

@@ -1,0 +1,65 @@
+"""The references of commands and settings cannot rot: the code lists itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer.main
+
+from gateway.cli.app import build_app
+from gateway.cli.toolbox import Toolbox
+from gateway.settings import Settings
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+COMMANDS = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+SETTINGS = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its path."""
+
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{path} {name}")
+        if not hasattr(command, "commands"):
+            yield path, command
+
+    yield from walk(typer.main.get_command(build_app(cast(Toolbox, None))), "tollgate")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
+def test_every_command_is_documented_with_its_options(path: str, command: Any) -> None:
+    """A command that is not in the reference is found by nobody."""
+    sections = [s for s in COMMANDS.split("\n### ") if s.splitlines()[0] == path or s.startswith(f"{path} ")]
+    assert len(sections) == 1, f"docs/reference/cli.md needs one section '### {path}'"
+    assert " ".join(command.help.split("\n\n")[0].split()) in " ".join(sections[0].split())
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            assert f"`{parameter.opts[0]}`" in sections[0], f"{parameter.opts[0]} is not documented"
+
+
+def test_every_documented_command_exists() -> None:
+    """Documentation of what is gone misleads."""
+    known = [path for path, _ in commands()]
+    for section in COMMANDS.split("\n### ")[1:]:
+        heading = section.splitlines()[0]
+        assert any(heading == path or heading.startswith(f"{path} ") for path in known), heading
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented(name: str) -> None:
+    """A setting that is not in the reference is set by nobody."""
+    meaning = Settings.model_fields[name].description
+    assert meaning
+    (line,) = [line for line in SETTINGS.splitlines() if line.startswith(f"| `TOLLGATE_{name.upper()}` |")]
+    assert line.endswith(f"| {meaning} |")
+
+
+def test_every_command_has_an_example() -> None:
+    """Help that teaches shows a line to copy."""
+    for path, command in commands():
+        if path != "tollgate up":
+            assert "Example" in (command.epilog or ""), path

@@ -1,0 +1,131 @@
+"""The dashboard as a reader sees it: the real Streamlit, a real database, headless Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from dashboard.display import money
+from dashboard.source import URL_VARIABLE
+from gateway import reports
+from tests.reports.random_events import random_event
+from tests.waiting import eventually
+
+CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
+ROOT = Path(__file__).parents[2]
+START_S, PAGE_S = 60, 60
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,1700")
+SCREENSHOTS = "TOLLGATE_TEST_SCREENSHOTS"  # a folder to keep them in; default: the test's own
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver"),
+]
+
+
+@pytest.fixture
+def address(database_url: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a running dashboard."""
+    port = _free_port()
+    log = tmp_path / "dashboard.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dashboard", "--server.headless=true", "--server.address=127.0.0.1",
+             f"--server.port={port}"],
+            cwd=tmp_path, env=os.environ | {URL_VARIABLE: database_url, "PYTHONPATH": str(ROOT)}, stdout=out,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        eventually(lambda: _listens(port) or process.poll() is not None, "the dashboard", within_s=START_S)
+        assert process.poll() is None, log.read_text()
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    """Headless Chromium that keeps its console."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(PAGE_S)
+    yield driver
+    driver.quit()
+
+
+def test_the_page_shows_what_the_report_says(
+    address: str, browser: webdriver.Chrome, database_url: str, write: Callable[..., None], rng: Random, tmp_path: Path
+) -> None:
+    """From the ledger to the reader's eye: each team's spend on the page is the report's, to the nano-dollar."""
+    write(*(random_event(number, rng) for number in range(60)))
+    with reports.open(database_url) as finance:
+        month = f"{finance.run('months', reports.ask()).records()[0]['month']:%Y-%m}"
+        report = finance.run("spend", reports.ask(month=month))
+        total = report.total["cost_usd"]
+    assert isinstance(total, Decimal)
+
+    browser.get(address)
+    WebDriverWait(browser, PAGE_S).until(lambda b: len(_cells(b)) >= len(report.rows) and _is_still(b))
+
+    shown = {row["Team"]: row["Cost, USD"] for row in _cells(browser)}
+    assert {team: None if cost == "unknown" else Decimal(cost) for team, cost in shown.items()} == {
+        row["team"]: row["cost_usd"] for row in report.records()
+    }
+    cards = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stMetricValue]")
+    assert cards[0].text == money(total)
+    assert len(browser.find_elements(By.CSS_SELECTOR, "[data-testid=stVegaLiteChart] svg")) == 3
+    _keep_screenshot(browser, tmp_path / "spend.png")
+    console = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves this one untyped
+    assert [entry for entry in console if entry["level"] == "SEVERE"] == []
+
+
+def _cells(browser: webdriver.Chrome) -> list[dict[str, str]]:
+    """The first table's rows. It is drawn on a canvas; beside it, for screen readers, stand the exact values."""
+    tables: list[list[list[str]]] = browser.execute_script(
+        "return [...document.querySelectorAll('[data-testid=stDataFrame] table')].map(t =>"
+        " [...t.querySelectorAll('tr')].map(r => [...r.children].map(c => c.textContent)))"
+    )
+    if not tables or len(tables[0]) < 2:
+        return []
+    heads, *rows = tables[0]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def _is_still(browser: webdriver.Chrome) -> bool:
+    charts = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stVegaLiteChart] svg")
+    busy = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stStatusWidget], [data-testid=stSkeleton]")
+    return len(charts) == 3 and not busy
+
+
+def _keep_screenshot(browser: webdriver.Chrome, default: Path) -> None:
+    folder = os.environ.get(SCREENSHOTS)
+    browser.save_screenshot(str(Path(folder) / default.name if folder else default))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

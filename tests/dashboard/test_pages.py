@@ -1,0 +1,217 @@
+"""What each page shows with data, without, and while the database is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import charts, display
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.reports import Column, Kind
+from tests.dashboard.conftest import TIMEOUT_S, Open
+from tests.storage.factories import event, request_id
+
+UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
+           "held_nusd": 40_000_000}  # fmt: skip
+Write = Callable[..., None]
+
+
+def latency_page() -> None:
+    from dashboard.views import latency
+
+    latency.show()
+
+
+def events_page() -> None:
+    from dashboard.views import events
+
+    events.show()
+
+
+def receipt_page() -> None:
+    from dashboard.views import receipt
+
+    receipt.show()
+
+
+def page(look: Open, script: Callable[[], None], **address: str) -> AppTest:
+    """Run one page alone, on the database that `look` set."""
+    look()
+    app = AppTest.from_function(script, default_timeout=TIMEOUT_S)
+    for name, value in address.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def texts(app: AppTest) -> str:
+    """Everything a reader can read outside charts and tables."""
+    found = [*app.title, *app.subheader, *app.markdown, *app.caption, *app.text, *app.error, *app.warning, *app.info]
+    metrics = [f"{metric.label} {metric.value} {metric.delta}" for metric in app.metric]
+    return "\n".join([*(str(each.value) for each in found), *metrics, *(str(code.value) for code in app.code)])
+
+
+def test_spend_shows_the_months_total(look: Open, write: Write) -> None:
+    """The first figure finance looks for."""
+    write(event(1), event(2, team="research", is_self_hosted=True, deployment="qwen-eu"))
+    app = look()
+    assert not app.exception
+    assert [metric.value for metric in app.metric][:2] == ["\\$0.001200", "\\$0.0006000"]
+    assert app.dataframe[0].value["Team"].tolist() == ["payments", "research"]
+    assert app.dataframe[0].value["Cost, USD"].tolist() == [Decimal("0.0006"), Decimal("0.0006")]
+    assert "Idle GPU cost not included" in texts(app)
+    assert "Complete until 2026" in texts(app)
+
+
+def test_an_unknown_cost_is_written_as_unknown(look: Open, write: Write) -> None:
+    """Never 0, never NaN, never None."""
+    write(event(1, **UNKNOWN))
+    app = look()
+    assert not app.exception
+    assert app.metric[0].value == "unknown"
+    assert "\\$0.04" in app.metric[3].value
+    for word in ("nan", "None"):
+        assert word not in texts(app)
+
+
+def test_demo_data_is_shown_on_demand_and_says_so(look: Open, write: Write) -> None:
+    """A made-up figure is never seen without the banner, a real one never with it."""
+    write(event(1), event(2, team="demo-team", is_demo=True))
+    real, demo = look(), look(data="demo")
+    assert real.dataframe[0].value["Team"].tolist() == ["payments"]
+    assert demo.dataframe[0].value["Team"].tolist() == ["demo-team"]
+    assert "Demo data" in demo.warning[0].value
+    assert not real.warning
+
+
+@pytest.mark.parametrize("split", ["Model", "Tag", "Project", "Region", "Key"])
+def test_spend_can_be_split_by_anything(look: Open, write: Write, split: str) -> None:
+    """Every split draws, also where the dimension is missing on an event."""
+    write(event(1, tags={}, project=None), event(2))
+    app = look()
+    app.button_group(key="split").set_value(split).run()
+    assert not app.exception
+    assert len(app.dataframe[0].value) == (1 if split in ("Model", "Region", "Key") else 2)
+
+
+def test_no_data_yet_shows_how_to_send_the_first_request(look: Open) -> None:
+    """An empty page is a dead end."""
+    app = look()
+    assert not app.exception
+    assert "No requests yet" in texts(app)
+    assert "/v1/chat/completions" in texts(app)
+    assert "tollgate demo-data" in texts(look(data="demo"))
+
+
+def test_a_database_that_is_away_is_said_with_what_to_do(look: Open) -> None:
+    """No figure rather than a wrong one, and the mend beside it."""
+    app = look("postgresql://nobody@127.0.0.1:9/none")
+    assert not app.exception
+    assert "cannot be asked" in texts(app)
+    assert "mend TOLLGATE_DATABASE_URL" in texts(app)
+    assert not app.metric
+
+
+def test_a_dashboard_without_an_address_says_how_it_is_started(look: Open) -> None:
+    """Started by hand, it must not show a traceback."""
+    app = look(None)
+    assert not app.exception
+    assert "tollgate dashboard" in texts(app)
+
+
+def test_latency_shows_percentiles_with_units(look: Open, write: Write) -> None:
+    """Seconds and milliseconds are a factor of a thousand."""
+    write(event(1, ttft_s=0.25, tpot_s=0.011), event(2, ttft_s=None, tpot_s=None))
+    app = page(look, latency_page)
+    assert not app.exception
+    assert [metric.value for metric in app.metric] == ["0.25 s", "0.25 s", "11 ms", "1"]
+    assert app.metric[3].delta == "of 2 attempts"
+
+
+def test_a_total_opens_its_events(look: Open, write: Write) -> None:
+    """Filters of the address choose the events; one that has no picker can be taken away."""
+    write(event(1), event(2, team="research"), event(3, team="research", tags={"env": "prod"}))
+    app = page(look, events_page, team="research", tag="env=prod")
+    assert not app.exception
+    assert app.dataframe[0].value["Request"].tolist() == [str(request_id(3))]
+    app.button(key="without_tag").click().run()
+    assert len(app.dataframe[0].value) == 2
+
+
+def test_a_filter_that_is_no_value_is_refused_in_words(look: Open, write: Write) -> None:
+    """An address can be typed by anybody."""
+    write(event(1))
+    app = page(look, events_page, day="yesterday")
+    assert not app.exception
+    assert "is not a day" in texts(app)
+    assert "No events match" in texts(page(look, events_page, day="1999-01-01"))
+
+
+def test_a_receipt_shows_price_source_and_arithmetic(look: Open, write: Write) -> None:
+    """Who doubts a cost can redo it here."""
+    write(event(1))
+    app = page(look, receipt_page, request=str(request_id(1)))
+    assert not app.exception
+    assert app.dataframe[0].value["Arithmetic"].tolist()[0] == "400 × 0.25 USD / 1,000,000 = 0.0001 USD"
+    assert "Attempt total \\$0\\.0006" in texts(app)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"), [("", "Enter the"), ("x", "not a request id"), (str(request_id(9)), "No such")]
+)
+def test_a_receipt_that_cannot_be_found_says_why(look: Open, write: Write, typed: str, said: str) -> None:
+    """A typo, an unknown id and no id are three things."""
+    write(event(1))
+    app = page(look, receipt_page, request=typed)
+    assert not app.exception
+    assert said in texts(app)
+
+
+@pytest.mark.parametrize("name", ["**bold**", "$x$", ":red[x]", "[a](http://b)", "<b>x</b>", "# x", "`x`", "~~x~~"])
+def test_a_name_is_only_a_name(look: Open, write: Write, name: str) -> None:
+    """A team's name comes from a file that many edit: it must not format, link or typeset anything."""
+    write(event(1, team=name))
+    app = page(look, receipt_page, request=str(request_id(1)))
+    assert not app.exception
+    assert app.metric[2].value == display.inert(name)
+    assert all(not c.isalnum() for c in display.inert(name).replace(name, "")[:1])
+    assert not look().exception
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "read"),
+    [
+        (Kind.MONEY, Decimal("1234.5"), "$1,234.50"),
+        (Kind.MONEY, Decimal("0.000123456"), "$0.0001235"),
+        (Kind.MONEY, None, "unknown"),
+        (Kind.COUNT, 1234567, "1,234,567"),
+        (Kind.COUNT, None, "unknown"),
+        (Kind.SHARE, Decimal("0.000001"), "< 0.01 %"),
+        (Kind.SHARE, Decimal("0.125"), "12.50 %"),
+        (Kind.SECONDS, 0.0213, "21.3 ms"),
+        (Kind.SECONDS, 1.5, "1.50 s"),
+        (Kind.SECONDS, None, "–"),
+        (Kind.TEXT, None, "–"),
+    ],
+)
+def test_cells_read_as_people_write_them(kind: Kind, value: object, read: str) -> None:
+    """Units, separators, and no figure where there is none."""
+    assert display.cell(Column(name="x", unit="", kind=kind), value) == read  # type: ignore[arg-type]
+
+
+def test_small_groups_become_one_and_nothing_is_lost() -> None:
+    """A chart has fewer colours than a company has teams; what it merges must still add up."""
+    points = [{"day": 1, "team": f"t{n}", "cost_usd": Decimal(n)} for n in range(20)]
+    merged = charts.keep_largest(points, group="team", size="cost_usd")
+    assert len(merged) == len(charts.COLOURS)
+    assert sum(point["cost_usd"] for point in merged) == sum(range(20))
+    assert charts.order(merged, group="team")[-1] == charts.OTHER
+
+
+def test_merged_groups_without_a_known_cost_stay_unknown() -> None:
+    """A tooltip that says $0.00 for what nobody knows is a wrong figure."""
+    points = [{"day": 1, "team": f"t{n}", "cost_usd": None} for n in range(20)]
+    assert {point["cost_usd"] for point in charts.keep_largest(points, group="team", size="cost_usd")} == {None}

@@ -1,0 +1,202 @@
+"""Drop-in: the official OpenAI client, sync and async, against every endpoint; metered to the token."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from gateway.api.routes import ENDPOINTS
+from tests.canary import COMPLETION, PROMPT
+from tests.gateway_process import FakeUpstreamProcess, Gateway
+from tests.integration.policy import USD_PER_TOKEN
+
+MESSAGES: Any = [{"role": "user", "content": PROMPT}]
+TEXT = f"{COMPLETION} t1 t2 t3 t4 t5 t6 t7"
+HEADERS = {
+    "x-request-id", "x-tollgate-route", "x-tollgate-deployment", "x-tollgate-provider", "x-tollgate-region",
+    "x-tollgate-policy", "x-tollgate-attempts", "x-tollgate-overhead-ms",
+}  # fmt: skip
+
+
+def fake(**spec: int | str) -> dict[str, Any]:
+    """What the fake upstream is asked for, in a member that passes through."""
+    return {"fake": ",".join(f"{name}={value}" for name, value in spec.items())}
+
+
+def expected_nusd(entry: dict[str, Any]) -> int:
+    """The price of what the upstream says it made."""
+    plain = entry["input_tokens"] - entry["cached_tokens"]
+    return (
+        plain * USD_PER_TOKEN["input"] + entry["cached_tokens"] * USD_PER_TOKEN["cached"]
+        + entry["generated"] * USD_PER_TOKEN["output"]
+    )  # fmt: skip
+
+
+def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
+    """The ledger's row is what the upstream really did, to the token and the nano-dollar."""
+    assert (event["input_tokens"], event["output_tokens"] or 0) == (entry["input_tokens"], entry["generated"])
+    assert (event["cached_input_tokens"] or 0) == entry["cached_tokens"]
+    assert (event["reasoning_tokens"] or 0) == entry["reasoning"]
+    assert event["cost_usd"] * 10**9 == expected_nusd(entry)
+    assert (event["outcome"], event["http_status"], event["usage_source"]) == ("ok", 200, "provider")
+    assert event["held_usd"] is None
+
+
+def test_a_chat(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+    """The answer, its headers, its cost in body and header, the row, and what the upstream saw."""
+    raw = client.chat.completions.with_raw_response.create(
+        model="gpt-4o-mini", messages=MESSAGES, user="u-1", extra_body=fake(**{"in": 1000}, cached=400, out=50, think=20),
+        extra_headers={"x-tollgate-tags": "env=prod", "x-tollgate-project": "checkout", "x-request-id": "mine-1"},
+    )  # fmt: skip
+    answer = raw.parse()
+    assert answer.model == "gpt-4o-mini"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (1000, 50)
+    assert set(raw.headers) >= HEADERS | {"x-tollgate-cost-usd"}
+    assert raw.headers["x-tollgate-route"] == "chat"
+    assert raw.headers["x-tollgate-deployment"] == "plain"
+    assert raw.headers["x-tollgate-region"] == "eu-de"
+    assert raw.headers["x-tollgate-attempts"] == "1"
+
+    entry = fake_upstream.entry(raw.headers["x-request-id"])
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, entry)
+    assert Decimal(raw.headers["x-tollgate-cost-usd"]) == event["cost_usd"]
+    assert Decimal(str(answer.usage.cost_usd)) == event["cost_usd"]  # type: ignore[attr-defined]
+    assert (event["team"], event["cost_centre"], event["project"]) == ("payments", "CC-1207", "checkout")
+    assert (event["end_user"], event["tags"], event["client_request_id"]) == ("u-1", {"env": "prod"}, "mine-1")
+    assert (event["data_class"], event["model"], event["streamed"]) == ("confidential", "plain-1", False)
+    assert json.loads(entry["body"])["model"] == "plain-1"
+
+
+@pytest.mark.parametrize("route", ["chat", "vllm", "hosted"])
+@pytest.mark.parametrize("wants_usage", [True, False])
+def test_a_streamed_chat(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, route: str, wants_usage: bool
+) -> None:
+    """Usage and cost come in the last chunk for who asked; who did not sees none of it and is metered alike."""
+    options: Any = {"stream_options": {"include_usage": True}} if wants_usage else {}
+    raw = client.chat.completions.with_raw_response.create(
+        model=route, messages=MESSAGES, stream=True, extra_body=fake(**{"in": 100}, cached=40, think=2), **options
+    )
+    chunks = list(raw.parse())
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == "t2 t3 t4 t5 t6 t7"
+    assert {chunk.model for chunk in chunks} == {route}
+    assert set(raw.headers) >= HEADERS
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
+    assert event["ttft_s"] is not None
+    with_usage = [chunk for chunk in chunks if chunk.usage is not None]
+    if wants_usage:
+        assert with_usage == [chunks[-1]]
+        assert chunks[-1].choices == []
+        assert Decimal(str(with_usage[0].usage.cost_usd)) == event["cost_usd"]  # type: ignore[union-attr]
+    else:
+        assert with_usage == []
+        assert all(chunk.choices for chunk in chunks)
+
+
+def test_usage_on_a_chunk_with_choices(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Some providers put the final usage there."""
+    raw = client.chat.completions.with_raw_response.create(
+        model="chat", messages=MESSAGES, stream=True, extra_body={"fake": "on_choice"}
+    )
+    assert all("usage" not in chunk.model_fields_set for chunk in raw.parse())
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
+
+
+async def test_the_async_client(gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+    """The same through asyncio."""
+    async with openai.AsyncOpenAI(base_url=gateway.base_url, api_key=gateway.key, max_retries=0) as client:
+        answer = await client.chat.completions.create(model="chat", messages=MESSAGES)
+        assert answer.choices[0].message.content == TEXT
+        stream = await client.chat.completions.create(model="chat", messages=MESSAGES, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == TEXT
+        assert [model.id async for model in client.models.list()][:2] == ["chat", "vllm"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_completions(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, is_stream: bool
+) -> None:
+    """The older endpoint, still what load generators send."""
+    raw = client.completions.with_raw_response.create(model="vllm", prompt=PROMPT, max_tokens=5, stream=is_stream)
+    if is_stream:
+        assert "".join(chunk.choices[0].text for chunk in raw.parse()) == f"{COMPLETION} t1 t2 t3 t4"  # type: ignore[attr-defined]
+    else:
+        assert raw.parse().choices[0].text == f"{COMPLETION} t1 t2 t3 t4"
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
+    assert (event["operation"], event["finish_reason"]) == ("completions", "length")
+
+
+def test_a_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+    """`/v1/responses`: what Codex speaks; nothing is stored at the provider."""
+    raw = client.responses.with_raw_response.create(model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30))
+    answer = raw.parse()
+    assert (answer.model, answer.output_text, answer.status) == ("chat", TEXT, "completed")
+    entry = fake_upstream.entry(raw.headers["x-request-id"])
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, entry)
+    assert Decimal(str(answer.usage.cost_usd)) == event["cost_usd"]  # type: ignore[union-attr]
+    assert json.loads(entry["body"])["store"] is False
+
+
+def test_a_streamed_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+    """Its usage is in the completed response, and so is its cost."""
+    raw = client.responses.with_raw_response.create(model="chat", input=PROMPT, stream=True, extra_body=fake(think=3))
+    events = list(raw.parse())
+    assert events[0].type == "response.created"
+    last = events[-1]
+    assert last.type == "response.completed"
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
+    assert Decimal(str(last.response.usage.cost_usd)) == event["cost_usd"]
+    assert {e.response.model for e in events if hasattr(e, "response")} == {"chat"}
+
+
+def test_embeddings(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+    """Input alone is metered."""
+    raw = client.embeddings.with_raw_response.create(
+        model="chat", input=[PROMPT], encoding_format="float", extra_body=fake(**{"in": 8})
+    )
+    assert raw.parse().data[0].embedding == [0.5, -0.25]
+    (event,) = gateway.events(raw.headers["x-request-id"])
+    check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
+    assert (event["operation"], event["cost_usd"] * 10**9) == ("embeddings", 8 * USD_PER_TOKEN["input"])
+
+
+def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Client) -> None:
+    """The table of endpoints is the list of what must be metered: a new row cannot be forgotten here."""
+    bodies = {
+        "chat": {"messages": MESSAGES}, "completions": {"prompt": PROMPT}, "responses": {"input": PROMPT},
+        "embeddings": {"input": PROMPT},
+    }  # fmt: skip
+    metered = [endpoint for endpoint in ENDPOINTS if endpoint.is_metered]
+    assert {endpoint.operation for endpoint in metered} == set(bodies)
+    for endpoint in metered:
+        assert endpoint.operation is not None
+        answer = http.post(endpoint.path, json={"model": "chat", **bodies[endpoint.operation.value]})
+        assert answer.status_code == 200
+        (event,) = gateway.events(answer.headers["x-request-id"])
+        assert event["operation"] == endpoint.operation.value
+        assert event["cost_usd"] is not None
+
+
+def test_models_are_those_of_the_team(gateway: Gateway, client: openai.OpenAI) -> None:
+    """A team sees its own routes, with prices and places, and no other's."""
+    mine = {model.id: model for model in client.models.list()}
+    assert "us-only" in mine
+    assert mine["chat"].regions == ["eu-de"]  # type: ignore[attr-defined]
+    assert mine["chat"].pricing["input_usd_per_mtok"] == "1.25"  # type: ignore[attr-defined]
+    with openai.OpenAI(base_url=gateway.base_url, api_key=gateway.keys["search"], max_retries=0) as theirs:
+        assert [model.id for model in theirs.models.list()] == ["vllm"]

@@ -1,0 +1,241 @@
+"""Applying, pricing, comparing and explaining policies, over stores that remember."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from gateway.domain.policy import PolicyVersion
+from gateway.domain.pricing import Price, Rate
+from gateway.domain.tokens import TokenKind, TokenUsage
+from gateway.errors import BadUsage, ModelNotFound, NothingFound, PolicyRejected, RouteNotAllowed
+from gateway.services.policies import (
+    Change,
+    apply_policy,
+    changes,
+    decision_for,
+    document_sha256,
+    explain,
+    prices_of,
+    require_current,
+    unpriced,
+    version_of,
+)
+from gateway.wire.policy import parse
+from tests.policy.documents import EXAMPLE, changed
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+LIST_PRICE = Price(
+    provider="openai", model="gpt-5.5", source="list", rates=(Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(5)),)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One remembered document."""
+
+    version: int
+    sha256: str
+    document: str
+    is_demo: bool
+
+
+@dataclass(slots=True)
+class Shelf:
+    """Remembers documents and what was expected to be current."""
+
+    stored: list[Stored] = field(default_factory=list)
+    expected: list[int | None] = field(default_factory=list)
+
+    def current(self) -> Stored | None:
+        return self.stored[-1] if self.stored else None
+
+    def apply(
+        self, document: str, *, sha256: str, author: str, message: str, is_demo: bool, expected_version: int | None
+    ) -> int:
+        self.expected.append(expected_version)
+        version = len(self.stored) + 1
+        self.stored.append(Stored(version=version, sha256=sha256, document=document, is_demo=is_demo))
+        return version
+
+
+@dataclass(slots=True)
+class Book:
+    """Remembers which prices were ensured for which version."""
+
+    ensured: list[tuple[int, dict[str, Price]]] = field(default_factory=list)
+
+    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
+        assert at == NOW
+        self.ensured.append((policy_version, dict(prices)))
+
+
+def listed(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+    """A list that knows one model."""
+    return LIST_PRICE if (provider, model, at) == ("openai", "gpt-5.5", NOW) else None
+
+
+def put(document: str, shelf: Shelf, book: Book, *, is_demo: bool = False) -> tuple[int, bool]:
+    applied = apply_policy(
+        document, policies=shelf, prices=book, builtin=listed, author="ada", message="", now=NOW, is_demo=is_demo,
+        expected_version=7,
+    )  # fmt: skip
+    return applied.version, applied.is_new
+
+
+def current(document: str = EXAMPLE) -> PolicyVersion:
+    return PolicyVersion(version=3, sha256="s", policy=parse(document).policy)
+
+
+def prices(version: PolicyVersion) -> dict[str, Price]:
+    return prices_of(version.policy, at=NOW, builtin=listed)
+
+
+def test_an_apply_stores_the_document_and_dates_its_prices() -> None:
+    """The document as written is what an auditor reads later; its hash identifies it."""
+    shelf, book = Shelf(), Book()
+    assert put(EXAMPLE, shelf, book) == (1, True)
+    assert shelf.stored == [Stored(version=1, sha256=document_sha256(EXAMPLE), document=EXAMPLE, is_demo=False)]
+    assert shelf.expected == [7]
+    assert [(version, sorted(found)) for version, found in book.ensured] == [(1, ["gpt-eu", "partner", "qwen-eu"])]
+
+
+def test_the_same_document_again_makes_no_version_but_mends_its_prices() -> None:
+    """An apply that died between its two transactions is completed by repeating it."""
+    shelf, book = Shelf(), Book()
+    put(EXAMPLE, shelf, book)
+    assert put(EXAMPLE, shelf, book) == (1, False)
+    assert len(shelf.stored) == 1
+    assert [version for version, _ in book.ensured] == [1, 1]
+
+
+def test_a_real_policy_replaces_the_same_demo_policy() -> None:
+    """Demo traffic is kept out of the reports, so the difference is one of substance."""
+    shelf, book = Shelf(), Book()
+    put(EXAMPLE, shelf, book, is_demo=True)
+    assert put(EXAMPLE, shelf, book) == (2, True)
+
+
+def test_a_rejected_document_changes_nothing() -> None:
+    """A gateway keeps the last good policy."""
+    shelf, book = Shelf(), Book()
+    with pytest.raises(PolicyRejected):
+        put(changed("version: 1", "version: 2"), shelf, book)
+    assert (shelf.stored, book.ensured) == ([], [])
+
+
+def test_no_policy_is_an_error_that_says_what_to_do() -> None:
+    """The first command after an installation is often the wrong one."""
+    with pytest.raises(NothingFound, match="tollgate policy apply FILE"):
+        require_current(Shelf())
+
+
+def test_a_stored_document_is_read_back() -> None:
+    """What is in force is what was written."""
+    shelf = Shelf()
+    put(EXAMPLE, shelf, Book())
+    stored = shelf.current()
+    assert stored is not None
+    assert version_of(stored) == require_current(shelf)
+
+
+def test_prices_come_from_the_policy_then_the_gpu_then_the_list() -> None:
+    """The order decides what a team pays."""
+    found = prices(current())
+    assert found["partner"].source == "policy"
+    assert found["gpt-eu"] == LIST_PRICE
+    assert found["qwen-eu"].source == "GPU rate, uncalibrated: 1 x H200 at 3.10 USD per GPU hour"
+
+
+def test_a_self_hosted_model_never_takes_a_list_price() -> None:
+    """The list knows what a provider asks for that model, not what our GPU costs."""
+    document = changed("provider: openai\n", "provider: openai_compatible\n    self_hosted: true\n")
+    policy = current(document).policy
+
+    def any_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+        return LIST_PRICE
+
+    found = prices_of(policy, at=NOW, builtin=any_price)
+    assert unpriced(policy, found) == ("gpt-eu",)
+
+
+def test_the_difference_names_what_was_added_removed_and_changed() -> None:
+    """An admin confirms the difference, not the document."""
+    after = changed(
+        "data_class: internal, routes: [assistant, partner-chat]", "data_class: public, routes: [assistant]"
+    )
+    after = changed("  - {name: partner-chat, deployments: [partner], objective: priority}\n", "", text=after)
+    after = changed("us: [us-east]", "us: [us-east, us-west], ch: [ch-zrh]", text=after)
+    assert changes(parse(EXAMPLE).policy, parse(after).policy) == (
+        Change(verb="changed", kind="region", name="us", details=("[us-east] → [us-east, us-west]",)),
+        Change(verb="added", kind="region", name="ch"),
+        Change(
+            verb="changed", kind="team", name="search",
+            details=("data_class: internal → public", "routes: [assistant, partner-chat] → [assistant]"),
+        ),
+        Change(verb="removed", kind="route", name="partner-chat"),
+    )  # fmt: skip
+    assert changes(parse(EXAMPLE).policy, parse(EXAMPLE).policy) == ()
+    assert {change.verb for change in changes(None, parse(EXAMPLE).policy)} == {"added"}
+
+
+def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
+    """A refusal that cannot be explained is a support ticket."""
+    version = current()
+    decision = decision_for(
+        version, team="payments", route="gpt-4o-mini", data_class="restricted", prices=prices(version)
+    )
+    explanation = explain(decision, usage=TokenUsage(input_tokens=1_000_000, output_tokens=0))
+    assert (explanation.route, explanation.data_class) == ("assistant", "restricted")
+    assert explanation.outcome == "Goes to qwen-eu."
+    assert [(v.deployment, v.rank, v.cost_usd) for v in explanation.verdicts] == [
+        ("qwen-eu", 1, Decimal("0.043055556")),
+        ("gpt-eu", None, Decimal("5.000000000")),
+    ]
+    assert explanation.verdicts[0].reason == "first by priority"
+    assert "self-hosted" in explanation.verdicts[1].reason
+
+
+def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
+    """The admin must see what the developer saw."""
+    version = current()
+    decision = decision_for(
+        version, team="search", route="partner-chat", data_class="restricted", prices=prices(version)
+    )
+    explanation = explain(decision)
+    assert explanation.is_refused
+    assert explanation.outcome.startswith("Refused by residency rule restricted→eu (self-hosted only): partner is in")
+
+
+def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
+    """A price that does not cover output must not look free."""
+    version = current()
+    decision = decision_for(version, team="payments", route="assistant", prices=prices(version))
+    costs = [v.cost_usd for v in explain(decision, usage=TokenUsage(input_tokens=10, output_tokens=10)).verdicts]
+    assert costs[0] is not None
+    assert costs[1] is None, "the list's price has no output rate"
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "part"),
+    [
+        ({"team": "payment"}, NothingFound, "Did you mean 'payments'?"),
+        ({"team": "x"}, NothingFound, "There is: payments, search."),
+        ({"route": "nope"}, ModelNotFound, "Yours: assistant"),
+        ({"route": "partner-chat"}, RouteNotAllowed, "may not use route"),
+        ({"data_class": "internal"}, BadUsage, "never lower it"),
+        ({"data_class": "secret"}, NothingFound, "Declared: public, internal, confidential, restricted"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_there_is(
+    asked: dict[str, str], error: type[Exception], part: str
+) -> None:
+    """A typo must not look like a refusal."""
+    version = current()
+    with pytest.raises(error, match=r".*") as raised:
+        decision_for(version, prices=prices(version), **{"team": "payments", "route": "assistant"} | asked)
+    assert part in str(raised.value)

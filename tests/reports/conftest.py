@@ -1,0 +1,32 @@
+"""Open reports on a real, migrated database, and a way to put events into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway import reports
+from gateway.domain.usage_event import UsageEvent
+from gateway.storage.database import Database
+from gateway.storage.ledger import Ledger
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(database: Database) -> Write:
+    """Write events as the gateway does."""
+    ledger = Ledger(database)
+
+    def written(*events: UsageEvent) -> None:
+        assert ledger.write(events) == len(events), "every event of a test must be new"
+
+    return written
+
+
+@pytest.fixture
+def finance(database_url: str) -> Iterator[reports.Reports]:
+    """The reports of this test's database."""
+    with reports.open(database_url) as opened:
+        yield opened

@@ -1,0 +1,52 @@
+"""Random but valid events, and what each of them has of a dimension: the oracle of the property tests."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.usage_event import UsageEvent
+from gateway.reports import UNTAGGED, Dimension
+from tests.storage.factories import NOON, event
+
+# Names that SQL, JSON, Markdown or a spreadsheet could take for something else.
+TEAMS = ("payments", "o'brien; --", '"quoted"', "**bold** $x$", "=SUM(A1)", "チーム", "a=b")
+TAGS = (("env", "prod"), ("env", "staging"), ("app", "a=b"), ("app=a", "b"), ("", ""), ("'", '"'))
+
+
+def random_event(number: int, rng: Random) -> UsageEvent:
+    """One attempt within three months; one in eight is unknown, one in eight derived."""
+    at = NOON - timedelta(milliseconds=rng.randrange(80 * 86_400_000))
+    source = rng.choices([UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.UNKNOWN], [6, 1, 1])[0]
+    is_unknown = source is UsageSource.UNKNOWN
+    whole, output = rng.randrange(10_000), rng.randrange(2_000)
+    is_own = rng.random() < 0.4
+    return event(
+        number, at=at, attempt=1, team=rng.choice(TEAMS), project=rng.choice([None, "one", "(none)"]),
+        cost_centre=rng.choice(["CC-1", "CC-2"]), key_id=rng.choice(["key0000001", "key0000002"]),
+        end_user=rng.choice([None, "u-1"]), tags=dict(rng.sample(TAGS, rng.randrange(4))),
+        route=rng.choice(["assistant", "embed"]), deployment="qwen-eu" if is_own else "gpt-eu",
+        provider="vllm" if is_own else "openai", model=rng.choice(["m-1", "m-2"]), region=rng.choice(["eu", "us"]),
+        is_self_hosted=is_own, usage_source=source, lines=(),
+        usage=TokenUsage() if is_unknown else TokenUsage(
+            input_tokens=whole, cached_input_tokens=rng.choice([None, whole // 2]), cache_write_tokens=None,
+            output_tokens=output, reasoning_tokens=rng.choice([None, output // 3]),
+        ),
+        cost_nusd=None if is_unknown else rng.choice([0, 1, rng.randrange(10**9)]),
+        held_nusd=rng.randrange(10**9) if is_unknown else None,
+        ttft_s=rng.choice([None, rng.random()]),
+    )  # fmt: skip
+
+
+def values_of(one: UsageEvent, dimension: Dimension) -> list[object]:
+    """What an event has of a dimension: one value, or one for each of its tags."""
+    if dimension is Dimension.TAG:
+        return [f"{name}={value}" for name, value in one.tags.items()] or [UNTAGGED]
+    if dimension is Dimension.DAY:
+        return [one.occurred_at.date()]
+    if dimension is Dimension.DESTINATION:
+        return ["self-hosted" if one.is_self_hosted else "external"]
+    name = "key_id" if dimension is Dimension.KEY else dimension.value
+    value = getattr(one, name)
+    return [None if value is None else str(value)]

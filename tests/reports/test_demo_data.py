@@ -1,0 +1,86 @@
+"""Demo data: believable, repeatable, and marked as what it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+
+import pytest
+
+from gateway.domain.pricing import Price, Rate, cost_nusd, lines
+from gateway.domain.tokens import TokenKind, UsageSource
+from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.services.demo_data import DEPLOYMENTS, demo_events, demo_prices
+
+UNTIL = datetime(2026, 11, 20, 16, 40, tzinfo=UTC)
+RATES = {TokenKind.INPUT: "5", TokenKind.CACHED_INPUT: "0.5", TokenKind.OUTPUT: "30"}
+PRICES = demo_prices(
+    {
+        name: Price(
+            provider="openai", model=d.model, source="test",
+            rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in RATES.items()),
+        )
+        for name, d in DEPLOYMENTS.items()
+        if d.gpu is None
+    }
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ninety_days() -> list[UsageEvent]:
+    """What `tollgate demo-data` makes."""
+    return list(demo_events(until=UNTIL, seed=7, prices=PRICES))
+
+
+def test_demo_data_is_marked_and_priced_like_real_data(ninety_days: list[UsageEvent]) -> None:
+    """Every line can be redone on its receipt, and nothing can be taken for real."""
+    assert 15_000 <= len(ninety_days) <= 25_000
+    assert all(one.is_demo for one in ninety_days)
+    for one in ninety_days:
+        if one.cost_nusd is not None:
+            assert one.lines == lines(one.usage, PRICES[one.deployment])
+            assert one.cost_nusd == cost_nusd(one.lines)
+        else:
+            assert (one.usage_source, one.usage.input_tokens) == (UsageSource.UNKNOWN, None)
+            assert one.held_nusd
+
+
+def test_demo_data_shows_what_a_dashboard_must_show(ninety_days: list[UsageEvent]) -> None:
+    """Teams, both destinations, failures, retries, streams and plain answers, weekends."""
+    assert len({one.team for one in ninety_days}) == 3
+    assert {one.is_self_hosted for one in ninety_days} == {True, False}
+    assert {Outcome.OK, Outcome.UPSTREAM_ERROR, Outcome.CLIENT_GONE} <= {one.outcome for one in ninety_days}
+    assert any(one.attempt == 2 for one in ninety_days)
+    assert all((one.ttft_s is None) or one.streamed for one in ninety_days)
+    weekdays = Counter(one.occurred_at.weekday() for one in ninety_days)
+    assert weekdays[6] * 3 < weekdays[2]
+    assert ninety_days == sorted(ninety_days, key=lambda one: (one.request_id, one.attempt))
+    assert ninety_days[-1].occurred_at <= UNTIL
+
+
+def test_demo_data_made_again_is_the_same(ninety_days: list[UsageEvent]) -> None:
+    """Running the command twice inserts nothing twice."""
+    again = islice(demo_events(until=UNTIL, seed=7, prices=PRICES), 500)
+    assert list(again) == ninety_days[:500]
+
+
+def test_tomorrow_adds_a_day_and_changes_none(ninety_days: list[UsageEvent]) -> None:
+    """A demo that is topped up every day must not count its days twice."""
+    tomorrow = list(demo_events(until=UNTIL + timedelta(days=1), days=2, seed=7, prices=PRICES))
+    today = [one for one in ninety_days if one.occurred_at.date() == UNTIL.date()]
+    assert tomorrow[: len(today)] == today
+    assert {one.occurred_at.date() for one in tomorrow} == {UNTIL.date(), UNTIL.date() + timedelta(days=1)}
+
+
+@pytest.mark.parametrize("days_later", range(0, 90, 30))
+def test_any_ninety_days_hold_an_incident(days_later: int) -> None:
+    """Whenever the demo is made, there is something to find in it."""
+    until = UNTIL + timedelta(days=days_later)
+    failed = Counter(
+        one.occurred_at.date()
+        for one in demo_events(until=until, seed=7, prices=PRICES)
+        if one.outcome is Outcome.UPSTREAM_ERROR
+    )
+    assert max(failed.values()) > 10

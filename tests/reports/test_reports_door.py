@@ -1,0 +1,49 @@
+"""The one door to the reports: what it lets nobody do, and what it says when it is shut."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from gateway import reports
+from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.reports.connection import Reader
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM tollgate.usage_events",
+        "SELECT * FROM tollgate.api_keys",
+        "CREATE TABLE finance.mine (x int)",
+    ],
+)
+def test_reports_can_only_read_finance(database_url: str, statement: str) -> None:
+    """The dashboard faces many people: whatever a statement tries, the role has no more than finance's views."""
+    reader = Reader(database_url)
+    try:
+        with pytest.raises((DatabaseUnavailable, DBAPIError)), reader.snapshot() as snapshot:
+            snapshot.rows(statement)
+    finally:
+        reader.close()
+
+
+def test_a_database_that_is_away_says_what_to_do() -> None:
+    """Nobody mends a traceback."""
+    with reports.open("postgresql://nobody@127.0.0.1:9/none") as shut, pytest.raises(DatabaseUnavailable, match="mend"):
+        shut.run("spend", reports.ask())
+
+
+def test_a_database_without_the_schema_says_which_command_makes_it(empty_database_url: str) -> None:
+    """The first thing that goes wrong on a new machine."""
+    with (
+        reports.open(empty_database_url) as opened,
+        pytest.raises(DatabaseUnavailable, match="tollgate db upgrade"),
+    ):
+        opened.run("spend", reports.ask())
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    """A wrong setting is named at once, not at the first question."""
+    with pytest.raises(BadUsage):
+        reports.open("sqlite:///x")

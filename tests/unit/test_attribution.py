@@ -1,0 +1,89 @@
+"""What headers say about a request: good values are kept, bad ones are refused in words, nothing is lowered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.api import attribution
+from gateway.domain.policy import DataClass
+from gateway.errors import InvalidRequest
+
+
+def test_a_project_comes_from_the_header_or_the_key() -> None:
+    """A key without a project may name one; a key bound to one cannot leave it."""
+    assert attribution.project({}, None) is None
+    assert attribution.project({}, "checkout") == "checkout"
+    assert attribution.project({"x-tollgate-project": "checkout"}, None) == "checkout"
+    assert attribution.project({"x-tollgate-project": "checkout"}, "checkout") == "checkout"
+
+
+@pytest.mark.parametrize(
+    ("sent", "of_key", "said"),
+    [
+        ("other", "checkout", "belongs to project 'checkout'; x-tollgate-project says 'other'"),
+        ("x\x07" * 99, "checkout", "says 'xxx"),
+        ("-no", None, "start with a letter"),
+        ("x" * 65, None, "up to 64"),
+        ("", None, "up to 64"),
+    ],
+)
+def test_a_bad_project_is_refused(sent: str, of_key: str | None, said: str) -> None:
+    """Spend must not be booked where its key may not book it."""
+    with pytest.raises(InvalidRequest, match=said):
+        attribution.project({"x-tollgate-project": sent}, of_key)
+
+
+@pytest.mark.parametrize(
+    ("sent", "tags"),
+    [
+        ("", ()),
+        ("env=prod", (("env", "prod"),)),
+        (" b=2 , a = 1,", (("a", "1"), ("b", "2"))),
+        ("a=b", (("a", "b"),)),
+    ],
+)
+def test_tags_are_sorted_pairs(sent: str, tags: tuple[tuple[str, str], ...]) -> None:
+    """One way to write them down, so that the same tags are the same group in a report."""
+    assert attribution.tags({"x-tollgate-tags": sent} if sent else {}) == tags
+
+
+@pytest.mark.parametrize("sent", ["a", "a=", "=b", "a=1,a=2", "a=b=c;", "é=1", ",".join(f"t{i}=1" for i in range(17))])
+def test_bad_tags_are_refused(sent: str) -> None:
+    """A tag that is dropped silently is spend nobody finds again."""
+    with pytest.raises(InvalidRequest, match="x-tollgate-tags"):
+        attribution.tags({"x-tollgate-tags": sent})
+
+
+@given(st.sampled_from(DataClass), st.sampled_from(DataClass))
+def test_a_header_raises_the_class_and_never_lowers_it(of_team: DataClass, asked: DataClass) -> None:
+    """Whoever calls may be more careful than its team, never less."""
+    found, source = attribution.data_class({"x-tollgate-data-class": asked.label}, of_team)
+    assert found == max(of_team, asked)
+    assert source == ("header" if asked > of_team else "team")
+
+
+def test_an_unknown_class_is_refused() -> None:
+    """A typo must not end as the team's lower class."""
+    assert attribution.data_class({}, DataClass.PUBLIC) == (DataClass.PUBLIC, "team")
+    with pytest.raises(InvalidRequest, match="public, internal, confidential, restricted"):
+        attribution.data_class({"x-tollgate-data-class": "secret"}, DataClass.PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept"),
+    [
+        ({}, None), ({"x-request-id": "abc"}, "abc"), ({"x-client-request-id": "abc"}, "abc"),
+        ({"x-request-id": "a b"}, None), ({"x-request-id": "x" * 201}, None), ({"x-request-id": "é"}, None),
+    ],
+)  # fmt: skip
+def test_the_callers_own_id_is_kept_if_it_is_sane(headers: dict[str, str], kept: str | None) -> None:
+    """It goes into the ledger and the log: short and printable, or not at all."""
+    assert attribution.client_request_id(headers) == kept
+
+
+@pytest.mark.parametrize(("sent", "is_kept"), [(f"00-{'a' * 32}-{'b' * 16}-01", True), ("00-x", False), ("", False)])
+def test_a_trace_context_is_kept_if_it_is_one(sent: str, is_kept: bool) -> None:
+    """It is passed on upstream."""
+    assert attribution.traceparent({"traceparent": sent}) == (sent if is_kept else None)

@@ -1,0 +1,135 @@
+"""Who calls: decided in memory, one answer for every wrong key, and 503 where we cannot know."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gateway.api.authenticate import STALE_AFTER, authenticate
+from gateway.domain.api_keys import Pepper
+from gateway.domain.request import Caller
+from gateway.errors import InvalidApiKey, RequestError, Unavailable
+from gateway.services.snapshot import SnapshotHolder
+from tests.factories import NOW, PEPPER, holder, key, key_record, snapshot, team
+from tests.factories import policy as a_policy
+
+MINE = key(1)
+
+
+def known(**changes: object) -> SnapshotHolder:
+    return holder(snapshot(key_record(MINE, **changes)))
+
+
+def caller(sent: str | None, to: SnapshotHolder, *, header: str = "authorization", allows_demo: bool = False) -> Caller:
+    headers = [] if sent is None else [(header.encode(), sent.encode("latin-1"))]
+    return authenticate(headers, to, now=NOW, allows_demo=allows_demo)
+
+
+def refused(sent: str | None, to: SnapshotHolder) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        caller(sent, to)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("header", "sent"),
+    [
+        ("authorization", f"Bearer {MINE}"), ("authorization", f"bearer  {MINE} "), ("authorization", MINE),
+        ("x-api-key", MINE), ("api-key", MINE),
+    ],
+)  # fmt: skip
+def test_a_key_is_accepted_in_every_spelling(header: str, sent: str) -> None:
+    """OpenAI clients send Bearer, Anthropic's x-api-key, Azure's api-key."""
+    found = caller(sent, known(project="checkout"), header=header)
+    assert found == Caller(key_id=key_record(MINE).key_id, team="payments", project="checkout")
+
+
+def test_every_wrong_key_gets_the_same_answer() -> None:
+    """What is wrong with a key is nobody's business who does not hold it."""
+    same_id_other_secret = key_record(MINE)
+    wrong = holder(snapshot(key_record(key(2)), same_id_other_secret))
+    forged = MINE[:14] + key(3)[14:]
+    answers = {
+        (type(error), error.message)
+        for error in (
+            refused("Bearer nonsense", wrong), refused("Bearer " + key(9), wrong), refused("Basic abc", wrong),
+            refused("Bearer " + MINE[:-1] + "x", wrong), refused("Bearer " + forged, wrong), refused("Bearer ", wrong),
+        )
+    }  # fmt: skip
+    assert len(answers) == 1
+    assert next(iter(answers))[0] is InvalidApiKey
+
+
+def test_no_key_says_how_to_send_one() -> None:
+    """The first call of a newcomer."""
+    error = refused(None, known())
+    assert isinstance(error, InvalidApiKey)
+    assert "Authorization: Bearer" in error.message
+
+
+def test_a_right_id_with_a_wrong_digest_is_refused() -> None:
+    """The id alone opens nothing."""
+    assert isinstance(refused("Bearer " + MINE, known(digest=bytes(32))), InvalidApiKey)
+
+
+def test_an_unknown_key_is_not_judged_by_a_stale_snapshot() -> None:
+    """The key may have been made since: a database fault is never an auth fault."""
+    stale = holder(snapshot(key_record(MINE)), refreshed_at=NOW - STALE_AFTER - timedelta(seconds=1))
+    never = holder(snapshot(key_record(MINE)), refreshed_at=None)
+    for held in (stale, never):
+        error = refused("Bearer " + key(9), held)
+        assert isinstance(error, Unavailable)
+        assert error.retry_after_s == 5
+        assert caller("Bearer " + MINE, held).team == "payments"
+
+
+def test_a_typo_is_401_even_when_stale() -> None:
+    """A key whose checksum is wrong was never ours, whatever the database says."""
+    stale = holder(snapshot(key_record(MINE)), refreshed_at=None)
+    assert isinstance(refused("Bearer nonsense", stale), InvalidApiKey)
+
+
+def test_a_known_key_with_a_wrong_secret_is_401_even_when_stale() -> None:
+    """Its record is here: there is nothing to wait for."""
+    stale = holder(snapshot(key_record(MINE, digest=bytes(32))), refreshed_at=None)
+    assert isinstance(refused("Bearer " + MINE, stale), InvalidApiKey)
+
+
+def test_without_a_snapshot_nobody_is_judged() -> None:
+    """A gateway that has loaded nothing yet says so."""
+    assert isinstance(refused("Bearer " + MINE, holder(None)), Unavailable)
+
+
+@pytest.mark.parametrize(("left", "is_live"), [(timedelta(0), False), (timedelta(seconds=1), True)])
+def test_a_key_ends_at_its_expiry(left: timedelta, is_live: bool) -> None:
+    """By the gateway's own clock: expiry needs no database."""
+    held = known(expires_at=NOW + left)
+    if is_live:
+        assert caller("Bearer " + MINE, held).team == "payments"
+    else:
+        assert "has expired" in refused("Bearer " + MINE, held).message
+
+
+def test_demo_keys_open_only_a_demo() -> None:
+    """Generated data must not be able to spend money."""
+    held = known(is_demo=True)
+    assert "takes none" in refused("Bearer " + MINE, held).message
+    assert caller("Bearer " + MINE, held, allows_demo=True).team == "payments"
+
+
+def test_two_peppers_are_live_while_one_replaces_the_other() -> None:
+    """Rotating the pepper locks nobody out; a pepper that is gone locks its keys out."""
+    new, old_key, new_key = Pepper(b"new"), key(1), key(2)
+    records = (key_record(old_key), key_record(new_key, pepper=new))
+    both = holder(snapshot(*records, peppers=(new, PEPPER)))
+    assert {caller("Bearer " + each, both).team for each in (old_key, new_key)} == {"payments"}
+    after = holder(snapshot(*records, peppers=(new,)))
+    assert caller("Bearer " + new_key, after).team == "payments"
+    assert isinstance(refused("Bearer " + old_key, after), InvalidApiKey)
+
+
+def test_a_key_of_a_removed_team_says_so() -> None:
+    """The policy took the team away: its admin must hear of it."""
+    held = holder(snapshot(key_record(MINE), document=a_policy(teams={"search": team("search")})))
+    assert "team payments is not in policy version 7" in refused("Bearer " + MINE, held).message

@@ -1,0 +1,397 @@
+"""The story of a request with every ending: exactly one event an attempt, and the right one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gateway.domain.policy import Operation
+from gateway.domain.tokens import UsageSource
+from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.errors import (
+    InvalidRequest,
+    Overloaded,
+    RateLimited,
+    RequestError,
+    ResidencyDenied,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.providers.registry import build_providers
+from gateway.services.attempt import UNBOUNDED_OUTPUT_TOKENS
+from gateway.services.request import Answer, RequestService
+from gateway.wire.openai_request import ReadBody
+from gateway.wire.sse import MAX_EVENT_BYTES
+from tests import factories
+from tests.fakes import FakeClock, FakeSink, FakeTransport, FakeUpstreamAnswer
+
+WHOLE = json.dumps(
+    {"id": "c-1", "model": "m-1", "choices": [{"finish_reason": "stop"}],
+     "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+).encode()  # fmt: skip
+DONE = b"data: [DONE]\n\n"
+
+
+def piece(text: str, made: int | None = None) -> bytes:
+    """One chunk with a token; `made` is vLLM's running count."""
+    chunk: dict[str, Any] = {"model": "m-1", "choices": [{"delta": {"content": text}, "finish_reason": None}]}
+    if made is not None:
+        chunk["usage"] = {"prompt_tokens": 10, "completion_tokens": made}
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+TAIL = b'data: {"model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}\n\n'
+
+
+@dataclass
+class Stage:
+    """A service over fakes."""
+
+    transport: FakeTransport
+    sink: FakeSink = field(default_factory=FakeSink)
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def service(self) -> RequestService:
+        return RequestService(
+            transport=self.transport, providers=build_providers(salt_key=b"salt"), sink=self.sink, clock=self.clock,
+            max_attempts=3,
+        )  # fmt: skip
+
+    async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> Answer:
+        read = factories.read(body, operation)
+        snapshot = factories.snapshot(document=factories.policy(*deployments))
+        return await self.service().answer(factories.request(read), read, snapshot, received_s=self.clock.monotonic())
+
+    @property
+    def event(self) -> UsageEvent:
+        (found,) = self.sink.events
+        return found
+
+
+def stage(*answers: FakeUpstreamAnswer | RequestError) -> Stage:
+    return Stage(FakeTransport(list(answers)))
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps({"model": "assistant", "messages": [], **members}).encode()
+
+
+async def rest_of(answer: Answer) -> bytes:
+    assert answer.rest is not None
+    return answer.body + b"".join([piece async for piece in answer.rest])
+
+
+async def test_a_whole_answer_makes_one_event() -> None:
+    """The ordinary case, every column that matters."""
+    on = stage(FakeUpstreamAnswer([WHOLE[:20], WHOLE[20:]]))
+    answer = await on.answer(body(user="u-1"))
+    assert json.loads(answer.body)["usage"]["cost_usd"] == 0.00003
+    event = on.event
+    assert (event.outcome, event.http_status, event.usage_source) == (Outcome.OK, 200, UsageSource.PROVIDER)
+    assert (event.usage.input_tokens, event.usage.output_tokens, event.cost_nusd) == (10, 5, 30_000)
+    assert (event.team, event.cost_centre, event.route, event.deployment) == ("payments", "CC-1", "assistant", "one")
+    assert (event.attempt, event.end_user, event.upstream_request_id, event.streamed) == (1, "u-1", "c-1", False)
+    assert (event.finish_reason, event.occurred_at) == ("stop", factories.NOW)
+    assert event.decision["ranked"] == ["one"]
+    assert event.decision["candidates"] == [{"deployment": "one", "region": "eu-de", "obstacles": []}]
+
+
+async def test_a_stream_passes_as_it_comes_and_is_settled_at_its_end() -> None:
+    """Bytes first, money after: the event is made when the last byte was passed on."""
+    on = stage(FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE]))
+    answer = await on.answer(body(stream=True))
+    assert on.sink.events == []
+    sent = await rest_of(answer)
+    assert sent.count(b"data: ") == 3
+    assert sent.endswith(DONE)
+    assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (Outcome.OK, UsageSource.PROVIDER, 18_000)
+
+
+async def test_times_are_measured_from_the_start_of_the_attempt() -> None:
+    """TTFT ends at the first token, not at the first chunk; TPOT spreads the rest over the tokens after it."""
+    role = b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n'
+    on = stage()
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        on.clock.advance(1)
+        yield role
+        on.clock.advance(1)
+        yield piece("a")
+        on.clock.advance(3)
+        yield piece("b") + TAIL + DONE
+
+    upstream = FakeUpstreamAnswer()
+    upstream.chunks = chunks  # type: ignore[method-assign]
+    on.transport.answers.append(upstream)
+    await rest_of(await on.answer(body(stream=True)))
+    assert (on.event.ttft_s, on.event.tpot_s, on.event.duration_s) == (2, 3, 5)
+
+
+REFUSALS = [
+    (429, RateLimited), (500, UpstreamError), (503, Overloaded), (529, Overloaded), (401, UpstreamAuth),
+    (403, UpstreamAuth), (302, UpstreamError), (304, UpstreamError), (408, UpstreamTimeout), (504, UpstreamTimeout),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "expected"), REFUSALS)
+async def test_a_refusal_costs_zero_and_says_so(status: int, expected: type[RequestError]) -> None:
+    """An error status without usage served nothing: zero is known here, not assumed."""
+    on = stage(FakeUpstreamAnswer([b"{}"], status=status))
+    with pytest.raises(expected):
+        await on.answer(body())
+    assert (on.event.http_status, on.event.usage_source, on.event.cost_nusd) == (status, UsageSource.NONE, 0)
+
+
+@pytest.mark.parametrize(("status", "expected"), REFUSALS)
+async def test_before_the_first_byte_another_deployment_is_tried(status: int, expected: type[RequestError]) -> None:
+    """The caller sees one answer; the ledger sees both attempts."""
+    on = stage(FakeUpstreamAnswer([b"{}"], status=status), FakeUpstreamAnswer([WHOLE]))
+    answer = await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
+    assert answer.attempt.number == 2
+    assert [(e.deployment, e.attempt, e.cost_nusd) for e in on.sink.events] == [("one", 1, 0), ("two", 2, 30_000)]
+    assert {event.request_id for event in on.sink.events} == {factories.REQUEST_ID}
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_a_mistake_of_the_caller_is_not_tried_elsewhere(status: int) -> None:
+    """Another deployment would refuse it too, and a second refusal hides the first."""
+    on = stage(FakeUpstreamAnswer([b'{"error":{"message":"no"}}'], status=status), FakeUpstreamAnswer([WHOLE]))
+    with pytest.raises(RequestError) as caught:
+        await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
+    assert caught.value.attempts == 1
+    assert len(on.sink.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome", "source"),
+    [
+        (UpstreamUnreachable("x"), Outcome.UPSTREAM_UNREACHABLE, UsageSource.NONE),
+        (UpstreamTimeout("x"), Outcome.UPSTREAM_TIMEOUT, UsageSource.UNKNOWN),
+        (UpstreamError("x"), Outcome.UPSTREAM_ERROR, UsageSource.UNKNOWN),
+        (ResidencyDenied("x"), Outcome.GATEWAY_ERROR, UsageSource.NONE),
+    ],
+)
+async def test_a_failure_before_headers(failure: RequestError, outcome: Outcome, source: UsageSource) -> None:
+    """No connection: nothing was served. A timeout: the upstream may be working, so its cost is unknown."""
+    on = stage(failure)
+    with pytest.raises(type(failure)):
+        await on.answer(body())
+    assert (on.event.outcome, on.event.usage_source) == (outcome, source)
+    assert (on.event.held_nusd is None) == (source is UsageSource.NONE)
+
+
+async def test_a_broken_plain_answer_is_unknown() -> None:
+    """Half an answer was generated and nobody said how much."""
+    on = stage(FakeUpstreamAnswer([WHOLE[:20]], then=UpstreamError("broke")))
+    with pytest.raises(UpstreamError):
+        await on.answer(body())
+    assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
+
+
+async def test_a_plain_answer_that_is_no_json_is_an_error() -> None:
+    """A proxy's HTML page with status 200 is not an answer; what it cost is unknown."""
+    on = stage(FakeUpstreamAnswer([b"<html>"]))
+    with pytest.raises(UpstreamError):
+        await on.answer(body())
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.UNKNOWN)
+
+
+async def test_a_cut_stream_ends_with_an_error_event_and_what_was_generated() -> None:
+    """A clean close looks like success to official SDKs; vLLM's running usage says what to charge."""
+    on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)], then=UpstreamError("broke")))
+    one = factories.deployment(provider="vllm", is_self_hosted=True)
+    sent = await rest_of(await on.answer(body(stream=True), one))
+    assert b"[DONE]" not in sent
+    assert json.loads(sent.split(b"data: ")[-1])["error"]["code"] == "upstream_error"
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.DERIVED)
+    assert (on.event.usage.output_tokens, on.event.cost_nusd) == (2, 18_000)
+
+
+async def test_a_stream_without_done_is_cut() -> None:
+    """The connection ended cleanly and the answer did not."""
+    on = stage(FakeUpstreamAnswer([piece("a")]))
+    sent = await rest_of(await on.answer(body(stream=True)))
+    assert b'"code":"upstream_error"' in sent
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.UNKNOWN)
+
+
+async def test_a_connection_that_breaks_after_done_is_no_error() -> None:
+    """The answer was whole; how its connection ended is nobody's concern."""
+    on = stage(FakeUpstreamAnswer([piece("a"), TAIL, DONE], then=UpstreamError("late")))
+    sent = await rest_of(await on.answer(body(stream=True)))
+    assert sent.endswith(DONE)
+    assert on.event.outcome is Outcome.OK
+
+
+async def test_a_stalled_stream_is_a_timeout() -> None:
+    """The wait between two bytes is bounded; what was said so far is charged."""
+    on = stage(FakeUpstreamAnswer([piece("a", 1)], then=UpstreamTimeout("stalled")))
+    one = factories.deployment(provider="vllm", is_self_hosted=True)
+    sent = await rest_of(await on.answer(body(stream=True), one))
+    assert b'"code":"upstream_timeout"' in sent
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_TIMEOUT, UsageSource.DERIVED)
+
+
+async def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere() -> None:
+    """Nothing reached the caller yet; the first attempt stays in the ledger as unknown."""
+    on = stage(FakeUpstreamAnswer([], then=UpstreamError("died")), FakeUpstreamAnswer([piece("a"), TAIL, DONE]))
+    answer = await on.answer(body(stream=True), factories.deployment("one"), factories.deployment("two"))
+    await rest_of(answer)
+    assert [(e.deployment, e.usage_source) for e in on.sink.events] == [
+        ("one", UsageSource.UNKNOWN), ("two", UsageSource.PROVIDER),
+    ]  # fmt: skip
+
+
+async def test_after_the_first_byte_nothing_is_tried_elsewhere() -> None:
+    """Half an answer from each of two models is not an answer."""
+    on = stage(FakeUpstreamAnswer([piece("a")], then=UpstreamError("broke")), FakeUpstreamAnswer([piece("b"), DONE]))
+    await rest_of(await on.answer(body(stream=True), factories.deployment("one"), factories.deployment("two")))
+    assert [event.deployment for event in on.sink.events] == ["one"]
+
+
+async def test_an_error_event_in_a_stream_is_no_success() -> None:
+    """vLLM's error and then `[DONE]`, under HTTP 200."""
+    on = stage(FakeUpstreamAnswer([piece("a"), b'data: {"error":{"message":"died"}}\n\n', DONE]))
+    sent = await rest_of(await on.answer(body(stream=True)))
+    assert b"[DONE]" not in sent
+    assert sent.count(b'"error"') == 1
+    assert on.event.outcome is Outcome.UPSTREAM_ERROR
+
+
+async def test_an_endless_event_ends_the_stream() -> None:
+    """One event has a bound: the caller gets an error event and the upstream is closed."""
+    upstream = FakeUpstreamAnswer([piece("a"), b"x" * (MAX_EVENT_BYTES + 1)])
+    on = stage(upstream)
+    assert b'"code":"upstream_error"' in await rest_of(await on.answer(body(stream=True)))
+    assert (on.event.outcome, upstream.closed) == (Outcome.UPSTREAM_CUT, 1)
+
+
+async def test_a_caller_who_leaves_mid_stream_is_charged_for_what_was_made() -> None:
+    """Closing the answer settles it: the last running figure, marked as derived, and the upstream is closed."""
+    upstream = FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE])
+    on = stage(upstream)
+    answer = await on.answer(body(stream=True), factories.deployment(provider="vllm", is_self_hosted=True))
+    assert answer.rest is not None
+    await answer.rest.aclose()
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
+    assert (on.event.usage.output_tokens, upstream.closed) == (1, 1)
+
+
+async def test_a_caller_who_leaves_before_the_first_byte_is_settled_too() -> None:
+    """The cancellation arrives while the upstream is silent; the event must still be made, with its hold."""
+    started = asyncio.Event()
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        started.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    upstream = FakeUpstreamAnswer()
+    upstream.chunks = chunks  # type: ignore[method-assign]
+    on = stage(upstream)
+    task = asyncio.create_task(on.answer(body(stream=True)))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
+        Outcome.CLIENT_GONE, UsageSource.UNKNOWN, None,
+    )  # fmt: skip
+    assert on.event.held_nusd
+    assert upstream.closed == 1
+
+
+async def test_an_unforeseen_error_is_settled_too() -> None:
+    """Every way out of an attempt leaves an event, our own mistakes included."""
+    on = stage(FakeUpstreamAnswer([], then=ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        await on.answer(body())
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.GATEWAY_ERROR, UsageSource.UNKNOWN)
+
+
+async def test_a_missing_credential_sends_nothing() -> None:
+    """The next deployment may have its own."""
+    on = stage(FakeUpstreamAnswer([WHOLE]))
+    one = factories.deployment("one", api_key="env:TOLLGATE_TEST_NOT_SET")
+    await on.answer(body(), one, factories.deployment("two"))
+    assert [(e.deployment, e.usage_source) for e in on.sink.events] == [
+        ("one", UsageSource.NONE), ("two", UsageSource.PROVIDER),
+    ]  # fmt: skip
+    assert len(on.transport.sent) == 1
+
+
+async def test_at_most_so_many_attempts() -> None:
+    """Every loop has a bound."""
+    on = stage(*[FakeUpstreamAnswer([b"{}"], status=500) for _ in range(5)])
+    with pytest.raises(UpstreamError) as caught:
+        await on.answer(body(), *[factories.deployment(f"d{i}") for i in range(5)])
+    assert (len(on.sink.events), caught.value.attempts) == (3, 3)
+
+
+async def test_a_refused_decision_sends_nothing_and_makes_no_event() -> None:
+    """No attempt, no event: nothing could have been consumed."""
+    on = stage()
+    with pytest.raises(InvalidRequest):
+        await on.answer(body(priority=1))
+    assert on.sink.events == []
+
+
+async def test_settling_twice_charges_once() -> None:
+    """The relay's end and an exception handler may both settle; the second changes nothing."""
+    on = stage(FakeUpstreamAnswer([WHOLE]))
+    answer = await on.answer(body())
+    assert answer.attempt.settle(Outcome.GATEWAY_ERROR) is on.event
+    assert on.event.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("members", "changes", "output_bound"),
+    [
+        ({"max_tokens": 7}, {"max_output_tokens": 9, "context_window": 11}, 7),
+        ({"max_tokens": 7, "n": 3}, {}, 21),
+        ({}, {"max_output_tokens": 9, "context_window": 11}, 9),
+        ({}, {"context_window": 11}, 11),
+        ({}, {}, UNBOUNDED_OUTPUT_TOKENS),
+    ],
+)
+async def test_a_hold_is_the_upper_bound_of_the_attempt(
+    members: dict[str, Any], changes: dict[str, Any], output_bound: int
+) -> None:
+    """Input in bytes plus the template's tokens, output as the first that bounds it, times the choices."""
+    on = stage(UpstreamTimeout("x"))
+    sent = body(**members)
+    with pytest.raises(UpstreamTimeout):
+        await on.answer(sent, factories.deployment(**changes))
+    input_bound = len(sent) + 64
+    assert on.event.held_nusd == input_bound * 1000 + output_bound * 4000
+    assert on.event.features["input_bound_tokens"] == input_bound
+
+
+async def test_embeddings_hold_no_output() -> None:
+    """They write nothing."""
+    on = stage(UpstreamTimeout("x"))
+    sent = b'{"model":"assistant","input":"x"}'
+    with pytest.raises(UpstreamTimeout):
+        await on.answer(sent, operation=Operation.EMBEDDINGS)
+    assert on.event.held_nusd == (len(sent) + 64) * 1000
+
+
+async def test_every_attempt_has_its_own_permit() -> None:
+    """A retry needs leave as the first try did."""
+    on = stage(FakeUpstreamAnswer([b"{}"], status=500), FakeUpstreamAnswer([WHOLE]))
+    await on.answer(body(), factories.deployment("one"), factories.deployment("two", base_url="http://127.0.0.1:10/v1"))
+    assert [(permit.attempt, permit.origin) for permit, _ in on.transport.sent] == [
+        (1, "http://127.0.0.1:9"), (2, "http://127.0.0.1:10"),
+    ]  # fmt: skip
+
+
+def test_the_fake_read_body_is_a_real_one() -> None:
+    """The factory understands bodies as the edge does."""
+    assert isinstance(factories.read(), ReadBody)
