@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import states
+from dashboard import sign_in, states
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured
 from dashboard.views import events, latency, receipt, spend
@@ -22,6 +22,7 @@ def main() -> None:
     """Show the chosen page."""
     st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
+    sign_in.require()
     page = st.navigation([spend.page(), latency.page(), events.page(), receipt.page()])
     with st.sidebar:
         dataset = choose_dataset()

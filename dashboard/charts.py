@@ -72,7 +72,7 @@ def stacked_days(
 def lines(
     points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str
 ) -> None:
-    """Show one line per group; a day without a measurement is a gap, never a zero."""
+    """Show one line per group; a day without a measurement has no point, never a zero."""
     frame = _frame(points, group=group, size=size, read=read)
     chart = (
         alt.Chart(frame)

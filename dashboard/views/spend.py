@@ -153,7 +153,7 @@ def _show_tokens(month: str) -> None:
     ]
     kinds = [label for name, label in TOKEN_KINDS.items() if report.total[name]]
     if not points:
-        states.show_nothing_matches()
+        st.caption("No tokens were reported for these attempts.")
         return
     charts.stacked_days(
         points, group="kind", size="tokens", size_title="Tokens per day", read=count, size_format="~s",

@@ -29,6 +29,7 @@ class Children:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def __enter__(self) -> Children:
@@ -41,8 +42,12 @@ class Children:
         """Where a child writes."""
         return self._logs / f"{name}.log"
 
-    def start(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop` alone."""
+    def start(self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False) -> None:
+        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop` alone.
+
+        `may_end`: it has something to do and ends when that is done.
+        """
+        self._may_end |= {name} if may_end else set()
         with self.log_path(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables},
@@ -68,11 +73,17 @@ class Children:
     def require_alive(self) -> None:
         """Raise `ChildFailed` if one has ended."""
         for name, child in self._running.items():
-            if child.poll() is not None:
+            is_done = name in self._may_end and child.poll() == 0
+            if child.poll() is not None and not is_done:
                 raise ChildFailed(
                     f"The {name} ended by itself (exit {child.returncode}). The end of {self.log_path(name)}:\n"
                     f"{self.log_tail(name)}"
                 )
+
+    def finish(self, name: str) -> None:
+        """Wait for a process that may end. Raises `ChildFailed` if it failed."""
+        self._running[name].wait()
+        self.require_alive()
 
     def log_tail(self, name: str, lines: int = 15) -> str:
         """The last lines a child wrote."""

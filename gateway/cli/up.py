@@ -47,7 +47,11 @@ class UpOptions:
 def register(app: typer.Typer, toolbox: Toolbox) -> None:
     """Add the command."""
 
-    @app.command(rich_help_panel="Run")
+    @app.command(
+        short_help="Start everything on this machine.",
+        epilog="\b\nExamples:\n  tollgate up\n  tollgate up --engine-url http://127.0.0.1:8000\n"
+        "  TOLLGATE_PORT=9090 tollgate up --no-demo-data",
+    )
     def up(
         model: Annotated[
             str | None, typer.Option(help="Serve this model (folder or hub name) instead of the tiny one.")
@@ -107,13 +111,15 @@ def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOp
         children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
         _wait_for(f"{gateway_url(options)}/healthz", children)
         _wait_for(f"{dashboard_url(options)}/_stcore/health", children)
-    if chosen.with_demo_data:
-        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo") as step:
-            demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
-            children.run("demo-data", demo_data, step, variables)
+    if chosen.with_demo_data:  # beside the engine's start, which takes longer
+        demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
+        children.start("demo-data", demo_data, variables, may_end=True)
     print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
     engine_url, engine_model = _engine(options, children, chosen)
     _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
+    if chosen.with_demo_data:
+        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo"):
+            children.finish("demo-data")
     _wait_for(f"{gateway_url(options)}/readyz", children)
     tour = Tour(gateway_url(options), key)
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,7 @@ def test_up_file_is_private_and_complete(road: Road) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_sdk_usage_equals_the_row_and_the_engines_counters(
-    road: Road, client: openai.OpenAI, streamed: bool
-) -> None:
+def test_sdk_usage_equals_the_row_and_the_engines_counters(road: Road, client: openai.OpenAI, streamed: bool) -> None:
     """Metered = served = counted by the engine, for both kinds of answers."""
     before = counters(road)
     text = "Count down from 23"
@@ -182,9 +180,7 @@ def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> No
         report = json.loads(road.tollgate("report", "spend", "--by", "team", "--format", "json"))
         spent = {team["team"]: team["cost_usd"] for team in report["rows"]}
         assert set(spent) == {"demo"}
-        table = list(
-            csv.DictReader(io.StringIO(road.tollgate("report", "spend", "--by", "team", "--format", "csv")))
-        )
+        table = list(csv.DictReader(io.StringIO(road.tollgate("report", "spend", "--by", "team", "--format", "csv"))))
         assert [float(team["cost_usd"]) for team in table] == [spent["demo"]]
     mine = httpx2.get(
         f"{road.up['gateway_url']}/v1/usage/me", headers={"authorization": f"Bearer {road.up['api_key']}"}
@@ -195,8 +191,8 @@ def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> No
 def test_second_up_names_the_setting_of_a_taken_port(road: Road) -> None:
     """A taken port is a clear error, not a stack trace."""
     second = subprocess.run(
-        ["python", "-m", "gateway.main", "up"], env=road.variables, cwd=roads.REPOSITORY, capture_output=True,
-        text=True, timeout=60, check=False, executable=os.sys.executable,
+        [sys.executable, "-m", "gateway.main", "up"], env=road.variables, cwd=roads.REPOSITORY, capture_output=True,
+        text=True, timeout=60, check=False,
     )  # fmt: skip
     assert second.returncode == 2
     assert "TOLLGATE_PORT" in second.stderr

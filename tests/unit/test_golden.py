@@ -1,0 +1,97 @@
+"""Wire behaviour against files: what a provider sends, what the caller gets, what is metered.
+
+`tests/golden/<provider>/<case>/` holds the caller's request, the upstream's answer, the expected usage (`case.json`),
+what went upstream (`sent.json`) and what the caller got (`answer.*`). The last two are written by
+`TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a person before they are committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai.types.chat import ChatCompletionChunk
+
+from gateway.domain.policy import Operation
+from gateway.domain.tokens import TokenUsage
+from gateway.providers.registry import build_providers
+from gateway.wire.openai_answer import Seen
+from gateway.wire.sse import EventSplitter, data_of
+from tests import factories
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = sorted(path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*/case.json"))
+WRITES = bool(os.environ.get("TOLLGATE_WRITE_GOLDEN"))
+
+
+def cost(usage: TokenUsage) -> str:
+    """A nano-dollar a token, so that the file shows which usage was priced."""
+    return f"0.{(usage.input_tokens or 0) + (usage.output_tokens or 0):09d}"
+
+
+def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Seen]:
+    """The call upstream, the caller's answer, and what was seen; the stream arrives in pieces of this size."""
+    case = json.loads((folder / "case.json").read_text())
+    read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
+    provider = build_providers(salt_key=b"golden")[case["provider"]]
+    one = factories.deployment(provider=case["provider"], is_self_hosted=case["provider"] == "vllm")
+    call = provider.call(one, read, request=factories.request(read))
+    upstream = next(folder.glob("upstream.*")).read_bytes()
+    if not read.ask.is_stream:
+        seen = Seen()
+        return call.body, provider.rewrite(read, upstream, seen, cost=cost), seen
+    stream = provider.stream(read, cost=cost, asked_running_usage=call.asks_running_usage)
+    pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
+    return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.seen
+
+
+def check_file(path: Path, content: bytes) -> None:
+    if WRITES:
+        path.write_bytes(content)
+    assert content == path.read_bytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_usage_is_normalised(case: str) -> None:
+    """The provider's spelling, the one normal form; None where it did not say."""
+    expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
+    _, _, seen = answered(GOLDEN / case, 10**9)
+    assert seen.usage is not None
+    found = {"usage": asdict(seen.usage), "is_final": seen.is_final, "finish_reason": seen.finish_reason,
+             "upstream_id": seen.upstream_id}  # fmt: skip
+    assert found == {name: expected[name] for name in found}
+    assert seen.is_done != seen.is_error
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_caller_gets_these_bytes(case: str) -> None:
+    """However the stream was cut on its way."""
+    folder = GOLDEN / case
+    suffix = next(folder.glob("upstream.*")).suffix
+    sent, answer, _ = answered(folder, 10**9)
+    check_file(folder / "sent.json", sent)
+    check_file(folder / f"answer{suffix}", answer)
+    for size in (1, 7, 100):
+        assert answered(folder, size)[1] == answer
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "/chat-stream" in case])
+def test_chunks_are_what_the_official_client_reads(case: str) -> None:
+    """Each is a chunk by OpenAI's own types, or an error: no provider's oddity is made worse by us."""
+    for payload in map(data_of, EventSplitter().feed(answered(GOLDEN / case, 10**9)[1])):
+        if payload is None or payload == b"[DONE]" or b'"error"' in payload:
+            continue
+        chunk = ChatCompletionChunk.model_validate_json(payload, strict=True)
+        assert chunk.model == "assistant"
+
+
+def test_every_provider_has_cases() -> None:
+    """Adding a provider means adding a folder."""
+    assert {case.partition("/")[0] for case in CASES} >= {"openai", "vllm", "deepseek", "groq", "mistral"}
+    assert {json.loads((GOLDEN / case / "case.json").read_text())["provider"] for case in CASES} == set(
+        build_providers(salt_key=b"")
+    )
