@@ -373,7 +373,9 @@ class _Exchange:
             if number < self.think:
                 await event("response.reasoning_text.delta", **where, content_index=0, delta=word(number) + " ")
             else:
-                await event("response.output_text.delta", **where, content_index=0, delta=word(number) + " ", logprobs=[])
+                await event(
+                    "response.output_text.delta", **where, content_index=0, delta=word(number) + " ", logprobs=[]
+                )
         if await self._fault(self.out):
             return
         self.entry.ending = "complete"
@@ -454,9 +456,7 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-async def _json(
-    send: Send, value: Any, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
+async def _json(send: Send, value: Any, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> None:
     await _body(send, json.dumps(value).encode(), status, [(b"content-type", b"application/json"), *(headers or [])])
 
 

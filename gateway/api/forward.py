@@ -80,17 +80,17 @@ class Forwarder:
     async def _serve(self, call: _Call, scope: Scope, receive: Receive) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
-        call.caller = caller
+        # The same snapshot to the end, however long the body takes: no await since the key was checked.
+        call.caller, call.snapshot = caller, self.holder.require()
         if self.is_full():
             raise Overloaded("The ledger cannot be written, so nothing new is admitted. Try again.", retry_after_s=5)
         body = await read_body(headers, receive, limit_bytes=self.max_body_bytes)
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
-        call.snapshot = snapshot = self.holder.require()
-        request = self._request(call, caller, headers, read, snapshot)
+        request = self._request(call, caller, headers, read, call.snapshot)
         watcher = call.cancel_when_client_leaves(receive)
         try:
-            answer = await self.requests.answer(request, read, snapshot, received_s=call.received_s)
+            answer = await self.requests.answer(request, read, call.snapshot, received_s=call.received_s)
             await call.answer(answer)
         finally:
             watcher.cancel()

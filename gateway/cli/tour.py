@@ -76,6 +76,12 @@ class Tour:
 
     def _streamed(self, question: str) -> tuple[str, str]:
         body = {"model": ROUTE, "messages": [{"role": "user", "content": question}], "stream": True, "temperature": 0}
+        try:
+            return self._read_stream(body)
+        except httpx2.HTTPError as broken:
+            raise OperatorError(f"The first request failed: {broken}. The gateway's log says why.") from None
+
+    def _read_stream(self, body: dict[str, Any]) -> tuple[str, str]:
         text = ""
         with self._client.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:

@@ -231,7 +231,8 @@ def _apply_demo_policy(
 
 def _show(tour: Tour, options: Options, chosen: UpOptions, key: str) -> None:
     print("\nThe tour: every line below was a real request.\n")
-    for stop in (tour.answer(), tour.refusal(), tour.unknown_model()):
+    for visit in (tour.answer, tour.refusal, tour.unknown_model):
+        stop = visit()
         print(f"  {stop.title}")
         for line in stop.lines:
             print(f"      {line}")

@@ -20,17 +20,22 @@ class Settlement:
     is_suspect: bool
 
 
-def settle(usage: TokenUsage | None, *, is_final: bool, was_served: bool, price: Price, held_nusd: int) -> Settlement:
+def settle(
+    usage: TokenUsage | None, *, is_final: bool, was_served: bool, price: Price, held_nusd: int, writes_output: bool = True
+) -> Settlement:
     """Return the settlement of one attempt.
 
     `is_final`: the upstream's last word, else a running figure. `was_served` is False only where nothing
-    can have been generated. Usage that contradicts itself is not charged but held, and flagged.
+    can have been generated. `writes_output` is False for embeddings: their usage has no output side, and where
+    another's lacks it, the answer's tokens are unknown and not zero. Usage that contradicts itself is not
+    charged but held, and flagged.
     """
     if usage is None and not was_served:
         return Settlement(
             usage=NOTHING_SERVED, source=UsageSource.NONE, lines=(), cost_nusd=0, held_nusd=None, is_suspect=False
         )
-    if usage is None or not usage.is_plausible or usage.input_tokens is None:
+    is_partial = usage is not None and (usage.input_tokens is None or (writes_output and usage.output_tokens is None))
+    if usage is None or is_partial or not usage.is_plausible:
         return Settlement(
             usage=TokenUsage(), source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=held_nusd,
             is_suspect=usage is not None,

@@ -54,7 +54,7 @@ class Attempt:
 
     def cost_text(self, usage: TokenUsage) -> str | None:
         """What the answer may say it cost: plain dollars, None where it is not known."""
-        settlement = settle(usage, is_final=True, was_served=True, price=self._price, held_nusd=self.held_nusd)
+        settlement = self._settlement(usage, is_final=True, was_served=True)
         self._shown = (usage, settlement)
         return None if settlement.cost_nusd is None else plain_usd(settlement.cost_nusd)
 
@@ -78,14 +78,18 @@ class Attempt:
         assert self.candidate.price is not None, "an unpriced deployment is never eligible"
         return self.candidate.price
 
+    def _settlement(self, usage: TokenUsage | None, *, is_final: bool, was_served: bool) -> Settlement:
+        return settle(
+            usage, is_final=is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd,
+            writes_output=self.request.ask.operation is not Operation.EMBEDDINGS,
+        )  # fmt: skip
+
     def _as_event(self, outcome: Outcome, was_served: bool) -> UsageEvent:
         request, deployment, seen = self.request, self.candidate.deployment, self.seen
         if self._shown is not None and self._shown[0] is seen.usage and seen.is_final:
             settlement = self._shown[1]
         else:
-            settlement = settle(
-                seen.usage, is_final=seen.is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd
-            )
+            settlement = self._settlement(seen.usage, is_final=seen.is_final, was_served=was_served)
         return UsageEvent(
             request_id=request.request_id,
             attempt=self.number,

@@ -77,8 +77,6 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
     except msgspec.ValidationError as broken:
         raise _wrong_type(str(broken)) from None
-    except RecursionError:
-        raise InvalidRequest("The body is nested too deeply. Nothing was sent.") from None
     _check_bounds(fields)
     capabilities, features = _media(operation, body, members)
     capabilities |= _capabilities(fields, members)

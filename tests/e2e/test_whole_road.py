@@ -87,7 +87,8 @@ def test_up_prints_receipt_addresses_key_and_curl_line(road: Road) -> None:
     printed = road.printed
     for needed in (
         road.up["api_key"], road.up["gateway_url"], road.up["dashboard_url"], "curl ", "base_url=",
-        "HTTP 403 residency_denied", "HTTP 404 model_not_found", "tokens ", "cost ", "answers mean nothing", "demo rate",
+        "HTTP 403 residency_denied", "HTTP 404 model_not_found", "tokens ", "cost ",
+        "answers mean nothing", "demo rate",
     ):  # fmt: skip
         assert needed in printed, needed
     assert "12 11 10 9 8 7 6 5 4 3 2 1" in printed

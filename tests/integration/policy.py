@@ -11,7 +11,7 @@ def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
     """The document. `upstream` is the fake; nobody may connect to `forbidden_port`; nobody listens on the other."""
     ok = f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}'
     compatible = f"provider: openai_compatible, region: eu-de, {ok}"
-    us = f'provider: openai_compatible, region: us-east, base_url: "http://127.0.0.1:{forbidden_port}/v1", price: {PRICE}'
+    forbidden = f'base_url: "http://127.0.0.1:{forbidden_port}/v1", price: {PRICE}'
     return f"""\
 version: 1
 regions: {{eu: [eu-de, eu-fr], us: [us-east]}}
@@ -29,7 +29,8 @@ deployments:
   - {{name: closed, model: plain-1, provider: openai_compatible, region: eu-de,
      base_url: "http://127.0.0.1:{closed_port}/v1", price: {PRICE}}}
   - {{name: no-key, model: gpt-fake, provider: openai, api_key: "env:NOT_SET", region: eu-de, {ok}}}
-  - {{name: in-us, model: us-1, {us}}}
+  - {{name: in-us, model: us-1, provider: openai_compatible, region: us-east,
+     {forbidden}}}
   - {{name: unpriced, model: unpriced-1, provider: openai_compatible, region: eu-de, base_url: "{upstream}/v1"}}
 routes:
   - {{name: chat, aliases: [gpt-4o, "gpt-4o-*"], deployments: [plain]}}

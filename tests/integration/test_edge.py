@@ -53,13 +53,19 @@ def test_a_model_without_a_price_is_refused(gateway: Gateway, http: httpx2.Clien
     assert gateway.query("SELECT FROM finance.usage_events WHERE route = 'unpriced'") == []
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/v1/usage/me", f"/v1/requests/{uuid7(0, bytes(10))}"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/models", "/v1/usage/me", f"/v1/requests/{uuid7(0, bytes(10))}"]
+)
 @pytest.mark.parametrize("key", [None, "sk-nonsense", factories.key(99), "tg_"])
 def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> None:
     """401 on every endpoint that belongs to a team."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     url = f"http://127.0.0.1:{gateway.port}{path}"
-    answer = httpx2.post(url, json=CHAT, headers=headers) if path.endswith("completions") else httpx2.get(url, headers=headers)
+    answer = (
+        httpx2.post(url, json=CHAT, headers=headers)
+        if path.endswith("completions")
+        else httpx2.get(url, headers=headers)
+    )
     check_error(answer, 401, "invalid_api_key")
     assert answer.headers["x-should-retry"] == "false"
 
@@ -191,7 +197,9 @@ def test_a_header_may_raise_the_class_and_never_lower_it(gateway: Gateway, http:
         assert event["data_class"] == "confidential"
 
 
-def test_headers_stay_on_their_own_side(gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess) -> None:
+def test_headers_stay_on_their_own_side(
+    gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
+) -> None:
     """The caller's key and cookies never go upstream; the upstream's cookies and headers never come back."""
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
     sent = {"cookie": "session=1", "x-api-key": "tg_other", "x-private": "1", "traceparent": trace, "user-agent": "app"}
@@ -201,7 +209,7 @@ def test_headers_stay_on_their_own_side(gateway: Gateway, http: httpx2.Client, f
         assert "set-cookie" not in answer.headers
         assert "x-upstream-secret" not in answer.headers
         assert "server" not in answer.headers
-        seen = {name: value for name, value in fake_upstream.entry(answer.headers["x-request-id"])["headers"]}
+        seen = dict(fake_upstream.entry(answer.headers["x-request-id"])["headers"])
         assert set(seen) == {
             "host", "content-type", "accept", "accept-encoding", "user-agent", "x-request-id", "traceparent",
             "authorization", "content-length",
@@ -210,7 +218,9 @@ def test_headers_stay_on_their_own_side(gateway: Gateway, http: httpx2.Client, f
         assert UPSTREAM_SECRET not in answer.text + str(answer.headers)
 
 
-def test_the_cache_is_kept_apart_by_team(gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess) -> None:
+def test_the_cache_is_kept_apart_by_team(
+    gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
+) -> None:
     """No team can learn from cached tokens what another sent: salts differ by team and stay the same within one."""
     salts: dict[str, set[str]] = {}
     for team in ("payments", "search", "payments", "search"):
@@ -222,7 +232,9 @@ def test_the_cache_is_kept_apart_by_team(gateway: Gateway, http: httpx2.Client, 
     assert salts["payments"] != salts["search"]
 
 
-def test_what_the_upstream_gets_is_what_the_caller_sent(http: httpx2.Client, fake_upstream: FakeUpstreamProcess) -> None:
+def test_what_the_upstream_gets_is_what_the_caller_sent(
+    http: httpx2.Client, fake_upstream: FakeUpstreamProcess
+) -> None:
     """Byte for byte but for the named splices: number forms, escapes, order, unknown fields."""
     content = b'{ "temperature" : 1.0e0,"x_new":{"a":[1E2,"\\u00e9\xc3\xa9"]},\n"model":"chat", "messages":[ ] }'
     answer = http.post("/v1/chat/completions", content=content)

@@ -208,7 +208,9 @@ def test_a_client_that_leaves_before_the_first_token_is_not_lost(
 ) -> None:
     """Nothing came back yet and the upstream was working: unknown, with the hold."""
     marker = f"leaver-{is_stream}"
-    content = json.dumps({"model": "vllm", **STREAM, "stream": is_stream, "user": marker, "fake": "ttft=20000"}).encode()
+    content = json.dumps(
+        {"model": "vllm", **STREAM, "stream": is_stream, "user": marker, "fake": "ttft=20000"}
+    ).encode()
     before = len(fake_upstream.ledger()["entries"])
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {gateway.key}\r\n"
@@ -267,10 +269,8 @@ def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
     assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_unreachable", "none", 0)
 
 
-def test_no_attempt_leaves_its_region(
-    gateway: Gateway, http: httpx2.Client, forbidden: CountingListener
-) -> None:
-    """Confidential data stays in the EU as first try, as second choice and as fallback: the other place hears nothing."""
+def test_no_attempt_leaves_its_region(gateway: Gateway, http: httpx2.Client, forbidden: CountingListener) -> None:
+    """Confidential data stays in the EU as first try, second choice and fallback: the other place hears nothing."""
     refused = post(http, model="us-only")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "residency_denied")
     assert "confidential→eu: in-us is in us-east" in refused.json()["error"]["message"]

@@ -38,8 +38,8 @@ def begin_streams(gateway: Gateway, pool: ThreadPoolExecutor, count: int, spec: 
     def run() -> str:
         headers = {"authorization": f"Bearer {gateway.key}"}
         with httpx2.stream(
-            "POST", f"{gateway.base_url}/chat/completions", json={**BODY, "stream": True, "fake": spec}, headers=headers,
-            timeout=60,
+            "POST", f"{gateway.base_url}/chat/completions", json={**BODY, "stream": True, "fake": spec},
+            headers=headers, timeout=60,
         ) as answer:  # fmt: skip
             ids.append(answer.headers["x-request-id"])
             text = ""
@@ -55,9 +55,7 @@ def begin_streams(gateway: Gateway, pool: ThreadPoolExecutor, count: int, spec: 
     return futures, ids
 
 
-def test_a_stop_lets_live_streams_finish(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
-) -> None:
+def test_a_stop_lets_live_streams_finish(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
     """SIGTERM: nothing new is taken, what runs gets its time, every event is in the ledger before the process ends."""
     gateway = start_gateway(small(fake_upstream.url), drain_s=20)
     with ThreadPoolExecutor(20) as pool:
@@ -153,7 +151,9 @@ def test_a_new_policy_is_in_force_within_seconds(
     assert event["policy_version"] == 2
 
 
-def test_without_a_policy_it_is_alive_and_not_ready(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_without_a_policy_it_is_alive_and_not_ready(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """A gateway may start before its first policy: `/readyz` says what is missing and how to mend it, and it mends."""
     gateway = start_gateway(None)
     ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz")
@@ -166,7 +166,9 @@ def test_without_a_policy_it_is_alive_and_not_ready(start_gateway: StartGateway,
     eventually(lambda: post(gateway, key=key).status_code == 200, "the first policy", within_s=10)
 
 
-def test_it_does_not_start_where_it_could_not_meter(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_it_does_not_start_where_it_could_not_meter(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """A port that is taken is said with its setting, not with a stack trace."""
     gateway = start_gateway(small(fake_upstream.url))
     said = subprocess.run(

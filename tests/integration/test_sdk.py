@@ -50,7 +50,8 @@ def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
 def test_a_chat(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
     """The answer, its headers, its cost in body and header, the row, and what the upstream saw."""
     raw = client.chat.completions.with_raw_response.create(
-        model="gpt-4o-mini", messages=MESSAGES, user="u-1", extra_body=fake(**{"in": 1000}, cached=400, out=50, think=20),
+        model="gpt-4o-mini", messages=MESSAGES, user="u-1",
+        extra_body=fake(**{"in": 1000}, cached=400, out=50, think=20),
         extra_headers={"x-tollgate-tags": "env=prod", "x-tollgate-project": "checkout", "x-request-id": "mine-1"},
     )  # fmt: skip
     answer = raw.parse()
@@ -141,7 +142,9 @@ def test_completions(
 
 def test_a_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
     """`/v1/responses`: what Codex speaks; nothing is stored at the provider."""
-    raw = client.responses.with_raw_response.create(model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30))
+    raw = client.responses.with_raw_response.create(
+        model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30)
+    )
     answer = raw.parse()
     assert (answer.model, answer.output_text, answer.status) == ("chat", TEXT, "completed")
     entry = fake_upstream.entry(raw.headers["x-request-id"])

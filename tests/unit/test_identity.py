@@ -14,7 +14,10 @@ from gateway.domain.usage_event import Outcome
 from tests.factories import NOW, key
 
 
-@given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)), st.binary(min_size=10, max_size=10))
+@given(
+    st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)),
+    st.binary(min_size=10, max_size=10),
+)
 def test_the_moment_is_inside_the_id(moment: datetime, random: bytes) -> None:
     """`occurred_at` is read from the id: so all attempts of a request agree, and a month prunes by id."""
     milliseconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

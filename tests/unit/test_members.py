@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.wire.members import MAX_MEMBERS, MalformedJson, cut, decode_members, locate, replace
 
-names = st.text(max_size=8).filter(lambda s: s.isprintable() or s == "") | st.sampled_from(['a"b', "a\\", "é", "\\\\", "a\tb", "}{,:"])
+names = st.text(max_size=8).filter(lambda s: s.isprintable() or s == "") | st.sampled_from(
+    ['a"b', "a\\", "é", "\\\\", "a\tb", "}{,:"]
+)
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

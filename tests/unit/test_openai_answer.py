@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -56,7 +57,10 @@ def payloads(sent: bytes) -> list[Any]:
 
 def test_a_whole_answer_is_renamed_and_priced() -> None:
     """The caller reads the name it asked for and what the answer cost; every other byte is the upstream's."""
-    body = b'{ "id":"x", "model" : "m-1", "choices":[{"finish_reason":"stop"}], "usage": {"prompt_tokens":10,\n"completion_tokens":2} }'
+    body = (
+        b'{ "id":"x", "model" : "m-1", "choices":[{"finish_reason":"stop"}], '
+        b'"usage": {"prompt_tokens":10,\n"completion_tokens":2} }'
+    )
     seen = Seen()
     sent = rewrite_chat(body, seen, model="assistant", cost=cost)
     assert sent == (
@@ -82,7 +86,8 @@ def test_an_unknown_cost_is_not_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b'{"model":', b'{"model":"a","model":"b"}', b'{"choices":"none"}', b'{"usage":1,"usage":2}']
+    "body",
+    [b"<html>", b"[]", b'{"model":', b'{"model":"a","model":"b"}', b'{"choices":"none"}', b'{"usage":1,"usage":2}'],
 )
 def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> None:
     """What we cannot read we neither change nor call a success."""
@@ -119,7 +124,9 @@ def test_an_undecodable_response_passes_unchanged(body: bytes) -> None:
 def test_embeddings_are_metered_by_their_input() -> None:
     """Their usage has no output side."""
     seen = Seen()
-    sent = rewrite_chat(b'{"data":[],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}', seen, model="embed", cost=cost)
+    sent = rewrite_chat(
+        b'{"data":[],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}', seen, model="embed", cost=cost
+    )
     assert seen.usage == TokenUsage(input_tokens=8)
     assert json.loads(sent)["usage"]["cost_usd"] == 0.000000008
 
@@ -211,10 +218,12 @@ def test_an_error_that_is_null_is_none() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        b": keep-alive\n\n", b"event: ping\n\n", b"data: {not json\n\n", b'data: {"choices":"none"}\n\n', b"data: 5\n\n",
+        b": keep-alive\n\n", b"event: ping\n\n", b"data: {not json\n\n", b"data: 5\n\n",
+        b'data: {"choices":"none"}\n\n',
         b'data: {"model":"m-1","model":"m-2","choices":[]}\n\n', b"data: \xff\n\n",
         b'data: {"choices":[{"delta":null}]}\n\n', b'data: {"choices":[{"delta":"text"}]}\n\n',
-        b'data: {"choices":[{"delta":[1]}]}\n\n', b'data: {"choices":[{"delta":{"a":' + b"[" * 3000 + b"]" * 3000 + b"}}]}\n\n",
+        b'data: {"choices":[{"delta":[1]}]}\n\n',
+        b'data: {"choices":[{"delta":{"a":' + b"[" * 3000 + b"]" * 3000 + b"}}]}\n\n",
     ],
 )  # fmt: skip
 def test_what_we_do_not_understand_passes_as_it_came(odd: bytes) -> None:
@@ -250,7 +259,10 @@ STREAMS = {
     "not asked": ([event(chunk("é")), b": ping\n\n", event(tail()), DONE], False),
     "running": ([event(running("a", 1)), event(running("b", 2)), event(tail()), DONE], False),
     "error": ([event(chunk("a")), event({"error": {"message": "x"}}), DONE], True),
-    "crlf": ([event(chunk("a")).replace(b"\n", b"\r\n"), event(tail()).replace(b"\n", b"\r\n"), b"data: [DONE]\r\n\r\n"], True),
+    "crlf": (
+        [event(chunk("a")).replace(b"\n", b"\r\n"), event(tail()).replace(b"\n", b"\r\n"), b"data: [DONE]\r\n\r\n"],
+        True,
+    ),
 }
 
 
@@ -264,7 +276,7 @@ def test_a_stream_split_anywhere_gives_the_same_answer(name: str, cuts: list[int
     expected = one.feed(whole)
     other = chat(wants_usage=wants_usage, asked_running=name == "running")
     edges = [0, *sorted({cut % (len(whole) + 1) for cut in cuts}), len(whole)]
-    assert b"".join(other.feed(whole[a:b]) for a, b in zip(edges, edges[1:], strict=False)) == expected
+    assert b"".join(other.feed(whole[a:b]) for a, b in itertools.pairwise(edges)) == expected
     assert other.seen == one.seen
 
 
@@ -304,7 +316,8 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
 
 @pytest.mark.parametrize(
     "odd",
-    [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n', b'data: {"type":"x","response":null}\n\n',
+    [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n',
+     b'data: {"type":"x","response":null}\n\n',
      b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n'],
 )  # fmt: skip
 def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:

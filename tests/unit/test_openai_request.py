@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -197,8 +198,10 @@ def test_a_missing_model_says_where_to_look() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"null", b'{"model":"m"', b'{"model":"m","model":"n"}', b'{"model":"m","max_tokens":12.5,"max_tokens":12}',
-        b'{"model":"\xff"}', b'{"model":"m","x":' + b"[" * 3000 + b"]" * 3000 + b"}", b'{"model":"m","\\u006dodel":"n"}',
+        b"", b"[]", b"null", b'{"model":"m"', b'{"model":"m","model":"n"}',
+        b'{"model":"m","max_tokens":12.5,"max_tokens":12}',
+        b'{"model":"\xff"}', b'{"model":"m","x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+        b'{"model":"m","\\u006dodel":"n"}',
         b'{"model":"m","messages":' + b"[" * 900 + b'"image_url"' + b"]" * 900 + b"}",
     ],
 )  # fmt: skip
@@ -222,19 +225,23 @@ def test_messages_with_too_many_values_are_refused() -> None:
     st.sampled_from(list(Operation)))  # fmt: skip
 def test_any_body_is_understood_or_refused(body: bytes, operation: Operation) -> None:
     """No body makes the gateway fail: it is read, or it is the caller's mistake."""
-    try:
-        read_request(operation, body)
-    except InvalidRequest as error:
-        assert error.message
+    with suppress(InvalidRequest):
+        assert read_request(operation, body).body == body
 
 
 foreign = st.dictionaries(
-    st.text(min_size=1, max_size=6).filter(lambda n: n not in FEATURE_OF_MEMBER and n not in ("n", "user", "text", "tools")),
+    st.text(min_size=1, max_size=6).filter(lambda name: name not in {*FEATURE_OF_MEMBER, "n", "user", "text", "tools"}),
     values, max_size=4,
 )  # fmt: skip
 
 
-@given(foreign, st.booleans(), st.booleans(), st.sampled_from([Operation.CHAT, Operation.RESPONSES]), st.sampled_from([None, 2]))
+@given(
+    foreign,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([Operation.CHAT, Operation.RESPONSES]),
+    st.sampled_from([None, 2]),
+)
 def test_what_goes_upstream_differs_in_named_splices_alone(
     extra: dict[str, Any], is_stream: bool, is_vllm: bool, operation: Operation, indent: int | None
 ) -> None:

@@ -102,7 +102,9 @@ def test_residency_refuses_and_names_rule_and_place() -> None:
 
 def test_a_rule_for_nowhere_says_so() -> None:
     """An empty list of regions is a rule too."""
-    document = policy(classes={DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset(), self_hosted_only=True)})
+    document = policy(
+        classes={DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset(), self_hosted_only=True)}
+    )
     found = decide(
         version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=ask(),
         prices={"one": price()},
@@ -183,7 +185,9 @@ def test_an_origin_always_has_its_port(address: str, origin: str) -> None:
     assert origin_of(address) == origin
 
 
-@pytest.mark.parametrize(("model", "is_found"), [("assistant", True), ("gpt-4o", True), ("gpt-4o-mini", True), ("gpt-5", False)])
+@pytest.mark.parametrize(
+    ("model", "is_found"), [("assistant", True), ("gpt-4o", True), ("gpt-4o-mini", True), ("gpt-5", False)]
+)
 def test_an_alias_finds_its_route(model: str, is_found: bool) -> None:
     """An app keeps the model name it sends today."""
     document = policy()

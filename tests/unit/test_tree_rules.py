@@ -59,7 +59,7 @@ def test_no_permit_is_changed_into_another() -> None:
 def test_content_leaves_through_one_module() -> None:
     """The transport alone imports the HTTP client for content, so that no other way out can be overlooked."""
     assert importers_of("aiohttp") == ["gateway/providers/transport.py"]
-    assert [path for path in importers_of("requests") + importers_of("httpx") + importers_of("urllib3")] == []
+    assert list(importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []
 
 
 def test_nothing_turns_certificate_checks_off() -> None:

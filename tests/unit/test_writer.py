@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,12 +20,14 @@ class Heard:
     events: int = 0
     written: list[tuple[int, int]] = field(default_factory=list)
     failures: int = 0
+    on_failure: Callable[[], None] = lambda: None
 
     def event(self, event: UsageEvent) -> None:
         self.events += 1
 
     def failure(self) -> None:
         self.failures += 1
+        self.on_failure()
 
 
 def writer(ledger: FakeLedger, heard: Heard, *, every_s: float = 0.001) -> EventWriter:
@@ -95,8 +98,9 @@ async def test_a_full_writer_says_so() -> None:
 
 async def test_the_loop_writes_and_survives_what_it_did_not_expect() -> None:
     """An unforeseen error in one round is logged and reported; what was taken is still written later."""
-    heard, written = Heard(), asyncio.Event()
+    written, failed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    heard = Heard(on_failure=failed.set)
 
     class Clumsy(FakeLedger):
         """Fails once in a way nobody planned for."""
@@ -117,8 +121,7 @@ async def test_the_loop_writes_and_survives_what_it_did_not_expect() -> None:
     made.take(event)
     task = asyncio.create_task(made.run())
     async with asyncio.timeout(10):
-        while not heard.failures:
-            await asyncio.sleep(0)
+        await failed.wait()
         for _ in range(BATCH_EVENTS):  # a full batch does not wait for the pause after a failure
             made.take(event)
         await written.wait()

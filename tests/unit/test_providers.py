@@ -1,0 +1,121 @@
+"""One dialect at a time: where secrets come from, and how an upstream's error becomes ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.policy import Operation
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    RequestError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.providers.credentials import resolve
+from gateway.providers.openai import OpenAI
+from gateway.providers.vllm import Vllm
+from tests.factories import deployment, read, request
+
+CONTEXT = b'{"error":{"message":"too long","param":"messages","code":"context_length_exceeded"}}'
+VLLM_CONTEXT = b'{"error":{"message":"too long","type":"BadRequestError","param":"input_tokens","code":400}}'
+NO_MODEL = b'{"error":{"message":"The model `nope` does not exist.","type":"NotFoundError","param":"model","code":404}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (400, b'{"error":{"message":"bad temperature","param":"temperature"}}', InvalidRequest),
+        (400, CONTEXT, ContextLengthExceeded),
+        (400, VLLM_CONTEXT, ContextLengthExceeded),
+        (401, b'{"error":"Unauthorized"}', UpstreamAuth),
+        (403, b"{}", UpstreamAuth),
+        (404, NO_MODEL, UpstreamError),
+        (404, b"{}", ModelNotFound),
+        (408, b"", UpstreamTimeout),
+        (413, b"", InvalidRequest),
+        (422, b"", InvalidRequest),
+        (429, b"", RateLimited),
+        (500, b"<html>", UpstreamError),
+        (502, b"", UpstreamError),
+        (503, b"", Overloaded),
+        (504, b"", UpstreamTimeout),
+        (529, b"", Overloaded),
+        (302, b"", UpstreamError),
+    ],
+)  # fmt: skip
+def test_an_upstreams_error_is_mapped_by_status_and_type(
+    status: int, body: bytes, expected: type[RequestError]
+) -> None:
+    """Never by the text of a message: messages change on a Tuesday. Our own 401 is for our own keys."""
+    error = OpenAI().error(deployment(), status, {}, body=body)
+    assert type(error) is expected
+    assert "<html>" not in error.message
+
+
+def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
+    """A refused field is named as the upstream named it."""
+    error = OpenAI().error(deployment(), 400, {}, body=b'{"error":{"message":"bad temperature","param":"temperature"}}')
+    assert (error.param, "bad temperature" in error.message) == ("temperature", True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds"),
+    [({}, 1), ({"retry-after": "7"}, 7), ({"retry-after": "0"}, 1), ({"retry-after": "-5"}, 1),
+     ({"retry-after": "9999"}, 120),
+     ({"retry-after": "nan"}, 1), ({"retry-after": "inf"}, 120), ({"retry-after": "Fri, 20 Nov 2026 12:00:00 GMT"}, 1)],
+)  # fmt: skip
+def test_retry_after_is_kept_within_what_clients_will_wait(sent: dict[str, str], seconds: float) -> None:
+    """Absurd and negative values become sane ones."""
+    assert OpenAI().error(deployment(), 429, sent, body=b"").retry_after_s == seconds
+
+
+def test_a_secret_is_read_from_a_file_each_time(tmp_path: Path) -> None:
+    """A rotated secret needs no restart; its blanks do not reach the header."""
+    path = tmp_path / "secret"
+    one = deployment(api_key=f"file:{path}")
+    path.write_text("first\n")
+    assert resolve(one) == "first"
+    path.write_text("second\n")
+    assert resolve(one) == "second"
+    call = OpenAI().call(one, read(), request=request())
+    assert call.headers["authorization"] == "Bearer second"
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str | None) -> None:
+    """The message says where it should be, and sends nothing."""
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UpstreamAuth, match=f"file:{path}"):
+        resolve(deployment(api_key=f"file:{path}"))
+
+
+def test_no_declared_secret_sends_none() -> None:
+    """An engine of one's own may have no key."""
+    assert resolve(deployment()) is None
+    assert "authorization" not in OpenAI().call(deployment(), read(), request=request()).headers
+
+
+def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
+    """A team cannot compute another's salt without the gateway's secret."""
+
+    def salt(key: bytes, team: str) -> str:
+        return str(Vllm(key).values(deployment(), read(), team)["cache_salt"])
+
+    assert len({salt(b"a", "x"), salt(b"a", "y"), salt(b"b", "x")}) == 3
+    assert salt(b"a", "x") == salt(b"a", "x")
+
+
+def test_an_allowed_store_is_left_as_it_was() -> None:
+    """Where the deployment may store, the caller decides."""
+    body = read(b'{"model":"assistant","input":"x"}', Operation.RESPONSES)
+    assert "store" not in OpenAI().values(deployment(allows=frozenset({"store"})), body, "t")
+    assert OpenAI().values(deployment(), body, "t")["store"] is False
