@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -129,7 +129,13 @@ def _days(points: Sequence[Point]) -> alt.X:
     days: list[date] = [point["day"] for point in points]
     several_months = (max(days) - min(days)).days > 31
     axis = alt.Axis(format="%d %b", grid=False, labelOverlap=True, tickCount="week" if several_months else "day")
-    return alt.X("yearmonthdate(day):T", title=None, axis=axis)
+    if several_months:
+        return alt.X("yearmonthdate(day):T", title=None, axis=axis)
+    # The whole month, so that its first day is one bar and not the whole width.
+    first = min(days).replace(day=1)
+    end = (max(days).replace(day=28) + timedelta(days=4)).replace(day=1)
+    month = [alt.DateTime(year=edge.year, month=edge.month, date=edge.day) for edge in (first, end)]
+    return alt.X("yearmonthdate(day):T", title=None, axis=axis, scale=alt.Scale(domain=month))
 
 
 def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:

@@ -46,10 +46,12 @@ def demo_data(
 
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
-    events = demo_events(until=now, days=DAYS, seed=SEED, prices=demo_prices(_listed_prices(now)))
+    prices = demo_prices(_listed_prices(now))
+    events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written = 0
     with toolbox.open_stores() as stores:
         partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
+        stores.prices.keep(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
     show_record({"days": DAYS, "new_events": written}, format)

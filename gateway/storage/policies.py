@@ -104,5 +104,5 @@ def _refuse_surprise(current: StoredPolicy | None, expected_version: int | None)
     by = f", applied by {current.author} at {current.applied_at:%Y-%m-%d %H:%M} UTC" if current is not None else ""
     raise BadUsage(
         f"The current policy is version {found}{by}, not {expected_version}. Nothing changed. "
-        f"Look at the difference with: tollgate policy plan FILE, then apply again."
+        f"Look at it with: tollgate policy show; then apply again: it shows what would change."
     )

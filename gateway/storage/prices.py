@@ -73,6 +73,12 @@ class PriceStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def keep(self, prices: Iterable[Price]) -> None:
+        """Record prices that no deployment of ours uses, so that receipts of demo events can name their source."""
+        with self._database.begin() as connection:
+            for price in sorted(prices, key=lambda price: price.price_id):
+                connection.execute(text(_ADD_PRICE), price_to_row(price))
+
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
         """Record the price of each deployment from `at` on, unless its latest entry says so already."""
         with self._database.begin() as connection:
