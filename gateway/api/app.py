@@ -22,7 +22,14 @@ from gateway.domain.policy import Policy, Route
 from gateway.domain.pricing import Price
 from gateway.domain.request import Caller
 from gateway.domain.tokens import TokenKind
-from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, RequestError, Unavailable
+from gateway.errors import (
+    DatabaseUnavailable,
+    InvalidRequest,
+    NotSupported,
+    RequestError,
+    Unavailable,
+    UpstreamError,
+)
 from gateway.reports import Reports, receipt_to_json, usage_me_to_json
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
@@ -66,6 +73,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(DatabaseUnavailable, _on_database)
+    app.add_exception_handler(Exception, _on_failure)
     _describe_forwarding(app)
     return app
 
@@ -163,6 +171,11 @@ async def _on_database(request: Request, error: Exception) -> Response:
     return await _on_request_error(
         request, Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5)
     )
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """Our own mistake. Starlette raises it again after this answer, so that the server logs it."""
+    return await _on_request_error(request, UpstreamError("The gateway failed on this request. Tell an admin."))
 
 
 def _describe_forwarding(app: FastAPI) -> None:

@@ -21,7 +21,13 @@ class Settlement:
 
 
 def settle(
-    usage: TokenUsage | None, *, is_final: bool, was_served: bool, price: Price, held_nusd: int, writes_output: bool = True
+    usage: TokenUsage | None,
+    *,
+    is_final: bool,
+    was_served: bool,
+    price: Price,
+    held_nusd: int,
+    writes_output: bool = True,
 ) -> Settlement:
     """Return the settlement of one attempt.
 

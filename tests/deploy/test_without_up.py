@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_a_request_is_answered_and_has_its_row(running: dict[str, str]) -> None:
     row = eventually(lambda: _row(running["DATABASE_URL"], answer.headers["x-request-id"]), "the row")
     assert (row["team"], row["cost_centre"], row["outcome"]) == ("payments", "CC-1207", "ok")
     # 1000 × $2 + 50 × $8 per million tokens
-    assert (row["input_tokens"], row["output_tokens"], row["cost_nusd"]) == (1000, 50, 2_400_000)
+    assert (row["input_tokens"], row["output_tokens"], row["cost_usd"]) == (1000, 50, Decimal("0.0024"))
 
 
 def _copy(source: Path, target: Path) -> None:

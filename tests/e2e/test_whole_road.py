@@ -25,7 +25,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.engine
 ROW = """
     SELECT input_tokens, cached_input_tokens, output_tokens, reasoning_tokens, usage_source, outcome, cost_usd,
-           team, streamed, ttft_s, tpot_s
+           team, streamed, ttft_s, tpot_s, duration_s
     FROM finance.usage_events WHERE request_id = %s
 """
 COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
@@ -140,9 +140,10 @@ def test_stream_measures_first_token_and_pace_apart(road: Road, client: openai.O
     )
     assert all(chunk.usage is None for chunk in raw.parse())
     event = row(road, raw.headers["x-request-id"])
-    assert event["ttft_s"] > 0
-    assert event["tpot_s"] > 0
     assert event["output_tokens"] > 30
+    assert 0 < event["ttft_s"] < event["duration_s"]
+    # On a busy machine many tokens come in one read: the pace may be 0, but never more than the time there was.
+    assert 0 <= event["tpot_s"] * (event["output_tokens"] - 1) <= event["duration_s"] - event["ttft_s"]
 
 
 def test_reasoning_tokens_equal_the_tokenizers_count(road: Road, client: openai.OpenAI) -> None:

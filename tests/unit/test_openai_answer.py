@@ -254,6 +254,37 @@ def test_completions_stream_text(text: str | None, has_content: bool) -> None:
     assert stream.seen.has_content == has_content
 
 
+texts = st.text(max_size=6) | st.sampled_from(['"model":"m-1"', ',"usage":{}}', '\\"', "}"])
+chunks = st.fixed_dictionaries(
+    {"choices": st.lists(st.fixed_dictionaries({"delta": st.fixed_dictionaries({"content": texts})}), max_size=2)},
+    optional={
+        "id": st.sampled_from(["c-1", "c-2"]), "model": st.sampled_from(["m-1", "m-10", "m-1\u00e9", "assistant"]),
+        "usage": st.none() | st.just(USAGE), "x_groq": st.just({"id": "r", "model": "m-1", "usage": USAGE}),
+    },
+).flatmap(lambda one: st.permutations(list(one.items())).map(dict))  # fmt: skip
+
+
+@given(st.lists(chunks, max_size=5), st.booleans(), st.booleans(), st.booleans())
+def test_whatever_order_members_come_in_only_model_and_usage_change(
+    many: list[dict[str, Any]], wants_usage: bool, asked_running: bool, ascii_only: bool
+) -> None:
+    """Short cuts for the usual form must not touch what only looks like it: other members, nested ones, text."""
+    stream = chat(wants_usage=wants_usage, asked_running=asked_running)
+    sent = payloads(b"".join(
+        stream.feed(b"data: " + json.dumps(one, ensure_ascii=ascii_only, separators=(",", ":")).encode() + b"\n\n")
+        for one in many
+    ))  # fmt: skip
+    kept = [one for one in many if wants_usage or one["choices"] or not one.get("usage")]
+    assert len(sent) == len(kept)
+    for got, was in zip(sent, kept, strict=True):
+        assert {**got, "model": 0, "usage": 0} == {**was, "model": 0, "usage": 0}
+        assert got.get("model") == ("assistant" if "model" in was else None)
+        if got.get("usage"):
+            assert wants_usage
+            assert got["usage"] == {**USAGE, "cost_usd": 0.000000012}
+            assert not (asked_running and was["choices"])
+
+
 STREAMS = {
     "asked": ([event(chunk("a", usage=None)), event(chunk("b", finish="stop", usage=None)), event(tail()), DONE], True),
     "not asked": ([event(chunk("é")), b": ping\n\n", event(tail()), DONE], False),
