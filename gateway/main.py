@@ -15,6 +15,7 @@ from gateway.settings import Settings, read
 
 if TYPE_CHECKING:
     from socket import socket
+    from uuid import UUID
 
     from gateway.cli.toolbox import Stores, Toolbox
     from gateway.domain.api_keys import Pepper
@@ -176,8 +177,8 @@ async def _serve(
             transport=transport, providers=build_providers(salt_key=peppers[0].secret), sink=writer, clock=clock,
             max_attempts=settings.max_attempts,
         ),
-        holder=holder, metrics=metrics, clock=clock, random_bytes=secrets.token_bytes, is_full=lambda: writer.is_full,
-        max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
+        holder=holder, metrics=metrics, clock=clock, new_id=lambda: new_request_id(clock),
+        is_full=lambda: writer.is_full, max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
     )  # fmt: skip
     drain = Drain()
     plain = PlainEndpoints(
@@ -199,6 +200,13 @@ async def _serve(
         await asyncio.gather(*background, return_exceptions=True)
         await writer.flush()
         await transport.close()
+
+
+def new_request_id(clock: Clock) -> UUID:
+    """A UUIDv7 of this moment."""
+    from gateway.domain.identity import uuid7
+
+    return uuid7(int(clock.now().timestamp() * 1000), secrets.token_bytes(10))
 
 
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:

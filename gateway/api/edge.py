@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from gateway.api.errors import error_answer
-from gateway.api.forward import Forwarder, Receive, Scope, Send
+from gateway.api.forward import Forwarder, Message, Receive, Scope, Send
 from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
 
@@ -43,17 +43,28 @@ class Edge:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(refusal, send)
+            await _refuse(refusal, self._with_id(send))
             return
         endpoint = FORWARDING.get(scope["path"])
         if endpoint is None:
-            await self.plain(scope, receive, send)  # type: ignore[operator]  # as above
+            await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
             return
         self.drain.in_flight += 1
         try:
             await self.forward(endpoint, scope, receive, send)
         finally:
             self.drain.in_flight -= 1
+
+    def _with_id(self, send: Send) -> Send:
+        """Every answer has an `x-request-id`, also those that no forwarding made."""
+        header = (b"x-request-id", str(self.forward.new_id()).encode())
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], header]
+            await send(message)
+
+        return send_with_id
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")

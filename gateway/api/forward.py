@@ -19,8 +19,8 @@ from gateway.api import attribution
 from gateway.api.authenticate import authenticate
 from gateway.api.errors import Headers, error_answer
 from gateway.api.routes import Endpoint
-from gateway.domain.identity import uuid7
 from gateway.domain.money import plain_usd
+from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import InvalidRequest, Overloaded, RequestError, RequestTooLarge, UpstreamError
@@ -29,6 +29,7 @@ from gateway.services.request import Answer, RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.telemetry.logs import request_fields
 from gateway.telemetry.metrics import Metrics
+from gateway.wire.openai_error import error_event
 from gateway.wire.openai_request import ReadBody, read_request
 
 Scope = MutableMapping[str, Any]
@@ -52,14 +53,14 @@ class Forwarder:
     holder: SnapshotHolder
     metrics: Metrics
     clock: Clock
-    random_bytes: Callable[[int], bytes]
+    new_id: Callable[[], UUID]
     is_full: Callable[[], bool]
     max_body_bytes: int
     allows_demo_keys: bool
 
     async def __call__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from its first byte to its log line."""
-        call = _Call(endpoint, send, self.clock.monotonic(), self._new_id(), self.metrics)
+        call = _Call(endpoint, send, self.clock.monotonic(), self.new_id(), self.metrics)
         try:
             await self._serve(call, scope, receive)
         except RequestError as error:
@@ -115,9 +116,6 @@ class Forwarder:
             traceparent=attribution.traceparent(headers),
         )
 
-    def _new_id(self) -> UUID:
-        return uuid7(int(self.clock.now().timestamp() * 1000), self.random_bytes(10))
-
 
 class _Call:
     """One exchange with a caller: what has been sent, and what the log line will say."""
@@ -158,10 +156,17 @@ class _Call:
             return
         headers.append((b"cache-control", b"no-cache"))
         async with aclosing(answer.rest) as rest:
-            await self._start(200, headers)
-            await self._send({"type": "http.response.body", "body": answer.body, "more_body": True})
-            async for piece in rest:
-                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            try:
+                await self._start(200, headers)
+                await self._send({"type": "http.response.body", "body": answer.body, "more_body": True})
+                async for piece in rest:
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            except asyncio.CancelledError:
+                if not self.client_left:  # the server is stopping: a clean close would look like the whole answer
+                    is_responses = self.endpoint.operation is Operation.RESPONSES
+                    last = error_event("unavailable", "This replica was stopped.", is_responses=is_responses)
+                    await self._send({"type": "http.response.body", "body": last})
+                raise
         await self._send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, error: RequestError) -> None:

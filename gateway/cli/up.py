@@ -79,7 +79,7 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     """Bring everything up, show it, and stay until told to stop."""
-    for stop in (signal.SIGTERM, signal.SIGHUP):
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have started us ignoring SIGINT
         signal.signal(stop, _stop)
     options = toolbox.options
     options.home.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -10,6 +10,7 @@ from gateway.domain.money import nusd_bound, nusd_from_usd
 from gateway.domain.tokens import TokenKind, TokenUsage
 
 MTOK = 1_000_000
+MOST_NUSD = 2**63 - 1  # what BIGINT holds: nine billion dollars, more than any attempt can cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,8 @@ def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int
     """An upper bound of one attempt's cost in nano-dollars, at the dearest rate of each side."""
     input_rate = price.dearest(TokenKind.INPUT, TokenKind.CACHED_INPUT, TokenKind.CACHE_WRITE)
     output_rate = price.dearest(TokenKind.OUTPUT, TokenKind.REASONING)
-    return nusd_bound((input_bound_tokens * input_rate + output_bound_tokens * output_rate) / MTOK)
+    bound = nusd_bound((input_bound_tokens * input_rate + output_bound_tokens * output_rate) / MTOK)
+    return min(bound, MOST_NUSD)
 
 
 def _line(price: Price, kind: TokenKind, tokens: int, *, input_tokens: int) -> Line:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.providers.openai import OpenAI
+from gateway.providers.openai_compatible import OpenAICompatible
 from gateway.providers.vllm import Vllm
 
 
 def build_providers(*, salt_key: bytes) -> Mapping[str, OpenAI]:
     """Return one adapter a dialect. `salt_key` makes the per-team cache salts."""
-    return {"vllm": Vllm(salt_key), "openai": OpenAI(), "openai_compatible": OpenAI()}
+    return {"vllm": Vllm(salt_key), "openai": OpenAI(), "openai_compatible": OpenAICompatible()}

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.members import MalformedJson, Member, cut, locate, replace
+from gateway.wire.openai_error import error_event, read_error
 from gateway.wire.openai_usage import usage_from_wire
 from gateway.wire.sse import EventSplitter, data_of, with_data
 
@@ -140,6 +141,9 @@ class ChatStream:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return event
         _note_chunk(self.seen, chunk)
+        if bytes(chunk.error) not in _NOTHING:
+            # vLLM's error has a number for its `code`, which strict clients cannot read.
+            return error_event("upstream_error", read_error(payload).message, is_responses=False)
         return self._rewritten(event, payload, chunk)
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:

@@ -198,7 +198,8 @@ def test_an_error_then_done_is_no_success() -> None:
     stream = chat()
     error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
     sent = stream.feed(event(chunk("a")) + event(error) + DONE)
-    assert payloads(sent) == [chunk("a", model="assistant"), error]
+    told = {"message": "EngineCore died", "type": "upstream_error", "param": None, "code": "upstream_error"}
+    assert payloads(sent) == [chunk("a", model="assistant"), {"error": told}]
     assert (stream.seen.is_error, stream.seen.is_done) == (True, False)
 
 

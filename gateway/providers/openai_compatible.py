@@ -1,0 +1,24 @@
+"""Providers that speak the OpenAI dialect, but for a few differences known by their host."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.domain.policy import Deployment
+from gateway.providers.openai import OpenAI
+from gateway.wire.openai_request import ReadBody
+
+# Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk has usage anyway.
+WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
+
+
+class OpenAICompatible(OpenAI):
+    """Calls and reads one upstream that is not OpenAI itself."""
+
+    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+        """As OpenAI, less what the host is known to refuse."""
+        values = super().values(deployment, read, team)
+        if urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:
+            values.pop("stream_options", None)
+        return values
