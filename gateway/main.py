@@ -210,16 +210,13 @@ def new_request_id(clock: Clock) -> UUID:
 
 
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:
-    from gateway.services.policies import prices_of
     from gateway.services.snapshot_source import StoredSnapshots
     from gateway.storage.changes import ChangeFeed
     from gateway.storage.prices import builtin_price
-    from gateway.wire.policy import parse
 
     return StoredSnapshots(
         policies=stores.policies, keys=stores.keys, prices=stores.prices, changes=ChangeFeed(stores.database),
-        peppers={pepper.pepper_id: pepper for pepper in peppers}, parse=lambda text: parse(text).policy,
-        prices_of=lambda policy, at: prices_of(policy, at=at, builtin=builtin_price), clock=clock,
+        peppers={pepper.pepper_id: pepper for pepper in peppers}, builtin=builtin_price, clock=clock,
     )  # fmt: skip
 
 

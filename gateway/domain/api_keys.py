@@ -46,7 +46,7 @@ class Pepper:
 
     def digest(self, key: str) -> bytes:
         """Return the HMAC-SHA-256 of a key, 32 bytes."""
-        return hmac.new(self.secret, key.encode(), sha256).digest()
+        return hmac.digest(self.secret, key.encode(), "sha256")
 
 
 def mint(random: bytes) -> str:

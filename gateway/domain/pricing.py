@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from hashlib import sha256
 
 from gateway.domain.money import nusd_bound, nusd_from_usd
@@ -22,7 +23,7 @@ class Rate:
     from_input_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Price:
     """What a deployment costs. Never edited: other rates or another source make another price.
 
@@ -35,7 +36,7 @@ class Price:
     source: str
     rates: tuple[Rate, ...]
 
-    @property
+    @cached_property
     def price_id(self) -> str:
         """Content hash, so that the same rates from the same source have the same id on every replica."""
         rates = sorted(f"{r.kind}@{r.from_input_tokens}={r.usd_per_mtok.normalize():f}" for r in self.rates)

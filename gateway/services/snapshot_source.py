@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
 from gateway.domain.api_keys import KeyRecord, Pepper
-from gateway.domain.policy import Policy, PolicyVersion
+from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
+from gateway.services.policies import BuiltinPrices, PriceBook, StoredDocument, prices_of, version_of
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot
-
-
-class StoredDocument(Protocol):
-    """A stored policy version."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def document(self) -> str: ...
 
 
 class PolicySource(Protocol):
@@ -39,13 +28,6 @@ class KeySource(Protocol):
         """Keys that are not revoked."""
 
 
-class PriceSink(Protocol):
-    """Where prices are dated."""
-
-    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
-        """Keep each deployment's price with the moment it came into use."""
-
-
 class Changes(Protocol):
     """Word of changes."""
 
@@ -59,11 +41,10 @@ class StoredSnapshots:
 
     policies: PolicySource
     keys: KeySource
-    prices: PriceSink
+    prices: PriceBook
     changes: Changes
     peppers: Mapping[str, Pepper]
-    parse: Callable[[str], Policy]
-    prices_of: Callable[[Policy, datetime], Mapping[str, Price]]
+    builtin: BuiltinPrices
     clock: Clock
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
@@ -85,12 +66,12 @@ class StoredSnapshots:
     def _version(self, stored: StoredDocument, before: Snapshot | None) -> PolicyVersion:
         if before is not None and before.policy.version == stored.version:
             return before.policy
-        return PolicyVersion(version=stored.version, sha256=stored.sha256, policy=self.parse(stored.document))
+        return version_of(stored)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
         """Listed prices may change by date or time of day, so they are asked for each time."""
         now = self.clock.now()
-        prices = self.prices_of(policy.policy, now)
+        prices = prices_of(policy.policy, at=now, builtin=self.builtin)
         if before is None or before.prices != prices:
             self.prices.ensure(prices, policy_version=policy.version, at=now)
         return prices

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.home import engine_home
+
 REPOSITORY = Path(__file__).parents[2]
 UP_WITHIN_S = 420.0  # with engine and model already made it takes under a minute
 DOWN_WITHIN_S = 90.0
@@ -64,9 +66,9 @@ class Road:
 def start(home: Path, *arguments: str) -> Road:
     """Run `tollgate up` until it has written up.json."""
     variables = {
-        **{name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"},
+        **{name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY" and "TOLLGATE" not in name},
         "TOLLGATE_HOME": str(home),
-        "TOLLGATE_ENGINE_HOME": os.environ.get("TOLLGATE_ENGINE_HOME", str(Path("~/.tollgate/engine").expanduser())),
+        "TOLLGATE_ENGINE_HOME": str(engine_home(os.environ).root),
         **{f"TOLLGATE_{name}": str(_free_port()) for name in SETTINGS},
     }
     began_s = time.monotonic()
