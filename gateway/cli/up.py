@@ -9,8 +9,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -139,23 +138,18 @@ def _prepare_database(stores: Stores, options: Options) -> None:
 
 def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
     """The key of the demo team: the same at every start, made anew where it was revoked or lost."""
-    from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
+    from gateway.cli.key import record_of
+    from gateway.domain.api_keys import RANDOM_BYTES, key_id_of, mint
     from gateway.storage import pepper
 
     file = toolbox.options.home / "demo-key"
     key = file.read_text().strip() if file.exists() else ""
-    key_id = key_id_of(key)
-    if key_id and any(record.key_id == key_id for record in stores.keys.live()):
+    if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
         return key
     key = mint(toolbox.random_bytes(RANDOM_BYTES))
-    new_id = key_id_of(key)
-    assert new_id is not None, "a minted key is well formed"
     current = pepper.load(toolbox.options.pepper_path)[0]
-    record = KeyRecord(
-        key_id=new_id, team=demo_policy.TEAM, project=None, digest=current.digest(key), pepper_id=current.pepper_id,
-        is_demo=True,
-    )  # fmt: skip
-    stores.keys.create(record, created_by="tollgate up")
+    record = record_of(key, team=demo_policy.TEAM, project=None, expires_at=None, pepper=current)
+    stores.keys.create(replace(record, is_demo=True), created_by="tollgate up")
     _write_private(file, key + "\n")
     return key
 
@@ -212,6 +206,9 @@ def _apply_demo_policy(
     toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
 ) -> None:
     """Apply the demo policy unless an operator's own is in force: that one is never replaced."""
+    from gateway.services.policies import apply_policy
+    from gateway.storage.prices import builtin_price
+
     current = stores.policies.current()
     if current is not None and not current.is_demo:
         print(f"  policy version {current.version} is your own and stays in force", flush=True)
@@ -223,9 +220,9 @@ def _apply_demo_policy(
             has_external=bool(os.environ.get("OPENAI_API_KEY")), may_fall_back=chosen.allow_external,
         )
     )  # fmt: skip
-    stores.policies.apply(
-        text, sha256=sha256(text.encode()).hexdigest(), author="tollgate up", message="demo policy", is_demo=True,
-        expected_version=None,
+    apply_policy(
+        text, policies=stores.policies, prices=stores.prices, builtin=builtin_price, author="tollgate up",
+        message="demo policy", now=toolbox.now(), is_demo=True,
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, An
     assert set(body) == {"error"}
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert body["error"]["code"] == code
+    assert UUID(answer.headers["x-request-id"]).version == 7
     assert "Traceback" not in answer.text
     assert ".py" not in answer.text
     return dict(body["error"])

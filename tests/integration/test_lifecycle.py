@@ -73,7 +73,7 @@ def test_a_stop_lets_live_streams_finish(start_gateway: StartGateway, fake_upstr
 def test_a_stop_that_cannot_wait_loses_no_event(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Streams longer than the time they get are cut; what was generated until then is in the ledger."""
+    """Streams longer than the time they get end with an error event; what was generated is in the ledger."""
     gateway = start_gateway(small(fake_upstream.url), drain_s=1)
     with ThreadPoolExecutor(20) as pool:
         futures, ids = begin_streams(gateway, pool, 20, "out=100000,tps=20")
@@ -82,6 +82,7 @@ def test_a_stop_that_cannot_wait_loses_no_event(
         assert gateway.process.wait(60) == 0
         texts = [future.result(60) for future in futures]
     assert not any("[DONE]" in text for text in texts)
+    assert all('"code":"unavailable"' in text.rpartition("data: ")[2] for text in texts)
     for request_id in ids:
         (event,) = gateway.events(request_id)
         generated = fake_upstream.entry(request_id)["generated"]

@@ -20,6 +20,7 @@ from gateway.errors import (
 )
 from gateway.providers.credentials import resolve
 from gateway.providers.openai import OpenAI
+from gateway.providers.openai_compatible import OpenAICompatible
 from gateway.providers.vllm import Vllm
 from tests.factories import deployment, read, request
 
@@ -119,3 +120,14 @@ def test_an_allowed_store_is_left_as_it_was() -> None:
     body = read(b'{"model":"assistant","input":"x"}', Operation.RESPONSES)
     assert "store" not in OpenAI().values(deployment(allows=frozenset({"store"})), body, "t")
     assert OpenAI().values(deployment(), body, "t")["store"] is False
+
+
+@pytest.mark.parametrize(
+    ("host", "asks"), [("api.mistral.ai", False), ("api.groq.com", True), ("not-api.mistral.ai.example", True)]
+)
+def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
+    """It refuses fields it does not know, and tells usage anyway; others tell it only when asked."""
+    streamed = read(b'{"model":"m","messages":[],"stream":true}')
+    target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
+    call = OpenAICompatible().call(target, streamed, request=request(streamed))
+    assert (b"include_usage" in call.body) is asks
