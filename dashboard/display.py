@@ -30,6 +30,11 @@ def exact_money(amount: Decimal | None) -> str:
     return UNKNOWN if amount is None else f"${plain_decimal(amount)}"
 
 
+def counted(number: Cell, noun: str) -> str:
+    """Return `1 request` or `1,234 requests`."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def count(number: Cell) -> str:
     """Return `1,234`."""
     return UNKNOWN if number is None else f"{number:,}"

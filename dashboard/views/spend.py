@@ -7,7 +7,7 @@ from decimal import Decimal
 import streamlit as st
 
 from dashboard import charts, states
-from dashboard.display import compact, count, money, share
+from dashboard.display import compact, count, counted, money, share
 from dashboard.filters import as_option, choose_month, dataset, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
@@ -88,13 +88,13 @@ def _show_headlines(month: str) -> None:
     )  # fmt: skip
     tokens = _sum(total["input_tokens"], total["output_tokens"])
     cards[2].metric(
-        "Tokens", compact(tokens), border=True, delta=f"{count(total['requests'])} requests", delta_color="off",
+        "Tokens", compact(tokens), border=True, delta=counted(total["requests"], "request"), delta_color="off",
         delta_arrow="off", help="Input and output, cached and reasoning tokens included.",
     )  # fmt: skip
     unknown, attempts = total["unknown_attempts"], total["attempts"]
     cards[3].metric(
         "Held for unknown, USD", _amount(total["held_usd"]), border=True, delta_color="off", delta_arrow="off",
-        delta=f"{count(unknown)} of {count(attempts)} attempts",
+        delta=f"{count(unknown)} of {counted(attempts, 'attempt')}",
         help="Attempts whose usage nobody reported. They are not in the spend; this is the most they can cost.",
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def _show_table(report: Report, by: Dimension, month: str) -> None:
         events.open_events(month=month, where={by: as_option(report.rows[picked][0])})
     line, opener = st.columns([5, 1.4], vertical_alignment="center")
     held = f", {money(total['held_usd'])} held for unknown" if total["unknown_attempts"] else ""
-    text = f"Total {money(total['cost_usd'])}{held} · {count(total['attempts'])} attempts"
+    text = f"Total {money(total['cost_usd'])}{held} · {counted(total['attempts'], 'attempt')}"
     line.markdown(f"**{text.replace('$', chr(92) + '$')}**")
     if opener.button("Open all events", icon=":material/list_alt:", width="stretch"):
         events.open_events(month=month, where={})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
 
 PROBE_LIMIT_S = 3.0
+NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out of bounds
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 
 
@@ -193,6 +194,8 @@ def _reachable(deployment: Deployment) -> Check:
     host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     name = f"reach {deployment.name}"
     mend = f"start it, or mend base_url; from here: nc -zv {host} {port}"
+    if host.endswith(NEVER_RESOLVES):
+        return Check(name, Status.WARN, f"{host} is a name for examples: nothing is ever there", "none for a demo policy")
     try:
         with socket.create_connection((host, port), timeout=PROBE_LIMIT_S):
             pass

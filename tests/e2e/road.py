@@ -63,13 +63,14 @@ class Road:
         return self.process.wait(timeout=DOWN_WITHIN_S)
 
 
-def start(home: Path, *arguments: str) -> Road:
-    """Run `tollgate up` until it has written up.json."""
+def start(home: Path, *arguments: str, **more: str) -> Road:
+    """Run `tollgate up` until it has shown its tour, with `more` variables in its environment."""
     variables = {
         **{name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY" and "TOLLGATE" not in name},
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_ENGINE_HOME": str(engine_home(os.environ).root),
         **{f"TOLLGATE_{name}": str(_free_port()) for name in SETTINGS},
+        **more,
     }
     began_s = time.monotonic()
     with (home / "up.log").open("wb") as log:

@@ -1,0 +1,66 @@
+"""`tollgate up` with an engine of one's own, and with a key for OpenAI in the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from gateway.cli.demo_policy import Demo, document
+from gateway.domain.policy import DataClass
+from gateway.domain.residency import denial
+from gateway.wire.policy import parse
+from tests.e2e import road as roads
+from tests.gateway_process import FakeUpstreamProcess
+from tests.waiting import eventually
+
+
+def demo(*, has_external: bool = False, may_fall_back: bool = False, key: str | None = None) -> Demo:
+    """What `up` fills in."""
+    return Demo(
+        engine_url="http://127.0.0.1:8001/", engine_model='odd "name"', engine_key=key, context_window=4096,
+        has_external=has_external, may_fall_back=may_fall_back,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [None, "file:/home/me/engine-key", "env:ENGINE_KEY"])
+@pytest.mark.parametrize(("has_external", "may_fall_back"), [(False, False), (False, True), (True, False), (True, True)])
+def test_demo_policy_is_valid_whatever_it_is_made_of(key: str | None, has_external: bool, may_fall_back: bool) -> None:
+    """A policy that `validate` refuses would end the first minute of a newcomer."""
+    policy = parse(document(demo(has_external=has_external, may_fall_back=may_fall_back, key=key))).policy
+    assert policy.deployments["tiny-local"].model == 'odd "name"'
+    assert policy.deployments["tiny-local"].api_key == key
+    falls_back = has_external and may_fall_back
+    assert policy.routes["assistant"].deployments == (("tiny-local", "openai") if falls_back else ("tiny-local",))
+    assert ("external" in policy.routes) is has_external
+
+
+def test_demo_policy_keeps_confidential_data_on_this_machine() -> None:
+    """Also where the demo route may fall back to OpenAI."""
+    policy = parse(document(demo(has_external=True, may_fall_back=True))).policy
+    rule = policy.classes[DataClass.CONFIDENTIAL]
+    allowed = [name for name, made in policy.deployments.items() if denial(rule, made, policy.regions) is None]
+    assert allowed == ["tiny-local"]
+
+
+def test_up_joins_an_engine_and_announces_the_external_route(
+    tmp_path: Path, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Nothing is installed or trained, and OpenAI stays a route of its own: no request of the demo route goes there."""
+    road = roads.start(tmp_path, "--engine-url", fake_upstream.url, OPENAI_API_KEY="sk-not-a-real-key")
+    try:
+        printed = road.printed
+        assert "route 'external' goes to OpenAI and costs real money" in printed
+        assert "never falls back to it (--allow-external)" in printed
+        assert "vLLM" not in printed
+        assert road.up["engine_url"] == fake_upstream.url
+        headers = {"authorization": f"Bearer {road.up['api_key']}"}
+        models = httpx2.get(f"{road.up['gateway_url']}/v1/models", headers=headers, timeout=10).json()["data"]
+        assert {model["id"]: model["providers"] for model in models} == {
+            "assistant": ["vllm"], "elsewhere": ["openai_compatible"], "external": ["openai"],
+        }  # fmt: skip
+        assert "sk-not-a-real-key" not in (road.home / "logs" / "gateway.log").read_text() + printed
+    finally:
+        road.stop()
+    eventually(lambda: not road.family(), "the end of every child")
