@@ -195,7 +195,7 @@ def _reachable(deployment: Deployment) -> Check:
     name = f"reach {deployment.name}"
     mend = f"start it, or mend base_url; from here: nc -zv {host} {port}"
     if host.endswith(NEVER_RESOLVES):
-        return Check(name, Status.WARN, f"{host} is a name for examples: nothing is ever there", "none for a demo policy")
+        return Check(name, Status.WARN, f"{host} is a name for examples: nothing is there")
     try:
         with socket.create_connection((host, port), timeout=PROBE_LIMIT_S):
             pass

@@ -19,17 +19,18 @@ from tests.waiting import eventually
 def demo(*, has_external: bool = False, may_fall_back: bool = False, key: str | None = None) -> Demo:
     """What `up` fills in."""
     return Demo(
-        engine_url="http://127.0.0.1:8001/", engine_model='odd "name"', engine_key=key, context_window=4096,
+        engine_url="http://127.0.0.1:8001/", engine_model="Qwen/Qwen3-8B", engine_key=key, context_window=4096,
         has_external=has_external, may_fall_back=may_fall_back,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("key", [None, "file:/home/me/engine-key", "env:ENGINE_KEY"])
-@pytest.mark.parametrize(("has_external", "may_fall_back"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("has_external", [False, True])
+@pytest.mark.parametrize("may_fall_back", [False, True])
 def test_demo_policy_is_valid_whatever_it_is_made_of(key: str | None, has_external: bool, may_fall_back: bool) -> None:
     """A policy that `validate` refuses would end the first minute of a newcomer."""
     policy = parse(document(demo(has_external=has_external, may_fall_back=may_fall_back, key=key))).policy
-    assert policy.deployments["tiny-local"].model == 'odd "name"'
+    assert policy.deployments["tiny-local"].model == "Qwen/Qwen3-8B"
     assert policy.deployments["tiny-local"].api_key == key
     falls_back = has_external and may_fall_back
     assert policy.routes["assistant"].deployments == (("tiny-local", "openai") if falls_back else ("tiny-local",))
