@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
-EDITABLE := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+PIP := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes --no-deps
+EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
 .PHONY: help setup run test check fmt lint types imports bench lock clean
 

@@ -16,7 +16,7 @@ def require() -> None:
     """Stop the run here, with a button to sign in, unless a signed-in person is asking or none is required."""
     if os.environ.get(VARIABLE) != "required":
         return
-    if st.user.is_logged_in:
+    if st.user.get("is_logged_in", False):  # absent where no [auth] is configured: then nobody is let in
         st.sidebar.button("Sign out", on_click=st.logout, icon=":material/logout:")
         return
     st.title("Tollgate")

@@ -155,10 +155,12 @@ async def _serve(
     from gateway.api.server import serve_until_stopped
     from gateway.providers.registry import build_providers
     from gateway.providers.transport import open_transport
+    from gateway.services.months import MonthKeeper
     from gateway.services.refresh import Refresher
     from gateway.services.request import RequestService
     from gateway.services.snapshot import SnapshotHolder, problems
     from gateway.services.writer import EventWriter
+    from gateway.storage.partitions import ensure_months
     from gateway.telemetry.metrics import Metrics, start_listener
 
     clock, metrics, holder = SystemClock(), Metrics(), SnapshotHolder()
@@ -191,7 +193,8 @@ async def _serve(
         drain=drain,
     )  # fmt: skip
     await refresher.refresh()
-    background = [asyncio.create_task(refresher.run()), asyncio.create_task(writer.run())]
+    months = MonthKeeper(lambda first, last: ensure_months(stores.database, first=first, last=last), clock)
+    background = [asyncio.create_task(job.run()) for job in (refresher, writer, months)]
     try:
         await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
     finally:

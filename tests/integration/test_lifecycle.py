@@ -8,13 +8,15 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
-from gateway.storage import migrations
+from gateway.storage import migrations, partitions
 from gateway.storage.database import Database
 from gateway.storage.embedded import EmbeddedPostgres
 from tests import factories
@@ -88,6 +90,23 @@ def test_a_stop_that_cannot_wait_loses_no_event(
         generated = fake_upstream.entry(request_id)["generated"]
         assert event["usage_source"] == "derived"
         assert 0 < event["output_tokens"] <= generated
+
+
+def test_a_running_gateway_makes_the_months_to_come(
+    database: Database, database_url: str, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """In its narrow role, which cannot create tables: a replica left alone for months still has its partitions."""
+    ahead = partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93))
+    assert ahead == []
+    with database.begin() as connection:
+        names = connection.execute(text("SELECT tablename FROM pg_tables WHERE tablename LIKE 'usage_events_2%'"))
+        last = max(names.scalars())
+        connection.execute(text(f"DROP TABLE tollgate.{last}"))
+    start_gateway(small(fake_upstream.url), database_url=database_url)
+    eventually(
+        lambda: partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93)) == [],
+        "the missing partition",
+    )
 
 
 @pytest.fixture

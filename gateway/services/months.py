@@ -1,0 +1,43 @@
+"""Keeps a partition ready for the months to come, so that no event lands in the default one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+
+import structlog
+
+from gateway.errors import OperatorError
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+AHEAD = timedelta(days=93)
+LOOK_EVERY_S = 6 * 3600.0
+RETRY_AFTER_S = 60.0
+
+
+class MonthKeeper:
+    """`ensure` makes the missing months from one day to another and returns what it made; it runs in a thread."""
+
+    def __init__(self, ensure: Callable[[date, date], Sequence[str]], clock: Clock) -> None:
+        self._ensure, self._clock = ensure, clock
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            pause_s = LOOK_EVERY_S if await self.look() else RETRY_AFTER_S
+            await asyncio.sleep(pause_s)
+
+    async def look(self) -> bool:
+        """Make what is missing; False where the database could not be asked."""
+        today = self._clock.now().date()
+        try:
+            made = await asyncio.to_thread(self._ensure, today, today + AHEAD)
+        except OperatorError as problem:
+            log.warning("partitions_not_checked", problem=problem.message)
+            return False
+        if made:
+            log.info("partitions_made", months=list(made))
+        return True
