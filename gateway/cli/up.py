@@ -6,9 +6,9 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -20,13 +20,14 @@ from gateway.cli import demo_policy
 from gateway.cli.children import Children
 from gateway.cli.demo_policy import Demo
 from gateway.cli.progress import Step
-from gateway.errors import BadUsage, OperatorError
+from gateway.cli.readiness import Port, require_free, wait_for
+from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
     from gateway.cli.tour import Tour
 
-READY_WITHIN_S = 60.0
+TINY = "The tiny model's answers mean nothing. "
 ENGINE_WITHIN_S = 300.0
 CONTEXT_WINDOW = 4096
 DEMO_DAYS = 90
@@ -66,7 +67,7 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
     ) -> None:
         """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
-        The first start installs vLLM and trains a tiny model (about 0.7 GB to download, 2.5 GB of disk, 5 to 8
+        The first start installs vLLM and trains a tiny model (about 0.7 GB to download, 2.5 GB of disk, 4 to 8
         minutes on two cores); later ones take under a minute. Ctrl-C ends everything it started.
         """
         options = UpOptions(
@@ -82,7 +83,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         signal.signal(stop, _stop)
     options = toolbox.options
     options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _require_free_ports(options, needs_engine_port=chosen.engine_url is None)
+    require_free(_ports(options, needs_engine=chosen.engine_url is None))
     print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME).\n", flush=True)
     up_file = options.home / "up.json"
     try:
@@ -108,24 +109,30 @@ def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOp
     with Step("Gateway and dashboard"):
         children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
         children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
-        _wait_for(f"{gateway_url(options)}/healthz", children)
-        _wait_for(f"{dashboard_url(options)}/_stcore/health", children)
+        wait_for(f"{gateway_url(options)}/healthz", children)
+        wait_for(f"{dashboard_url(options)}/_stcore/health", children)
     if chosen.with_demo_data:  # beside the engine's start, which takes longer
         demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
         children.start("demo-data", demo_data, variables, may_end=True)
     print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
     engine_url, engine_model = _engine(options, children, chosen)
-    _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
+    version = _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
     if chosen.with_demo_data:
         with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo"):
             children.finish("demo-data")
-    _wait_for(f"{gateway_url(options)}/readyz", children)
-    tour = Tour(gateway_url(options), key)
-    try:
-        _write_private(up_file, json.dumps(_addresses(options, stores, engine_url, key), indent=2) + "\n")
-        _show(tour, options, chosen, key)
-    finally:
-        tour.close()
+    # Not before this policy is in force: an older one may lead to an engine that is gone.
+    wait_for(
+        f"{gateway_url(options)}/readyz", children,
+        is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
+    )  # fmt: skip
+    _write_private(up_file, json.dumps(_addresses(options, stores, engine_url, key), indent=2) + "\n")
+    if version is None:
+        _show_addresses(options, chosen)
+        return
+    with closing(Tour(gateway_url(options), key)) as tour:
+        _show_tour(tour, chosen)
+    _show_addresses(options, chosen)
+    _show_key(options, key)
 
 
 def _prepare_database(stores: Stores, options: Options) -> None:
@@ -172,7 +179,7 @@ def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[st
     serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
     with Step("Engine: starting vLLM") as step:
         children.start("engine", [*engine, *serve], variables)
-        _wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
+        wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
     return url, name
 
 
@@ -185,15 +192,15 @@ def _engine_key_file(options: Options) -> Path:
 
 
 def _model_of(url: str, key_reference: str | None) -> str:
+    """The first model that an engine names. Raises `BadUsage` naming the option that is wrong."""
     import httpx2
 
-    from gateway.errors import BadUsage
-
-    headers = {}
-    if key_reference:
-        kind, _, name = key_reference.partition(":")
-        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text()
-        headers["authorization"] = f"Bearer {secret.strip()}"
+    kind, _, name = (key_reference or "").partition(":")
+    try:
+        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text() if name else ""
+    except OSError as broken:
+        raise BadUsage(f"--engine-key {key_reference}: {broken.strerror}.") from None
+    headers = {"authorization": f"Bearer {secret.strip()}"} if secret else {}
     try:
         answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
         answer.raise_for_status()
@@ -204,15 +211,15 @@ def _model_of(url: str, key_reference: str | None) -> str:
 
 def _apply_demo_policy(
     toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
-) -> None:
-    """Apply the demo policy unless an operator's own is in force: that one is never replaced."""
+) -> int | None:
+    """Apply the demo policy and return its version; None where an operator's own is in force: it stays."""
     from gateway.services.policies import apply_policy
     from gateway.storage.prices import builtin_price
 
     current = stores.policies.current()
     if current is not None and not current.is_demo:
-        print(f"  policy version {current.version} is your own and stays in force", flush=True)
-        return
+        print(f"  Policy version {current.version} is your own and stays in force: no demo team, no tour.", flush=True)
+        return None
     own_key = f"file:{_engine_key_file(toolbox.options)}" if chosen.engine_url is None else chosen.engine_key
     text = demo_policy.document(
         Demo(
@@ -220,36 +227,34 @@ def _apply_demo_policy(
             has_external=bool(os.environ.get("OPENAI_API_KEY")), may_fall_back=chosen.allow_external,
         )
     )  # fmt: skip
-    apply_policy(
+    applied = apply_policy(
         text, policies=stores.policies, prices=stores.prices, builtin=builtin_price, author="tollgate up",
         message="demo policy", now=toolbox.now(), is_demo=True,
     )  # fmt: skip
+    return applied.version
 
 
-def _show(tour: Tour, options: Options, chosen: UpOptions, key: str) -> None:
+def _show_tour(tour: Tour, chosen: UpOptions) -> None:
     print("\nThe tour: every line below was a real request.\n")
     for visit in (tour.answer, tour.refusal, tour.unknown_model):
         stop = visit()
-        print(f"  {stop.title}")
-        for line in stop.lines:
-            print(f"      {line}")
-    if chosen.model is None and chosen.engine_url is None:
-        print(
-            "      (The tiny model's answers mean nothing, and the CPU's rate is a demo rate; the arithmetic is real.)"
-        )
-    else:
-        print("      (The rate is a demo rate: set your own in a policy.)")
+        print("\n      ".join((f"  {stop.title}", *stop.lines)))
+    is_tiny = chosen.model is None and chosen.engine_url is None
+    print(f"      ({TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.)")
     if os.environ.get("OPENAI_API_KEY"):
         joined = "may fall back to it" if chosen.allow_external else "never falls back to it (--allow-external)"
         print(f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI and costs real money.")
         print(f"  Route '{demo_policy.ROUTE}' {joined}.")
+
+
+def _show_addresses(options: Options, chosen: UpOptions) -> None:
     dashboard = dashboard_url(options)
-    print(
-        f"""
-  Dashboard   {dashboard}"""
-        + (f"   demo figures: {dashboard}/?data=demo" if chosen.with_demo_data else "")
-        + f"""
-  Gateway     {gateway_url(options)}/v1
+    demo = f"   demo figures: {dashboard}/?data=demo" if chosen.with_demo_data else ""
+    print(f"\n  Dashboard   {dashboard}{demo}\n  Gateway     {gateway_url(options)}/v1")
+
+
+def _show_key(options: Options, key: str) -> None:
+    print(f"""\
   API key     {key}   (team {demo_policy.TEAM}, demo)
 
   Point an existing client here with two lines:
@@ -259,59 +264,24 @@ def _show(tour: Tour, options: Options, chosen: UpOptions, key: str) -> None:
 
   curl {gateway_url(options)}/v1/chat/completions -H "Authorization: Bearer {key}" \\
     -H "Content-Type: application/json" \\
-    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'
-
-  Ctrl-C stops everything.""",
-        flush=True,
-    )
+    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")
 
 
 def _stay(children: Children) -> None:
+    print("\n  Ctrl-C stops everything.", flush=True)
     while True:
         children.require_alive()
         time.sleep(0.5)
 
 
-def _wait_for(url: str, children: Children, *, within_s: float = READY_WITHIN_S, step: Step | None = None) -> None:
-    """Return when `url` answers 200. Raises `OperatorError` with what it said last."""
-    import httpx2
-
-    began_s = time.monotonic()
-    last = "no answer"
-    while time.monotonic() - began_s < within_s:
-        children.require_alive()
-        try:
-            answer = httpx2.get(url, timeout=5, trust_env=False)
-            if answer.status_code == 200:
-                return
-            last = f"HTTP {answer.status_code} {answer.text[:500]}"
-        except httpx2.HTTPError as broken:
-            last = str(broken) or type(broken).__name__
-        if step is not None:
-            step.advance("loading the model")
-        time.sleep(0.2)
-    raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
-
-
-def _require_free_ports(options: Options, *, needs_engine_port: bool) -> None:
-    """Raise `BadUsage` naming the setting of the first port that is taken."""
-    wanted = [
+def _ports(options: Options, *, needs_engine: bool) -> list[Port]:
+    engine = ("TOLLGATE_ENGINE_PORT", "127.0.0.1", options.engine_port)
+    return [
         ("TOLLGATE_PORT", options.host, options.port),
         ("TOLLGATE_METRICS_PORT", options.metrics_host, options.metrics_port),
         ("TOLLGATE_DASHBOARD_PORT", options.dashboard_host, options.dashboard_port),
+        *([engine] if needs_engine else []),
     ]
-    if needs_engine_port:
-        wanted.append(("TOLLGATE_ENGINE_PORT", "127.0.0.1", options.engine_port))
-    for setting, host, port in wanted:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as broken:
-                raise BadUsage(
-                    f"Port {port} on {host} cannot be used: {broken.strerror}. Is Tollgate running already? "
-                    f"Else choose another one: {setting}={port + 1000} tollgate up"
-                ) from None
 
 
 def _variables(options: Options, stores: Stores) -> dict[str, str]:

@@ -65,3 +65,18 @@ def test_up_joins_an_engine_and_announces_the_external_route(
     finally:
         road.stop()
     eventually(lambda: not road.family(), "the end of every child")
+
+
+def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstreamProcess) -> None:
+    """What an operator applied is in force after the next `up`, and its absent demo team is no failure."""
+    road = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")
+    own = tmp_path / "own.yaml"
+    own.write_text(document(demo()).replace("name: demo,", "name: mine,"))
+    road.tollgate("policy", "apply", str(own), "--yes")
+    road.stop()
+    again = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")
+    try:
+        assert "Policy version 2 is your own and stays in force" in again.printed
+        assert again.tollgate("team", "list", "--format", "csv").splitlines()[1].startswith("mine,")
+    finally:
+        again.stop()

@@ -1,0 +1,57 @@
+"""Whether what `up` needs is free, and whether what it started answers yet."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.cli.progress import Step
+from gateway.errors import BadUsage, OperatorError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from gateway.cli.children import Children
+
+READY_WITHIN_S = 60.0
+Port = tuple[str, str, int]  # the setting that chooses it, host, port
+
+
+def wait_for(
+    url: str, children: Children, *, within_s: float = READY_WITHIN_S, step: Step | None = None,
+    is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
+) -> None:  # fmt: skip
+    """Return when `url` answers 200 with what `is_right` accepts. Raises `OperatorError` with what it said last."""
+    import httpx2
+
+    began_s = time.monotonic()
+    last = "no answer"
+    while time.monotonic() - began_s < within_s:
+        children.require_alive()
+        try:
+            answer = httpx2.get(url, timeout=5, trust_env=False)
+            if answer.status_code == 200 and is_right(answer):
+                return
+            last = f"HTTP {answer.status_code} {answer.text[:500]}"
+        except httpx2.HTTPError as broken:
+            last = str(broken) or type(broken).__name__
+        if step is not None:
+            step.advance("loading the model")
+        time.sleep(0.2)
+    raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
+
+
+def require_free(ports: Sequence[Port]) -> None:
+    """Raise `BadUsage` naming the setting of the first port that is taken."""
+    for setting, host, port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as broken:
+                raise BadUsage(
+                    f"Port {port} on {host} cannot be used: {broken.strerror}. Is Tollgate running already? "
+                    f"Else choose another one: {setting}={port + 1000} tollgate up"
+                ) from None
