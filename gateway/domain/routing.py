@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
 
 from gateway.domain.policy import ClassRule, Deployment, Policy, PolicyVersion, Route, Team
@@ -33,9 +34,9 @@ class Candidate:
     obstacles: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was decided for one request, before anything is sent."""
+    """What was decided, before anything is sent. Holds nothing of a single request: alike requests share one."""
 
     policy: PolicyVersion
     team: Team
@@ -56,6 +57,24 @@ class Decision:
             rule=next(rule for rule in document.classes.values() if rule.name == self.rule_id),
             regions=document.regions,
         )
+
+    @cached_property
+    def record(self) -> Mapping[str, object]:
+        """The decision as an event keeps it: names and rule ids; the words are rendered on demand."""
+        return {
+            "policy": self.policy.sha256,
+            "objective": self.route.objective,
+            "rule": self.rule_id,
+            "ranked": [candidate.deployment.name for candidate in self.ranked],
+            "candidates": [
+                {
+                    "deployment": candidate.deployment.name,
+                    "region": candidate.deployment.region,
+                    "obstacles": [list(obstacle) for obstacle in candidate.obstacles],
+                }
+                for candidate in self.candidates
+            ],
+        }  # fmt: skip
 
     def refusal(self) -> RequestError | None:
         """The error for the caller where no deployment is eligible, from the obstacle that decides; else None."""
@@ -112,6 +131,7 @@ def decide(
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)  # asked twice for each attempt; a policy has a few addresses
 def origin_of(base_url: str) -> str:
     """`scheme://host:port` of an address, the port always written."""
     parts = urlsplit(base_url)

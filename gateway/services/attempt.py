@@ -127,7 +127,7 @@ class Attempt:
             upstream_request_id=seen.upstream_id,
             is_suspect=settlement.is_suspect,
             features=self._features(),
-            decision=_record(self.decision),
+            decision=self.decision.record,
         )
 
     def _ttft_s(self) -> float | None:
@@ -186,21 +186,3 @@ def output_bound_tokens(candidate: Candidate, request: Request) -> int:
         or deployment.context_window
         or UNBOUNDED_OUTPUT_TOKENS
     )
-
-
-def _record(decision: Decision) -> dict[str, object]:
-    """The decision as the event keeps it: names and rule ids; the words are rendered on demand."""
-    return {
-        "policy": decision.policy.sha256,
-        "objective": decision.route.objective,
-        "rule": decision.rule_id,
-        "ranked": [candidate.deployment.name for candidate in decision.ranked],
-        "candidates": [
-            {
-                "deployment": c.deployment.name,
-                "region": c.deployment.region,
-                "obstacles": [list(o) for o in c.obstacles],
-            }
-            for c in decision.candidates
-        ],
-    }

@@ -81,11 +81,16 @@ class RequestService:
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
         """Decide where this request may go. Raises `ModelNotFound` or `RouteNotAllowed`."""
-        policy = snapshot.policy.policy
+        policy, ask = snapshot.policy.policy, request.ask
         team = policy.teams[request.caller.team]
-        route = find_route(policy, team, request.ask.model)
-        rule_id = policy.classes[request.data_class].name
-        return decide(snapshot.policy, team=team, route=route, rule_id=rule_id, ask=request.ask, prices=snapshot.prices)
+        route = find_route(policy, team, ask.model)
+        depends_on = (team.name, route.name, request.data_class, ask.operation, ask.capabilities, ask.features)
+        decision = snapshot.decisions.get(depends_on)
+        if decision is None:
+            rule_id = policy.classes[request.data_class].name
+            decision = decide(snapshot.policy, team=team, route=route, rule_id=rule_id, ask=ask, prices=snapshot.prices)
+            snapshot.decisions[depends_on] = decision
+        return decision
 
     async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.domain.api_keys import KeyRecord, Pepper
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
+from gateway.domain.routing import Decision
 from gateway.errors import Unavailable
 
 
@@ -17,13 +18,15 @@ from gateway.errors import Unavailable
 class Snapshot:
     """Read once per request, so that a request keeps the version it began with.
 
-    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id.
+    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `decisions` remembers what was decided
+    under this snapshot, by all that a decision depends on.
     """
 
     policy: PolicyVersion
     prices: Mapping[str, Price]
     keys: Mapping[str, KeyRecord]
     peppers: Mapping[str, Pepper]
+    decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
 
 
 class SnapshotSource(Protocol):
