@@ -21,6 +21,7 @@ from gateway.domain.identity import occurred_at
 from gateway.domain.policy import Policy, Route
 from gateway.domain.pricing import Price
 from gateway.domain.request import Caller
+from gateway.domain.routing import find_route
 from gateway.domain.tokens import TokenKind
 from gateway.errors import (
     DatabaseUnavailable,
@@ -61,9 +62,13 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
         summary="An OpenAI-compatible inference gateway whose meter can be believed.",
     )  # fmt: skip
     handlers: dict[str, Callable[..., Any]] = {
-        "/v1/models": _models, "/v1/requests/{request_id}": _receipt, "/v1/usage/me": _usage,
-        "/healthz": _healthz, "/readyz": _readyz,
-    }  # fmt: skip
+        "/v1/models": _models,
+        "/v1/models/{model}": _one_model,
+        "/v1/requests/{request_id}": _receipt,
+        "/v1/usage/me": _usage,
+        "/healthz": _healthz,
+        "/readyz": _readyz,
+    }
     app.state.endpoints = endpoints
     for endpoint in ENDPOINTS:
         if not endpoint.is_metered:
@@ -86,6 +91,15 @@ async def _models(request: Request) -> Response:
     team = policy.teams[caller.team]
     listed = [_model(policy.routes[name], policy, snapshot) for name in team.routes]
     return JSONResponse({"object": "list", "data": listed})
+
+
+async def _one_model(request: Request, model: str) -> Response:
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    policy = snapshot.policy.policy
+    route = find_route(policy, policy.teams[caller.team], model)
+    return JSONResponse(_model(route, policy, snapshot))
 
 
 def _model(route: Route, policy: Policy, snapshot: Snapshot) -> dict[str, Any]:

@@ -29,6 +29,7 @@ ENDPOINTS = (
     Endpoint("/v1/responses", "POST", "openai", "Responses, streamed or not", Operation.RESPONSES),
     Endpoint("/v1/embeddings", "POST", "openai", "Embeddings", Operation.EMBEDDINGS),
     Endpoint("/v1/models", "GET", "openai", "The routes your team may ask for"),
+    Endpoint("/v1/models/{model}", "GET", "openai", "One of them, by its name or an alias"),
     Endpoint("/v1/requests/{request_id}", "GET", "openai", "The receipt of one of your team's requests"),
     Endpoint("/v1/usage/me", "GET", "openai", "What your team and key have spent"),
     Endpoint("/healthz", "GET", "openai", "Alive"),

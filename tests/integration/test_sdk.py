@@ -195,6 +195,13 @@ def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Cl
         assert event["cost_usd"] is not None
 
 
+def test_one_model_by_its_name_or_an_alias(client: openai.OpenAI) -> None:
+    """Clients that look a model up before they use it find the route behind the name they know."""
+    assert client.models.retrieve("gpt-4o-2026").id == "chat"
+    with pytest.raises(openai.NotFoundError, match="Yours: chat, vllm"):
+        client.models.retrieve("nothing")
+
+
 def test_models_are_those_of_the_team(gateway: Gateway, client: openai.OpenAI) -> None:
     """A team sees its own routes, with prices and places, and no other's."""
     mine = {model.id: model for model in client.models.list()}
