@@ -48,7 +48,7 @@ class OpenAI:
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
 
     def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
-        """Return the call. Changes `model`, `stream_options` and `store`; see DESIGN §10.10."""
+        """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why."""
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
             headers=self._headers(deployment, request),

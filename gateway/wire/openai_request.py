@@ -1,7 +1,7 @@
 """OpenAI request bodies: what the gateway reads of them and how it prepares them for an upstream.
 
 Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream as they
-came; `prepare` splices in what DESIGN §6 names and nothing else.
+came; `prepare` splices in what docs/decisions/0002 names and nothing else.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.errors import Finding, PolicyRejected
 from gateway.wire.policy import parse
 
-# DESIGN's example, less what this version does not enforce yet.
+# A whole example, less what this version does not enforce yet.
 EXAMPLE = """\
 version: 1
 regions: {eu: [eu-de, eu-fr], us: [us-east]}
