@@ -7,7 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -131,13 +131,16 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
 
     from gateway import reports
     from gateway.api.server import bind
-    from gateway.storage.pepper import load
+    from gateway.errors import DatabaseUnavailable
+    from gateway.storage import pepper
     from gateway.telemetry import logs
 
     logs.configure(settings.log_level)
-    peppers = load(settings.pepper_path)
+    peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")
     with open_stores(settings, role="tollgate_gateway") as stores:
+        with suppress(DatabaseUnavailable):  # it may come later: readiness says so meanwhile
+            pepper.check(stores.database, peppers)
         opened = reports.open(settings.reports_database_url or stores.url)
         try:
             uvloop.run(_serve(settings, stores, opened, peppers, listener, allow_demo_keys=allow_demo_keys))
@@ -161,6 +164,7 @@ async def _serve(
     from gateway.services.snapshot import SnapshotHolder, problems
     from gateway.services.writer import EventWriter
     from gateway.storage.partitions import ensure_months
+    from gateway.telemetry import logs
     from gateway.telemetry.metrics import Metrics, start_listener
 
     clock, metrics, holder = SystemClock(), Metrics(), SnapshotHolder()
@@ -194,6 +198,7 @@ async def _serve(
     )  # fmt: skip
     await refresher.refresh()
     months = MonthKeeper(lambda first, last: ensure_months(stores.database, first=first, last=last), clock)
+    logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
     background = [asyncio.create_task(job.run()) for job in (refresher, writer, months)]
     try:
         await serve_until_stopped(edge, listener, drain_s=settings.drain_s)

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     ctx: typer.Context,
     allow_demo_keys: Annotated[
-        bool, typer.Option("--allow-demo-keys", help="Accept keys of generated demo data; never in production.")
+        bool, typer.Option("--allow-demo-keys", help="Accept the key that `tollgate up` made; never in production.")
     ] = False,
 ) -> None:
     """Run the gateway until it is told to stop (SIGTERM or Ctrl-C); live requests are finished first.

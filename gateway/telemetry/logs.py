@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +31,12 @@ def configure(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+
+
+def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:
+    """The first line of a gateway: where it listens, and what is still missing."""
+    address = f"http://{listening_on[0]}:{listening_on[1]}/v1"
+    structlog.get_logger().info("serving", address=address, metrics=f"http://{metrics_at}/metrics", problem=problem)
 
 
 def request_fields(event: UsageEvent) -> dict[str, object]:

@@ -1,0 +1,62 @@
+"""What `serve` refuses to start with, and what it says: nobody reads a stack trace at three in the morning."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.storage import pepper
+from gateway.storage.database import Database
+from gateway.storage.keys import KeyStore
+from tests.gateway_process import REPOSITORY
+
+
+def serve(database_url: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run `tollgate serve`, which is expected to end by itself."""
+    settings = {
+        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_PORT": "47801",
+        "TOLLGATE_METRICS_PORT": "47802",
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.main", "serve"], env={**os.environ, **settings}, cwd=REPOSITORY,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a pepper of its own."""
+    pepper.create(tmp_path / "pepper")
+    return tmp_path
+
+
+def test_without_a_pepper_it_does_not_start(database_url: str, tmp_path: Path) -> None:
+    """Every key would look wrong; the message names the command that makes one."""
+    ended = serve(database_url, tmp_path)
+    assert ended.returncode == 2
+    assert "tollgate db upgrade" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_with_the_pepper_of_another_database_it_does_not_start(
+    database: Database, database_url: str, home: Path
+) -> None:
+    """It would turn every key away as unknown."""
+    theirs, key = Pepper(secrets.token_bytes(32)), mint(secrets.token_bytes(RANDOM_BYTES))
+    key_id = key_id_of(key)
+    assert key_id is not None
+    pepper.register(database, (theirs,))
+    record = KeyRecord(
+        key_id=key_id, team="payments", project=None, digest=theirs.digest(key), pepper_id=theirs.pepper_id
+    )
+    KeyStore(database).create(record, created_by="test")
+    ended = serve(database_url, home)
+    assert ended.returncode == 2
+    assert "belongs to another database" in ended.stderr
+    assert "Traceback" not in ended.stderr
