@@ -38,6 +38,7 @@ from gateway.storage.keys import KeyStore
 from gateway.storage.policies import PolicyStore
 from gateway.storage.prices import PriceStore, builtin_price
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
+from tests.postgres import drop_database
 from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[1]
@@ -307,5 +308,4 @@ def _new_database(server_url: str, template: str) -> Iterator[str]:
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    drop_database(server_url, name)

@@ -20,6 +20,7 @@ import pytest
 from gateway.storage import migrations
 from gateway.storage.database import Database
 from gateway.storage.embedded import EmbeddedPostgres
+from tests.waiting import eventually
 
 _numbers = count(1)
 
@@ -82,6 +83,23 @@ def database(database_url: str) -> Iterator[Database]:
     database.close()
 
 
+def drop_database(server_url: str, name: str) -> None:
+    """Drop a test's database, whoever is still connected.
+
+    FORCE is refused while an autovacuum worker, which is the superuser's, looks at the database: it goes by itself.
+    """
+
+    def is_dropped() -> bool:
+        try:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        except psycopg.errors.InsufficientPrivilege:
+            return False
+        return True
+
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        eventually(is_dropped, f"the end of database {name}")
+
+
 class _Database:
     """A database that exists within a `with` block; its URL is the value."""
 
@@ -96,5 +114,4 @@ class _Database:
         return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{self._name}"))
 
     def __exit__(self, *_: object) -> None:
-        with psycopg.connect(self._server_url, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE IF EXISTS "{self._name}" WITH (FORCE)')
+        drop_database(self._server_url, self._name)
