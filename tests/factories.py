@@ -113,7 +113,7 @@ def request(body: ReadBody | None = None, **changes: Any) -> Request:
     """A request of team payments."""
     understood = body or read()
     values: dict[str, Any] = {
-        "request_id": REQUEST_ID, "received_at": NOW, "caller": caller(), "ask": understood.ask,
+        "request_id": REQUEST_ID, "caller": caller(), "ask": understood.ask,
         "data_class": DataClass.INTERNAL, "data_class_source": "team", "project": None,
         "tags": (), "client_request_id": None, "traceparent": None,
     }  # fmt: skip

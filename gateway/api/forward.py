@@ -105,7 +105,6 @@ class Forwarder:
             raise InvalidRequest(f"The policy declares no data class '{data_class.label}'. Ask an admin to add it.")
         return Request(
             request_id=call.request_id,
-            received_at=self.clock.now(),
             caller=caller,
             ask=read.ask,
             data_class=data_class,

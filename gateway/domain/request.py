@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from gateway.domain.policy import DataClass, Operation
@@ -42,10 +41,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of a team, before anything was decided."""
+    """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
 
     request_id: UUID
-    received_at: datetime
     caller: Caller
     ask: Ask
     data_class: DataClass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import httpx2
@@ -79,4 +80,6 @@ def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstre
         assert "Policy version 2 is your own and stays in force" in again.printed
         assert again.tollgate("team", "list", "--format", "csv").splitlines()[1].startswith("mine,")
     finally:
-        again.stop()
+        again.stop(signal.SIGINT)  # Ctrl-C: ends every child too
+    eventually(lambda: not again.family(), "the end of every child")
+    assert not (tmp_path / "up.json").exists()
