@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CLIENT_GONE = "client_gone"
     GATEWAY_ERROR = "gateway_error"
+    GATEWAY_STOPPED = "gateway_stopped"  # the drain's deadline ended a live answer
+    INTERRUPTED = "interrupted"  # the gateway's process ended before the attempt did; found by recovery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class UsageEvent:
     """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
 
     `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
-    stands for it. `ttft_s` and `tpot_s` are None where they could not be seen (a plain answer).
+    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s` and `tpot_s` are None where they could not be seen (a plain answer).
     `features` and `decision` hold what a replay needs (max tokens, input bound, class, candidates, rules).
     """
 
@@ -69,6 +71,9 @@ class UsageEvent:
     finish_reason: str | None = None
     client_request_id: str | None = None
     upstream_request_id: str | None = None
+    service_tier: str | None = None
+    reported: TokenUsage | None = None
+    is_stand_in_price: bool = False
     is_suspect: bool = False
     is_demo: bool = False
     features: Mapping[str, Any] = field(default_factory=dict)
