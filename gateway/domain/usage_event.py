@@ -13,6 +13,8 @@ from gateway.domain.identity import occurred_at
 from gateway.domain.pricing import Line
 from gateway.domain.tokens import TokenUsage, UsageSource
 
+Key = tuple[UUID, int]  # request id and attempt: what names one attempt everywhere
+
 
 class Outcome(StrEnum):
     """How an attempt ended, from the caller's side."""
@@ -33,8 +35,9 @@ class UsageEvent:
     """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
 
     `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
-    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s` and `tpot_s` are None where they could not be seen (a plain answer).
-    `features` and `decision` hold what a replay needs (max tokens, input bound, class, candidates, rules).
+    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s` and
+    `tpot_s` are None where they could not be seen (a plain answer). `features` and `decision` hold what a
+    replay needs (max tokens, input bound, class, candidates, rules).
     """
 
     request_id: UUID
@@ -78,6 +81,11 @@ class UsageEvent:
     is_demo: bool = False
     features: Mapping[str, Any] = field(default_factory=dict)
     decision: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What names this attempt everywhere."""
+        return (self.request_id, self.attempt)
 
     @property
     def occurred_at(self) -> datetime:

@@ -1,0 +1,18 @@
+"""What is written down before an attempt is sent: the event that stands if nothing more is ever heard of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.domain.pricing import Price
+from gateway.domain.usage_event import UsageEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """`event` has outcome `interrupted`, usage unknown and its hold. With `price` recovery can charge for running
+    usage that was noted; `writes_output` is False for embeddings."""
+
+    event: UsageEvent
+    price: Price
+    writes_output: bool
