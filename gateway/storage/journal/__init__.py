@@ -1,0 +1,30 @@
+"""The local journal: durable before anything is sent, adopted by the next start after a crash."""
+
+from gateway.storage.journal.adoption import AdoptedJournal, JournalListing, Recovered, adopt_free, journals_on
+from gateway.storage.journal.journal import (
+    SETTLEMENT_EXTRA_BYTES,
+    Journal,
+    JournalFull,
+    JournalStats,
+    RecordTooLarge,
+)
+from gateway.storage.journal.reader import Batch, Damage, Position, SettlementReader
+from gateway.storage.journal.sizes import capacity_requests
+
+__all__ = [
+    "SETTLEMENT_EXTRA_BYTES",
+    "AdoptedJournal",
+    "Batch",
+    "Damage",
+    "Journal",
+    "JournalFull",
+    "JournalListing",
+    "JournalStats",
+    "Position",
+    "RecordTooLarge",
+    "Recovered",
+    "SettlementReader",
+    "adopt_free",
+    "capacity_requests",
+    "journals_on",
+]

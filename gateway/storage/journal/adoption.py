@@ -1,0 +1,131 @@
+"""Adoption: taking over the journals of workers that are gone, and finding what they leave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from gateway.domain.usage_event import Key
+from gateway.storage.journal import layout
+from gateway.storage.journal.frames import Gap, Kind, UnknownFormat
+from gateway.storage.journal.progress import read_progress
+from gateway.storage.journal.reader import Damage, Segments, SettlementReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a journal holds. `open_intents` have no settlement in it; `progress` is the last note that is whole."""
+
+    open_intents: Mapping[Key, bytes]
+    settlements: int
+    progress: bytes | None
+    damage: Damage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalListing:
+    """One journal below a root: how much disk its records take and whether a worker holds it."""
+
+    journal_id: UUID
+    directory: Path
+    used_bytes: int
+    is_held: bool
+
+
+class AdoptedJournal:
+    """A journal of a worker that is gone, held by us. Nothing in it changes until `finish`."""
+
+    def __init__(self, directory: Path, lock: int) -> None:
+        """Read the whole journal. Raises `UnknownFormat`."""
+        self.directory = directory
+        self.journal_id = UUID(directory.name)
+        self._lock = lock
+        for spare in directory.glob(layout.SPARE_PATTERN):  # room for what comes: nothing is in them
+            spare.unlink()
+        self.recovered = _recover(directory)
+        self.settlements = SettlementReader(directory)
+
+    def finish(self) -> None:
+        """Remove the journal: its settlements and what became of its open intents are in Postgres."""
+        damage = (self.recovered.damage, self.settlements.damage)
+        layout.remove(self.directory, is_copied=all(found.is_copied for found in damage))
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the lock and leave the journal to the next start."""
+        os.close(self._lock)
+
+
+def adopt_free(root: Path) -> list[AdoptedJournal]:
+    """Take every journal below `root` that no worker holds, and finish the removals that a crash interrupted.
+
+    A journal of another version's format is left where it is.
+    """
+    if not root.is_dir():
+        return []
+    with layout.root_locked(root):
+        layout.delete_done(root)
+        found = [(directory, layout.take_lock(directory)) for _, directory in layout.journal_directories(root)]
+    adopted = []
+    for directory, lock in found:
+        if lock is not None:
+            try:
+                adopted.append(AdoptedJournal(directory, lock))
+            except UnknownFormat:
+                os.close(lock)
+    return adopted
+
+
+def journals_on(root: Path) -> list[JournalListing]:
+    """Return the journals below a root, held or left behind, in the order of their ids."""
+    if not root.is_dir():
+        return []
+    with layout.root_locked(root):
+        return [_listing(journal_id, directory) for journal_id, directory in layout.journal_directories(root)]
+
+
+def _listing(journal_id: UUID, directory: Path) -> JournalListing:
+    lock = layout.take_lock(directory)
+    if lock is not None:
+        os.close(lock)
+    segments = (layout.segment_path(directory, number) for number in layout.segment_numbers(directory))
+    return JournalListing(
+        journal_id=journal_id,
+        directory=directory,
+        used_bytes=sum(path.stat().st_size for path in segments),
+        is_held=lock is None,
+    )
+
+
+def _recover(directory: Path) -> Recovered:
+    segments = Segments(directory)
+    intents: dict[Key, bytes] = {}
+    settled: set[Key] = set()
+    gaps: list[tuple[int, Gap]] = []
+    last_written = 0
+    for number in segments.numbers():
+        for item in segments.records(number):
+            last_written = number
+            if isinstance(item, Gap):
+                gaps.append((number, item))
+            elif item.kind == Kind.SETTLEMENT:
+                settled.add(item.key)
+            else:
+                intents[item.key] = item.payload
+        for key in settled & intents.keys():  # segment by segment: what is settled need not stay in memory
+            del intents[key]
+    torn = sum(number == last_written and gap.is_tail for number, gap in gaps)
+    return Recovered(
+        open_intents=intents,
+        settlements=len(settled),
+        progress=read_progress(directory, segments.journal_id),
+        damage=Damage(
+            torn_tails=torn,
+            quarantined_records=len(gaps) - torn,
+            quarantined_bytes=sum(gap.end - gap.start for _, gap in gaps),
+            is_copied=segments.is_copied,
+        ),
+    )

@@ -1,0 +1,149 @@
+"""Group commit: one thread syncs for all who wait. It knows futures and a function that syncs, not files."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+# How long an append that nobody waits for may stay alone: at 50 requests a second the next intent's sync takes it
+# along, so that settlements cost no syncs of their own.
+NOTE_DELAY_S = 0.02
+STOP_LIMIT_S = 10.0
+KEPT_TIMES = 256
+
+Job = Callable[[], None]
+
+
+class GroupCommit:
+    """Runs `commit` again and again, each time for everybody who came before it began.
+
+    The first failure ends the thread after `on_failure(error)`. Who waits then is never told: after a failed sync the
+    kernel may call lost pages clean, and a second sync would call them durable.
+    """
+
+    def __init__(
+        self, commit: Job, *, on_failure: Callable[[OSError], None], on_synced: Callable[[float], None] | None = None
+    ) -> None:
+        self.has_failed = False
+        self._commit = commit
+        self._on_failure = on_failure
+        self._on_synced = on_synced or (lambda _: None)
+        self._times_s = [0.0] * KEPT_TIMES
+        self._count = 0
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_noted = False
+        self._is_asleep = False
+        self._queue: SimpleQueue[list[asyncio.Future[None]] | Job | None] = SimpleQueue()
+        # A daemon: a disk that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> asyncio.Future[None]:
+        """Return a future of the running loop that resolves when a commit that begins from now on has ended."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            # One wake-up of the thread for all who come in one turn of the loop: waking it for each of 64 would
+            # commit for the first one alone, and have the two threads fight for the interpreter lock.
+            loop.call_soon(self._hand_over)
+        self._waiting.append(future)
+        return future
+
+    def note(self) -> None:
+        """Have a commit begin within `NOTE_DELAY_S`; nobody waits for it."""
+        self._is_noted = True
+        if self._is_asleep:
+            self._queue.put(None)
+
+    def after_commit(self, job: Job) -> None:
+        """Run a job in the thread, after a commit that begins from now on."""
+        self._queue.put(job)
+
+    def fail(self, error: OSError) -> None:
+        """Say once that the disk failed; nothing that waits is resolved from now on."""
+        if not self.has_failed:
+            self.has_failed = True
+            self._on_failure(error)
+
+    def stop(self, limit_s: float) -> bool:
+        """Commit once more and end the thread. Returns False where the disk let it not end in time."""
+        self._hand_over()
+        self._queue.put(self._end)
+        self._thread.join(limit_s)
+        return not self._thread.is_alive()
+
+    def times_s(self) -> list[float]:
+        """Return how long the last commits took, fastest first."""
+        return sorted(self._times_s[: min(self._count, KEPT_TIMES)])
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            waiting, jobs = self._gather()
+            self._is_noted = False  # before the commit: a note from now on asks for another one
+            is_running = self._end not in jobs
+            try:
+                self._commit_timed()
+                if self.has_failed:
+                    return
+                _resolve(waiting)
+                for job in jobs:
+                    job()
+            except OSError as error:
+                self.fail(error)
+                return
+            except Exception as error:  # a defect of ours: who waits would wait for ever
+                self.fail(OSError(f"the journal's thread ended: {error!r}"))
+                raise
+
+    def _commit_timed(self) -> None:
+        began_s = time.perf_counter()
+        self._commit()
+        took_s = time.perf_counter() - began_s
+        self._times_s[self._count % KEPT_TIMES] = took_s
+        self._count += 1
+        self._on_synced(took_s)
+
+    def _gather(self) -> tuple[list[asyncio.Future[None]], list[Job]]:
+        """Wait until somebody waits, a job is there, or a note is `NOTE_DELAY_S` old."""
+        items = [self._next()]
+        for _ in range(self._queue.qsize()):
+            items.append(self._queue.get_nowait())
+        waiting = [future for item in items if isinstance(item, list) for future in item]
+        return waiting, [item for item in items if item is not None and not isinstance(item, list)]
+
+    def _next(self) -> list[asyncio.Future[None]] | Job | None:
+        """Return the next item, or None for a note. Notes wake the thread only where it has slept for long."""
+        with suppress(Empty):
+            return self._queue.get(timeout=NOTE_DELAY_S)
+        self._is_asleep = True  # before the note is looked at: one made meanwhile is seen here or comes as an item
+        if self._is_noted:
+            self._is_asleep = False
+            return None
+        item = self._queue.get()
+        self._is_asleep = False
+        return item
+
+    def _hand_over(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._queue.put(waiting)
+
+    def _end(self) -> None:
+        """The last job of all."""
+
+
+def _resolve(waiting: list[asyncio.Future[None]]) -> None:
+    """Tell all who wait, with one wake-up of their loop."""
+    if waiting:
+        with suppress(RuntimeError):  # the loop was closed: nobody is left to hear
+            waiting[0].get_loop().call_soon_threadsafe(_set_results, waiting)
+
+
+def _set_results(waiting: list[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():  # its caller may have left
+            future.set_result(None)

@@ -1,0 +1,378 @@
+"""The journal of one worker: what it is about to do and what came of it, on its own disk before anywhere else.
+
+It owns durability, space and order; it knows bytes and keys, nothing of events. `docs/reference/journal.md` has the
+format, `docs/decisions/0008-local-journal.md` the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from gateway.domain.usage_event import Key
+from gateway.errors import BadUsage
+from gateway.storage.journal import layout
+from gateway.storage.journal.frames import FRAME_BYTES, Kind, encode
+from gateway.storage.journal.group_commit import STOP_LIMIT_S, GroupCommit
+from gateway.storage.journal.progress import ProgressFile
+from gateway.storage.journal.reader import Position
+from gateway.storage.journal.segments import SEGMENT_BYTES, Disk, Segment, Spare
+from gateway.storage.journal.sizes import Sizes
+
+SETTLEMENT_EXTRA_BYTES = 4096  # by how much a settlement may be longer than its intent
+LEAST_SEGMENTS = 2
+# A full disk is asked again this often, not by each request that comes.
+GROW_AGAIN_S = 1.0
+
+
+class JournalFull(Exception):
+    """There is no room for an intent and its settlement: admit nothing until Postgres has taken what waits."""
+
+
+class RecordTooLarge(Exception):
+    """A payload is longer than any record may be, or than what is reserved and spare: shorten it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStats:
+    """How a journal stands. `sync_p50_s`, `sync_p99_s` are of the last 256 group commits, None before the first."""
+
+    segments: int
+    used_bytes: int
+    max_bytes: int
+    reserved_bytes: int
+    open_intents: int
+    oldest_intent_age_s: float | None
+    progress_misses: int
+    sync_p50_s: float | None
+    sync_p99_s: float | None
+
+
+@dataclass(slots=True)
+class _OpenIntent:
+    payload: bytes
+    segment: int
+    since_s: float
+
+
+class Journal:
+    """Appends records and says when they are durable. Used from the event loop's thread alone, but for `end`.
+
+    What the disk has promised (the last segment's rest and the spares) always covers the settlement of each open
+    intent, and a copy of each, so that its segment can go while it stays open. Only intents are refused.
+    """
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        *,
+        max_bytes: int,
+        on_failed_sync: Callable[[OSError], None],
+        syncs: bool = True,
+        on_synced: Callable[[float], None] | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        disk: Disk | None = None,
+    ) -> Journal:
+        """Make and lock a new journal below `root`. `max_bytes` bounds its segments and spares together.
+
+        `on_failed_sync(error)` is called, perhaps in another thread, when the disk fails; it must end the process.
+        `on_synced(seconds)` hears of each group commit, in another thread. Raises `BadUsage` where `max_bytes` is less
+        than two segments or the directory cannot be written.
+        """
+        sizes = Sizes(segment_bytes, max_bytes // segment_bytes)
+        if sizes.max_segments < LEAST_SEGMENTS:
+            raise BadUsage(f"A journal needs at least {LEAST_SEGMENTS * segment_bytes:,} bytes, not {max_bytes:,}.")
+        directory = root / str(uuid4())
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with layout.root_locked(root):
+                directory.mkdir(mode=0o700)
+                lock = layout.take_lock(directory)
+            assert lock is not None
+            return cls(
+                directory, lock, sizes, Disk() if disk is None else disk,
+                syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced,
+            )  # fmt: skip
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise BadUsage(
+                f"The journal {directory} cannot be made: {error.strerror}. Make room below {root}."
+            ) from error
+
+    def __init__(
+        self, directory: Path, lock: int, sizes: Sizes, disk: Disk,
+        *, syncs: bool, on_failed_sync: Callable[[OSError], None], on_synced: Callable[[float], None] | None,
+    ) -> None:  # fmt: skip
+        self.directory = directory
+        self.journal_id = UUID(directory.name)
+        self.is_closed = False
+        self._lock = lock
+        self._sizes = sizes
+        self._disk = disk
+        self._syncs = syncs
+        self._open: dict[Key, _OpenIntent] = {}
+        self._reserved_bytes = 0  # for settlements, and for copies of the intents
+        self._copies_bytes = 0  # the latter part alone
+        self._spares: deque[Spare] = deque()  # the thread appends, the loop takes from the left
+        self._spare_numbers = count(1)
+        self._growth = threading.Lock()
+        self._is_growing = False
+        self._grow_again_s = 0.0
+        # Replaced, never changed: the thread reads it while the loop begins a segment. The last one is written to.
+        self._segments: tuple[Segment, ...] = ()
+        for _ in range(LEAST_SEGMENTS):
+            self._spares.append(self._new_spare())
+        self._progress = ProgressFile(directory, self.journal_id)
+        self._begin_segment()
+        for made in (directory, directory.parent, directory.parent.parent):
+            layout.sync_directory(made)
+        self._synced = self.tail
+        self._commits = GroupCommit(
+            self._sync if syncs else lambda: None, on_failure=on_failed_sync, on_synced=on_synced
+        )
+
+    def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
+        """Append an intent; the future resolves when it is durable. Its settlement has its space from now on.
+
+        Raises `JournalFull`, `RecordTooLarge`, and OSError where the disk broke, which `on_failed_sync` then knows.
+        """
+        assert key not in self._open
+        if len(payload) > self._sizes.max_payload_bytes:
+            raise RecordTooLarge(f"an intent of {len(payload):,} bytes: at most {self._sizes.max_payload_bytes:,}")
+        frame_bytes = FRAME_BYTES + len(payload)
+        reserved_bytes = self._reservation(len(payload))
+        self._make_room(frame_bytes + reserved_bytes)
+        segment = self._append(Kind.INTENT, key, payload)
+        self._open[key] = _OpenIntent(payload, segment, time.monotonic())
+        self._reserved_bytes += reserved_bytes
+        self._copies_bytes += frame_bytes
+        self._grow_ahead()
+        return self.flush()
+
+    def settle(self, key: Key, payload: bytes) -> None:
+        """Append the settlement of an open intent. It is in the page cache when this returns, durable soon after.
+
+        A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has its space. Raises
+        `RecordTooLarge`, and nothing is written, where a longer one has none.
+        """
+        assert key in self._open
+        intent = self._open[key]
+        reserved_bytes = self._reservation(len(intent.payload))
+        excess_bytes = FRAME_BYTES + len(payload) - reserved_bytes
+        if len(payload) > self._sizes.max_payload_bytes or 0 < excess_bytes > self._unreserved_bytes():
+            raise RecordTooLarge(f"a settlement of {len(payload):,} bytes: its intent reserved {reserved_bytes:,}")
+        self._append(Kind.SETTLEMENT, key, payload)
+        del self._open[key]
+        self._reserved_bytes -= reserved_bytes
+        self._copies_bytes -= FRAME_BYTES + len(intent.payload)
+        if self._syncs:
+            self._commits.note()
+
+    def note_progress(self, payload: bytes) -> None:
+        """Replace the last running usage of all live streams. Survives a kill, not a power cut."""
+        self._progress.note(payload)
+
+    def flush(self) -> asyncio.Future[None]:
+        """Return a future that resolves when everything appended so far is durable."""
+        if self._syncs:
+            return self._commits.wait()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    @property
+    def end(self) -> Position:
+        """Up to where a reader may read: what is durable. For any thread.
+
+        A settlement must not be in Postgres before it is durable here: after a power cut its intent alone would be
+        found, and the attempt booked again as unknown.
+        """
+        return self._synced if self._syncs else self.tail
+
+    @property
+    def tail(self) -> Position:
+        """Where the next record goes, unless it begins a segment. For any thread."""
+        last = self._segments[-1]  # one object: a segment begun meanwhile cannot mix with this one's tail
+        return Position(last.number, last.tail)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a request of the largest size would be refused now."""
+        needed_bytes = 3 * self._sizes.max_frame_bytes  # intent, its copy, settlement
+        return self._commits.has_failed or (self._free_bytes() < needed_bytes and not self._can_grow())
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the segments that hold records not let go, whole but for the last."""
+        return (len(self._live()) - 1) * self._sizes.segment_bytes + self._segments[-1].tail
+
+    @property
+    def max_bytes(self) -> int:
+        return self._sizes.max_bytes
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The longest payload of one record."""
+        return self._sizes.max_payload_bytes
+
+    def open_keys(self) -> Collection[Key]:
+        """The attempts that have an intent and no settlement, oldest first."""
+        return self._open.keys()
+
+    def stats(self) -> JournalStats:
+        oldest = next(iter(self._open.values()), None)
+        times_s = self._commits.times_s()
+        return JournalStats(
+            segments=len(self._live()),
+            used_bytes=self.used_bytes,
+            max_bytes=self.max_bytes,
+            reserved_bytes=self._reserved_bytes,
+            open_intents=len(self._open),
+            oldest_intent_age_s=None if oldest is None else time.monotonic() - oldest.since_s,
+            progress_misses=self._progress.misses,
+            sync_p50_s=times_s[len(times_s) // 2] if times_s else None,
+            sync_p99_s=times_s[len(times_s) * 99 // 100] if times_s else None,
+        )
+
+    def let_go(self, upto: Position) -> None:
+        """Delete the segments before a position: all their settlements are in Postgres.
+
+        Intents still open in them are written again at the end, and durable, before the first one goes. The files go
+        one by one in the thread. Where there is no room for the open intents yet, the rest goes with a later call.
+        """
+        assert upto <= self.end
+        for segment in self._live():
+            if segment.number < upto.segment and not segment.is_let_go:
+                if not self._carry_forward(segment):
+                    return
+                segment.is_let_go = True
+                self._commits.after_commit(segment.delete)
+
+    def close(self, *, is_drained: bool, limit_s: float = STOP_LIMIT_S) -> None:
+        """Sync once more and let go of the lock. A drained journal is removed, any other left to be adopted.
+
+        `is_drained`: every attempt is settled and every settlement is in Postgres.
+        """
+        assert not (is_drained and self._open)
+        if not self._commits.stop(limit_s):
+            return  # the disk hangs: its thread still uses the files, and the lock goes with the process
+        self._progress.close()
+        for spare in self._spares:
+            spare.delete()
+        for segment in self._live():
+            os.close(segment.file)
+        if is_drained:
+            layout.remove(self.directory)
+        os.close(self._lock)
+        self.is_closed = True
+
+    def _carry_forward(self, segment: Segment) -> bool:
+        """Write the open intents of a segment again at the end. Returns False, and writes none, for want of room."""
+        carried = [(key, intent) for key, intent in self._open.items() if intent.segment == segment.number]
+        size = sum(FRAME_BYTES + len(intent.payload) for _, intent in carried)
+        # The reservations of settlements stay untouched; those of copies are there again once the segment is gone.
+        if size > self._unreserved_bytes() + self._copies_bytes:
+            return False
+        for key, intent in carried:
+            intent.segment = self._append(Kind.INTENT, key, intent.payload)
+        return True
+
+    def _reservation(self, intent_bytes: int) -> int:
+        """Bytes for the settlement, and for the copy of the intent that lets its segment go."""
+        longest = min(intent_bytes + SETTLEMENT_EXTRA_BYTES, self._sizes.max_payload_bytes)
+        return FRAME_BYTES + longest + FRAME_BYTES + intent_bytes
+
+    def _unreserved_bytes(self) -> int:
+        """Bytes that the disk has promised and no reservation holds; below 0 while copied segments are not gone."""
+        room = self._sizes.room_behind(self._segments[-1].tail) + len(self._spares) * self._sizes.room_bytes
+        return room - self._reserved_bytes
+
+    def _free_bytes(self) -> int:
+        """Bytes for new intents."""
+        return self._unreserved_bytes() - self._sizes.ballast_bytes
+
+    def _live(self) -> tuple[Segment, ...]:
+        """The segments whose files are there."""
+        if self._segments[0].is_gone:
+            self._segments = tuple(segment for segment in self._segments if not segment.is_gone)
+        return self._segments
+
+    def _make_room(self, needed_bytes: int) -> None:
+        if self._commits.has_failed:
+            raise JournalFull("the disk of the journal failed")
+        while self._free_bytes() < needed_bytes:
+            # Asked twice: the thread may have made the last spare that there may be in between.
+            if not self._grow() and self._free_bytes() < needed_bytes:
+                raise JournalFull(f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is reserved")
+
+    def _grow_ahead(self) -> None:
+        """Have the thread make the next spare before it is needed."""
+        if self._free_bytes() < self._sizes.segment_bytes and not self._is_growing and self._can_grow():
+            self._is_growing = True
+            self._commits.after_commit(self._grow_in_thread)
+
+    def _grow_in_thread(self) -> None:
+        self._grow()
+        self._is_growing = False
+
+    def _grow(self) -> bool:
+        """Make one more spare, in either thread. Returns False where there may be none, or the disk has no space."""
+        with self._growth:  # held for one allocation, never for a sync
+            if not self._can_grow():
+                return False
+            try:
+                self._spares.append(self._new_spare())
+            except OSError:
+                self._grow_again_s = time.monotonic() + GROW_AGAIN_S
+                return False
+            return True
+
+    def _can_grow(self) -> bool:
+        files = sum(not segment.is_gone for segment in self._segments) + len(self._spares)
+        return files < self._sizes.max_segments and time.monotonic() >= self._grow_again_s
+
+    def _new_spare(self) -> Spare:
+        path = layout.spare_path(self.directory, next(self._spare_numbers))
+        return Spare(path, self._sizes.segment_bytes, self._disk)
+
+    def _append(self, kind: Kind, key: Key, payload: bytes) -> int:
+        """Write a record at the end and return the number of its segment."""
+        segment = self._segments[-1]
+        try:
+            if segment.tail + FRAME_BYTES + len(payload) > self._sizes.segment_bytes:
+                segment = self._begin_segment()
+            segment.append(encode(kind, key, payload, seed=segment.seed))
+        except OSError as error:
+            self._commits.fail(error)
+            raise
+        return segment.number
+
+    def _begin_segment(self) -> Segment:
+        assert self._spares, "what is appended has its room reserved"
+        number = self._segments[-1].number + 1 if self._segments else 1
+        segment = Segment(self._spares[0], self.journal_id, number)
+        self._segments = (*self._segments, segment)
+        self._spares.popleft()  # last: the thread counts both, and may see one file too many, never one too few
+        return segment
+
+    def _sync(self) -> None:
+        """In the thread: make durable what was appended before this began."""
+        segments = self._segments
+        upto = Position(segments[-1].number, segments[-1].tail)
+        begun_at = self._synced.segment
+        for segment in segments:
+            if segment.number >= begun_at:
+                self._disk.sync(segment.file)
+        if upto.segment > begun_at:
+            layout.sync_directory(self.directory)
+        self._synced = upto

@@ -1,0 +1,164 @@
+"""Reading segments: the settlements for the writer, and every record for recovery."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from gateway.domain.usage_event import Key
+from gateway.storage.journal import layout
+from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, Gap, Kind, header_gap, scan, segment_seed
+
+
+class Position(NamedTuple):
+    """A place between two records; positions of one journal are ordered."""
+
+    segment: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Settlements in the order they were made, and where the next batch begins."""
+
+    documents: list[tuple[Key, bytes]]
+    position: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What was found that is no record.
+
+    `torn_tails`: the last write was cut short, 0 or 1. `quarantined_records`: other stretches of bytes that are no
+    record, each at least one record. `quarantined_bytes` counts both; copies of all are kept if `is_copied`.
+    """
+
+    torn_tails: int = 0
+    quarantined_records: int = 0
+    quarantined_bytes: int = 0
+    is_copied: bool = True
+
+
+class Segments:
+    """The segments of one journal, read only. A damaged stretch is copied aside when it is met."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.journal_id = UUID(directory.name)
+        self.is_copied = True
+        self._unreadable: set[int] = set()
+
+    def numbers(self) -> list[int]:
+        return layout.segment_numbers(self.directory)
+
+    def records(self, number: int, *, start: int = 0, end: int | None = None) -> Iterator[Frame | Gap]:
+        """Yield what a segment holds between two offsets. Raises `UnknownFormat`.
+
+        An unreadable segment is one gap, met once; it cannot be copied.
+        """
+        if number in self._unreadable:
+            return
+        try:
+            data = _load(layout.segment_path(self.directory, number), start, end)
+        except OSError:
+            self.is_copied = False
+            self._unreadable.add(number)
+            yield Gap(start, start + 1, is_tail=False)
+            return
+        if start == 0:
+            damaged = header_gap(data, self.journal_id, number)
+            if damaged is not None:
+                yield self._set_aside(number, damaged, data, 0)
+        skipped = max(0, SEGMENT_HEADER_BYTES - start)
+        for item in scan(data, start=skipped, seed=segment_seed(self.journal_id, number)):
+            yield self._set_aside(number, item, data, start) if isinstance(item, Gap) else _moved(item, start)
+
+    def _set_aside(self, number: int, gap: Gap, data: bytes, start: int) -> Gap:
+        """Copy the bytes of a gap into the quarantine, durably, and return it with offsets in the segment."""
+        found = data[gap.start : gap.end]
+        gap = Gap(gap.start + start, gap.end + start, is_tail=gap.is_tail)
+        folder = self.directory / layout.QUARANTINE
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(
+                folder / f"{number:08d}-{gap.start:08d}.bin", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+            with os.fdopen(handle, "wb") as file:
+                file.write(found)
+                file.flush()
+                os.fsync(handle)  # the segment is deleted later on
+            layout.sync_directory(folder)
+        except OSError:
+            self.is_copied = False
+        return gap
+
+
+class SettlementReader:
+    """Hands out settlements in order. It stands still until it is told: set `position` once a batch is in Postgres.
+
+    Used from the writer's thread, beside a journal that is being written, or on an adopted one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.segments = Segments(directory)
+        self.position = Position(0, 0)
+        self._gaps: dict[Position, int] = {}
+
+    @property
+    def damage(self) -> Damage:
+        """What was met so far that is no record."""
+        return Damage(
+            quarantined_records=len(self._gaps),
+            quarantined_bytes=sum(self._gaps.values()),
+            is_copied=self.segments.is_copied,
+        )
+
+    def read(self, *, upto: Position | None, max_records: int, max_bytes: int) -> Batch:
+        """Return the next settlements, at least one if there is one before `upto` (None: the journal's end).
+
+        No more than `max_records`; no further one once `max_bytes` of payload are reached.
+        """
+        documents: list[tuple[Key, bytes]] = []
+        left_bytes = max_bytes
+        position = self.position
+        for number in self._numbers(upto):
+            position = max(position, Position(number, 0))
+            end = upto.offset if upto and upto.segment == number else None
+            for item in self.segments.records(number, start=position.offset, end=end):
+                position = Position(number, item.end)
+                if isinstance(item, Gap):
+                    self._gaps[Position(number, item.start)] = item.end - item.start
+                elif item.kind == Kind.SETTLEMENT:
+                    documents.append((item.key, item.payload))
+                    left_bytes -= len(item.payload)
+                    if len(documents) >= max_records or left_bytes <= 0:
+                        return Batch(documents=documents, position=position)
+        return Batch(documents=documents, position=position)
+
+    def _numbers(self, upto: Position | None) -> list[int]:
+        return [
+            number
+            for number in self.segments.numbers()
+            if number >= self.position.segment and (upto is None or number <= upto.segment)
+        ]
+
+
+def _load(path: Path, start: int, end: int | None) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(handle).st_size if end is None else end
+        parts = []
+        while start < size and (part := os.pread(handle, size - start, start)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
+
+
+def _moved(frame: Frame, start: int) -> Frame:
+    return frame._replace(end=frame.end + start) if start else frame

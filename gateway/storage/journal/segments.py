@@ -1,0 +1,74 @@
+"""Segment files: space reserved ahead, appended to at the tail, deleted whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from gateway.storage.journal import layout
+from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, segment_header, segment_seed
+
+SEGMENT_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The two calls that a disk refuses when it breaks or is full; tests pass in refusals."""
+
+    sync: Callable[[int], None] = os.fdatasync
+    allocate: Callable[[int, int, int], None] = os.posix_fallocate
+
+
+class Spare:
+    """An empty file whose space the disk has promised."""
+
+    def __init__(self, path: Path, size: int, disk: Disk) -> None:
+        """Raises OSError, and leaves nothing, where there is no space."""
+        self.path = path
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            disk.allocate(self.file, 0, size)
+        except OSError:
+            self.delete()
+            raise
+
+    def delete(self) -> None:
+        os.close(self.file)
+        self.path.unlink()
+
+
+class Segment:
+    """One numbered file of records. `tail` is where the next one goes; it only grows."""
+
+    __slots__ = ("file", "is_gone", "is_let_go", "number", "path", "seed", "tail")
+
+    def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
+        """Turn a spare into a segment: its name becomes durable with the next sync of the journal."""
+        self.path = layout.segment_path(spare.path.parent, number)
+        spare.path.rename(self.path)
+        self.file = spare.file
+        self.number = number
+        self.seed = segment_seed(journal_id, number)
+        self.tail = 0
+        self.is_let_go = False  # to be deleted by the thread
+        self.is_gone = False
+        self.append(segment_header(journal_id, number))
+        assert self.tail == SEGMENT_HEADER_BYTES
+
+    def append(self, frame: bytes) -> None:
+        """Write at the tail. Raises OSError; what was written of the frame is then overwritten by the next one."""
+        written = os.pwrite(self.file, frame, self.tail)
+        if written != len(frame):
+            raise OSError(errno.EIO, f"{written} of {len(frame)} bytes were written", str(self.path))
+        self.tail += written
+
+    def delete(self) -> None:
+        """Delete the file, durably: a later segment's deletion must not outlive a power cut that undoes this one."""
+        os.close(self.file)
+        self.path.unlink()
+        layout.sync_directory(self.path.parent)
+        self.is_gone = True
