@@ -1,0 +1,144 @@
+"""One HTTP/1.1 answer out of bytes that come in any pieces. No socket, no clock, no await."""
+
+from __future__ import annotations
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+MAX_HEAD_BYTES = 64 * 1024  # of the answer's head and of all informational answers before it
+MAX_HEADERS = 256
+MAX_INFORMATIONAL = 10
+MAX_SILENT_BYTES = 64 * 1024  # received since the last content: trailers and chunk extensions
+
+
+class Answer:
+    """Grows with `feed` until `is_complete` or until there is a `fault`.
+
+    Content that came before a fault can still be taken: a cut answer is metered by what it brought.
+    """
+
+    __slots__ = (
+        "_ends_at_close", "_fields", "_head_bytes", "_informational", "_parser", "_pieces", "_silent_bytes",
+        "buffered_bytes", "fault", "has_head", "headers", "is_complete", "may_keep_alive", "status",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.has_head = False
+        self.is_complete = False
+        self.may_keep_alive = False
+        self.fault: str | None = None
+        self.buffered_bytes = 0
+        self._pieces: list[bytes] = []
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._silent_bytes = 0
+        self._informational = 0
+        self._ends_at_close = False
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was received."""
+        if not self.has_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                # Cut where the head must have ended, so that the limit does not depend on how the bytes came.
+                room = len(data) - (self._head_bytes - MAX_HEAD_BYTES)
+                self._parse(data[:room])
+                if not self.has_head:
+                    self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
+                    return
+                data = data[room:]
+        self._parse(data)
+
+    def close(self, reason: str | None) -> None:
+        """Nothing more will come: `reason` says what broke the connection, None that the upstream closed it."""
+        self._parser = None
+        if self.is_complete or self.fault is not None:
+            return
+        if self._ends_at_close and reason is None:
+            self.is_complete = True
+        else:
+            self.fault = reason or "it ended early"
+
+    def take(self) -> bytes:
+        """The content that has come and was not yet taken."""
+        pieces = self._pieces
+        self._pieces, self.buffered_bytes = [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def keep_alive_s(self) -> float | None:
+        """How long the upstream says that it keeps the connection; None where it does not say."""
+        hint = self.headers.get("keep-alive")
+        if hint is not None:
+            for part in hint.split(","):
+                word, _, seconds = part.partition("=")
+                if word.strip().lower() == "timeout" and seconds.strip().isdecimal():
+                    return float(seconds)
+        return None
+
+    def _parse(self, data: bytes) -> None:
+        if self.is_complete or self.fault is not None:
+            self.may_keep_alive = self.may_keep_alive and not data  # more came than was asked for
+            return
+        had_head, buffered_bytes = self.has_head, self.buffered_bytes
+        assert self._parser is not None, "kept until the end"
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self.may_keep_alive = False
+            if not self.is_complete:
+                self.fault = self.fault or f"malformed HTTP: {error}"
+        if had_head and not self.is_complete:
+            self._silent_bytes = self._silent_bytes + len(data) if buffered_bytes == self.buffered_bytes else 0
+            if self._silent_bytes > MAX_SILENT_BYTES:
+                self.fault = self.fault or f"more than {MAX_SILENT_BYTES} bytes without content"
+        if self.is_complete or self.fault is not None:
+            self._parser = None  # it refers to us: let go here, not by the cyclic garbage collector
+
+    def _refuse(self, fault: str) -> None:
+        """Stop the parser: what a callback raises ends `feed_data`."""
+        self.fault = fault
+        raise ValueError(fault)
+
+    # ---- called by the parser
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise ValueError("a second answer")  # `_parse` sees to it that the connection is not used again
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields.append((name, value))  # after the head it is a trailer: counted, and nobody looks
+        if len(self._fields) > MAX_HEADERS:
+            self._refuse(f"more than {MAX_HEADERS} headers")
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None, "it is calling"
+        status = self._parser.get_status_code()
+        if status < 200:  # but for 101, which stops the parser by itself
+            self._informational += 1
+            if self._informational > MAX_INFORMATIONAL:
+                self._refuse(f"more than {MAX_INFORMATIONAL} informational answers")
+            self._fields.clear()
+            return
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in self._fields:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if status not in (204, 304):
+            coding = headers.get("transfer-encoding")
+            if coding is not None and coding.strip().lower() != "chunked":
+                self._refuse("a transfer coding that was not asked for")
+            self._ends_at_close = coding is None and "content-length" not in headers
+        self.status, self.headers, self.has_head = status, headers, True
+
+    def on_body(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self.buffered_bytes += len(piece)
+
+    def on_message_complete(self) -> None:
+        if self.has_head:  # else the end of an informational answer
+            assert self._parser is not None, "it is calling"
+            self.is_complete = True
+            self.may_keep_alive = self._parser.should_keep_alive()

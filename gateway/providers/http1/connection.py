@@ -1,0 +1,314 @@
+"""One connection and the exchange that runs on it: back-pressure, deadlines, and reads that survive cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from gateway.domain.policy import Timeouts
+from gateway.errors import RequestError, UpstreamError, UpstreamTimeout
+from gateway.providers.http1.answer import Answer
+
+READ_AHEAD_BYTES = 256 * 1024  # what is held for a slow reader before the socket is left alone
+COPIED_BYTES = 64 * 1024  # up to here one copied buffer is cheaper than two
+# A timer that fires so late says that the loop was held up. libuv runs timers before it looks at sockets, so what
+# came meanwhile gets its turn first: an upstream is not called silent because we were deaf.
+HELD_UP_S, ONE_TURN_S = 0.01, 0.001
+
+
+class Keeper(Protocol):
+    """Who owns connections: the pool."""
+
+    def give_back(self, connection: Connection, *, says_s: float | None) -> None:
+        """An exchange is over. `says_s` is how long the upstream says that it keeps the connection, if it does."""
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+
+
+class Connection(asyncio.Protocol):
+    """A socket to one origin. Runs one exchange at a time; between two of them it is idle, or gone.
+
+    One timer serves all exchanges: it stands at the earliest deadline it was ever told, and compares when it
+    fires. A timer for each exchange would cost as much as parsing the answer.
+    """
+
+    __slots__ = ("_keeper", "_loop", "_timer", "_timer_at_s", "_transport", "exchange", "is_open", "is_paused")
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf
+        self._transport: asyncio.Transport
+        self.exchange: Exchange | None = None
+        self.is_open = False
+        self.is_paused = False
+
+    def start(self, head: bytes, body: bytes, *, name: str, timeouts: Timeouts) -> Exchange:
+        """Hand a request to the socket; its answer is the exchange's."""
+        assert self.is_open, "a closed connection is never handed out"
+        assert self.exchange is None, "one exchange at a time"
+        assert not self.is_paused, "what is paused is not at the end of its answer"
+        exchange = self.exchange = Exchange(self, name=name, timeouts=timeouts, now_s=self._loop.time())
+        self.watch(exchange.deadline_s())
+        if len(body) > COPIED_BYTES:
+            self._transport.writelines((head, body))
+        else:
+            self._transport.write(head + body)
+        return exchange
+
+    def end(self, *, is_reusable: bool, says_s: float | None) -> None:
+        """The exchange is over. A connection that still has something to send is closed: its answer came early."""
+        self.exchange = None
+        if not is_reusable or (self.is_open and self._transport.get_write_buffer_size()):
+            self.abort()
+        self._keeper.give_back(self, says_s=says_s)
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        if self.is_open:
+            self._transport.abort()
+            self._closed("the gateway closed it")
+
+    def pause(self) -> None:
+        """Stop reading: the reader is slower than the upstream."""
+        if self.is_open and not self.is_paused:
+            self.is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self.is_paused:
+            self.is_paused = False
+            if self.is_open:
+                self._transport.resume_reading()
+
+    def watch(self, deadline_s: float) -> None:
+        """Look at the exchange's deadline not later than at `deadline_s`, in the loop's time."""
+        if deadline_s < self._timer_at_s and self.is_open:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at_s = deadline_s
+            self._timer = self._loop.call_at(deadline_s, self._look)
+
+    def is_quiet(self) -> bool:
+        """Whether an idle connection is good; False also where the loop has not yet seen that it was closed."""
+        if self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        late_s = now_s - self._timer_at_s
+        self._timer, self._timer_at_s = None, math.inf
+        exchange = self.exchange
+        deadline_s = math.inf if exchange is None else exchange.deadline_s()
+        if deadline_s <= now_s and late_s > HELD_UP_S:
+            self.watch(now_s + ONE_TURN_S)
+        elif exchange is not None and deadline_s <= now_s:
+            exchange.expire(now_s)
+        elif deadline_s < math.inf:
+            self.watch(deadline_s)
+
+    def _closed(self, reason: str | None) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.exchange is not None:
+            self.exchange.lost(reason)
+        self._keeper.forget(self)
+
+    # ---- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # of a stream, as this is a stream's protocol
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self.abort()  # nobody asked
+        else:
+            exchange.received(data, self._loop.time())
+
+    def eof_received(self) -> None:
+        self._closed(None)
+        self._transport.abort()  # not `close`: that would first wait until all is sent
+
+    def connection_lost(self, broken: Exception | None) -> None:
+        self._closed(None if broken is None else type(broken).__name__)
+
+
+class Exchange:
+    """A request that was handed to the socket, and its answer as it comes. Satisfies `services.ports.Upstream`.
+
+    No await stands between taking bytes and returning them, so a cancelled read loses nothing and may be repeated.
+    """
+
+    __slots__ = (
+        "_answer", "_connection", "_failure", "_heard_s", "_name", "_pause_above_bytes", "_started_s", "_timeouts",
+        "_waiter",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, *, name: str, timeouts: Timeouts, now_s: float) -> None:
+        self._connection: Connection | None = connection
+        self._name = name
+        self._timeouts = timeouts
+        self._started_s = self._heard_s = now_s
+        self._answer = Answer()
+        self._failure: Callable[[], RequestError] | None = None
+        self._pause_above_bytes = READ_AHEAD_BYTES
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def head(self) -> tuple[int, Mapping[str, str]]:
+        """Status and headers, their names in lower case. Raises `UpstreamTimeout` or `UpstreamError`."""
+        while not self._answer.has_head:
+            await self._more()
+        return self._answer.status, self._answer.headers
+
+    async def chunk(self) -> bytes:
+        """The next piece of the body, empty at its end. Raises `UpstreamTimeout` or `UpstreamError`."""
+        answer = self._answer
+        while not answer.buffered_bytes:
+            if answer.is_complete:
+                return b""
+            await self._more()
+        return self._take()
+
+    async def read(self, limit_bytes: int) -> bytes:
+        """The rest of the body. Raises `UpstreamTimeout`, or `UpstreamError` when it is cut or over the limit."""
+        answer = self._answer
+        self._pause_above_bytes = max(limit_bytes, READ_AHEAD_BYTES)
+        self._resume()
+        try:
+            while not answer.is_complete and answer.buffered_bytes <= limit_bytes:
+                await self._more()
+        finally:
+            self._pause_above_bytes = READ_AHEAD_BYTES
+        if answer.buffered_bytes > limit_bytes:
+            raise UpstreamError(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
+        return self._take()
+
+    def close(self) -> None:
+        """Give the connection back if the answer came to its end, else close it at once. A second call does nothing."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        answer = self._answer
+        answer.close("the gateway closed it")
+        if answer.fault is not None:
+            self._fail(self._cut)
+        connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has come and was not yet taken."""
+        return self._answer.buffered_bytes
+
+    async def _more(self) -> None:
+        """Wait until something has happened. Raises what went wrong."""
+        if self._failure is not None:
+            raise self._failure()
+        assert self._waiter is None, "one reader at a time"
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _take(self) -> bytes:
+        taken = self._answer.take()
+        self._resume()
+        return taken
+
+    def _resume(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.is_paused:
+            self._heard_s = asyncio.get_running_loop().time()  # it was we who were silent
+            connection.resume()
+            connection.watch(self.deadline_s())
+
+    def _fail(self, failure: Callable[[], RequestError]) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._wake()
+
+    # ---- called by the connection
+
+    def received(self, data: bytes, now_s: float) -> None:
+        """Bytes have come."""
+        answer, connection = self._answer, self._connection
+        assert connection is not None, "a closed exchange has no connection"
+        self._heard_s = now_s
+        had_head = answer.has_head
+        answer.feed(data)
+        if answer.fault is not None:
+            self._fail(self._malformed)
+            connection.abort()
+        elif answer.is_complete:
+            pass
+        elif answer.buffered_bytes > self._pause_above_bytes:
+            connection.pause()
+        elif answer.has_head is not had_head:
+            connection.watch(self.deadline_s())  # from here on the idle time counts, which may be the shorter
+        self._wake()
+
+    def lost(self, reason: str | None) -> None:
+        """The connection is gone; `reason` is None where the upstream closed it properly."""
+        self._answer.close(reason)
+        if self._answer.fault is not None:
+            self._fail(self._cut)
+        self._wake()
+
+    def deadline_s(self) -> float:
+        """When this exchange has taken too long, in the loop's time, as things stand."""
+        timeouts, connection = self._timeouts, self._connection
+        if self._answer.is_complete or self._failure is not None or connection is None:
+            return math.inf
+        end_s = self._started_s + timeouts.total_s
+        if not self._answer.has_head:
+            return min(end_s, self._started_s + timeouts.first_byte_s)
+        return end_s if connection.is_paused else min(end_s, self._heard_s + timeouts.idle_s)
+
+    def expire(self, now_s: float) -> None:
+        """The deadline has passed."""
+        connection = self._connection
+        assert connection is not None, "only a running exchange has a deadline"
+        if not self._answer.has_head:
+            self._fail(self._silent)
+        else:
+            self._fail(self._overdue if now_s >= self._started_s + self._timeouts.total_s else self._stalled)
+        connection.abort()
+
+    # ---- what went wrong, made anew for each who asks: a raised exception keeps what it passed through
+
+    def _silent(self) -> RequestError:
+        waited_s = min(self._timeouts.first_byte_s, self._timeouts.total_s)
+        return UpstreamTimeout(f"{self._name} did not begin to answer in {waited_s:g} s.")
+
+    def _stalled(self) -> RequestError:
+        return UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.")
+
+    def _overdue(self) -> RequestError:
+        return UpstreamTimeout(f"{self._name} did not finish its answer in {self._timeouts.total_s:g} s.")
+
+    def _cut(self) -> RequestError:
+        if not self._answer.has_head:
+            return UpstreamError(f"{self._name} closed the connection without an answer: {self._answer.fault}.")
+        return UpstreamError(f"The connection to {self._name} broke: {self._answer.fault}.")
+
+    def _malformed(self) -> RequestError:
+        return UpstreamError(f"{self._name} sent an answer that cannot be read: {self._answer.fault}.")

@@ -1,0 +1,191 @@
+"""Connections kept for reuse, a bound on how many there are, and how a new one is made."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Any
+
+from aiohappyeyeballs import start_connection
+
+from gateway.providers.http1.connection import Connection
+
+ADDRESSES_FRESH_S = 30.0
+NEXT_ADDRESS_AFTER_S = 0.25  # RFC 8305 §8
+MAX_IDLE_PER_ORIGIN = 256
+# A server may close an idle connection while our next request is on its way, and a POST may not be repeated
+# (RFC 9110 §9.2.2). So we let go first: uvicorn, which vLLM runs on, closes after 5 s.
+IDLE_S = 4.0
+MAX_IDLE_S = 30.0
+IDLE_MARGIN_S = 1.0  # earlier than a server says that it will close
+RESTED_S = 0.05  # idle for longer than this, a connection is looked at before it is used
+SWEEP_S = 1.0
+
+AddressInfo = tuple[int, int, int, str, Any]
+
+
+class Origin:
+    """One `scheme://host:port`: its addresses and its idle connections, the latest used last."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self.host, self.port, self.tls = host, port, tls
+        self.idle: dict[Connection, tuple[float, float]] = {}  # idle since, and until when; in the loop's time
+        self._addresses: list[AddressInfo] = []
+        self._addresses_until_s = 0.0
+        self._lookup: asyncio.Task[list[AddressInfo]] | None = None
+
+    def take_idle(self) -> Connection | None:
+        """The connection used last that is still good, so that those not needed grow old and are dropped."""
+        now_s = asyncio.get_running_loop().time()
+        while self.idle:
+            connection, (since_s, until_s) = self.idle.popitem()
+            if now_s < until_s and (now_s < since_s + RESTED_S or connection.is_quiet()):
+                return connection
+            connection.abort()
+        return None
+
+    def drop_idle(self, now_s: float) -> None:
+        """Close the connections that were idle for too long."""
+        for connection in [one for one, (_, until_s) in self.idle.items() if until_s <= now_s]:
+            connection.abort()
+
+    async def connect(self) -> socket.socket:
+        """Return a connected socket: the first address that answers, IPv6 and IPv4 in turn. Raises `OSError`."""
+        addresses = await self._look_up()
+        try:
+            return await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_AFTER_S)
+        except OSError:
+            self._addresses_until_s = 0.0  # the name may point elsewhere by now
+            raise
+        except RuntimeError as broken:  # uvloop's word for some of them
+            raise OSError(str(broken)) from None
+
+    def stop(self) -> None:
+        """Stop looking up."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+
+    async def _look_up(self) -> list[AddressInfo]:
+        """One lookup at a time, whoever waits: a slow resolver holds one thread, not one for each request."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._addresses_until_s:
+            return self._addresses
+        if self._lookup is None:
+            self._lookup = loop.create_task(self._ask_resolver())
+            self._lookup.add_done_callback(self._looked_up)
+        return await asyncio.shield(self._lookup)
+
+    async def _ask_resolver(self) -> list[AddressInfo]:
+        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        return [(family, kind, proto, name, address) for family, kind, proto, name, address in found]
+
+    def _looked_up(self, lookup: asyncio.Task[list[AddressInfo]]) -> None:
+        self._lookup = None
+        if not lookup.cancelled() and lookup.exception() is None:
+            self._addresses = lookup.result()
+            self._addresses_until_s = asyncio.get_running_loop().time() + ADDRESSES_FRESH_S
+
+
+class Pool:
+    """All connections of a transport. Never more than `max_connections`, busy and idle together."""
+
+    def __init__(self, max_connections: int, tls: ssl.SSLContext) -> None:
+        self._max = max_connections
+        self._slots = asyncio.Semaphore(max_connections)  # one for each busy connection
+        self.busy = 0  # exchanges that were not closed, and connections being made
+        self._loop = asyncio.get_running_loop()
+        self._tls = tls
+        self._origins: dict[tuple[str, int, bool], Origin] = {}
+        self.connections: dict[Connection, Origin] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further exchange would have to wait."""
+        return self._slots.locked()
+
+    def origin(self, host: str, port: int, *, is_tls: bool) -> Origin:
+        """Where connections to one address are kept."""
+        key = (host, port, is_tls)
+        origin = self._origins.get(key)
+        if origin is None:
+            origin = self._origins[key] = Origin(host, port, self._tls if is_tls else None)
+        return origin
+
+    async def take(self, origin: Origin, connect_s: float) -> Connection:
+        """Return an idle connection or a new one; its exchange gives it back. Raises `TimeoutError` or `OSError`."""
+        if not self._slots.locked():
+            connection = origin.take_idle()
+            if connection is not None:
+                await self._slots.acquire()  # does not wait: a slot is free
+                self.busy += 1
+                return connection
+        async with asyncio.timeout(connect_s):
+            await self._slots.acquire()
+            self.busy += 1
+            try:
+                return origin.take_idle() or await self._connect(origin)
+            except BaseException:
+                self._release()
+                raise
+
+    def give_back(self, connection: Connection, *, says_s: float | None) -> None:
+        """An exchange is over; keep its connection if it is still open, as long as the upstream surely does."""
+        self._release()
+        origin = self.connections.get(connection)
+        if origin is None:
+            return
+        idle_s = IDLE_S if says_s is None else min(says_s - IDLE_MARGIN_S, MAX_IDLE_S)
+        if idle_s <= 0 or len(origin.idle) >= MAX_IDLE_PER_ORIGIN:
+            connection.abort()
+            return
+        now_s = self._loop.time()
+        origin.idle[connection] = (now_s, now_s + idle_s)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        origin = self.connections.pop(connection, None)
+        if origin is not None:
+            origin.idle.pop(connection, None)
+
+    def close(self) -> None:
+        """Close all connections and stop all timers."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        for origin in self._origins.values():
+            origin.stop()
+
+    async def _connect(self, origin: Origin) -> Connection:
+        self._make_room()
+        connected = await origin.connect()
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(self), sock=connected, ssl=origin.tls,
+            server_hostname=origin.host if origin.tls else None,
+        )  # fmt: skip
+        if not connection.is_open:
+            raise ConnectionResetError("closed as soon as it was open")
+        self.connections[connection] = origin
+        return connection
+
+    def _make_room(self) -> None:
+        """Idle connections count too: one of them gives way, whoever it belongs to."""
+        idle = sum(len(origin.idle) for origin in self._origins.values())
+        if idle + self.busy > self._max:
+            longest = next(next(iter(origin.idle)) for origin in self._origins.values() if origin.idle)
+            longest.abort()
+
+    def _release(self) -> None:
+        self.busy -= 1
+        self._slots.release()
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        for origin in self._origins.values():
+            origin.drop_idle(now_s)
+        has_idle = any(origin.idle for origin in self._origins.values())
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if has_idle else None

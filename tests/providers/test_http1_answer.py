@@ -1,0 +1,164 @@
+"""Answers are read alike however their bytes come, and what is not HTTP/1.1 is refused."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.providers.http1.answer import MAX_HEAD_BYTES, MAX_INFORMATIONAL, MAX_SILENT_BYTES, Answer
+from tests.providers.recorded_answers import HEAD, MALFORMED, RECORDED, STREAM, chunked
+
+
+def read(*pieces: bytes, closed_by: str | None = "nobody") -> Answer:
+    """Feed pieces; `closed_by` None is a proper end of the connection, a text is what broke it."""
+    answer = Answer()
+    for piece in pieces:
+        answer.feed(piece)
+    if closed_by != "nobody":
+        answer.close(closed_by)
+    return answer
+
+
+def seen(answer: Answer) -> tuple[object, ...]:
+    """All that a reader can see; takes the body."""
+    return (
+        answer.status, answer.headers, answer.take(), answer.has_head, answer.is_complete, answer.may_keep_alive,
+        answer.fault is None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_an_answer_means_what_it_says(name: str) -> None:
+    """Every framing that HTTP/1.1 has for an answer."""
+    one = RECORDED[name]
+    answer = read(one.raw, closed_by=None if one.ends_at_close else "nobody")
+    assert (answer.status, answer.take(), answer.may_keep_alive) == (one.status, one.body, one.may_keep_alive)
+    assert (answer.is_complete, answer.fault) == (True, None)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_it_is_the_same_split_at_every_byte(name: str) -> None:
+    """The network may cut anywhere: in a line break, in a chunk's size, between two answers."""
+    raw, end = RECORDED[name].raw, None if RECORDED[name].ends_at_close else "nobody"
+    whole = seen(read(raw, closed_by=end))
+    for at in range(1, len(raw)):
+        assert seen(read(raw[:at], raw[at:], closed_by=end)) == whole, at
+    assert seen(read(*(raw[at : at + 1] for at in range(len(raw))), closed_by=end)) == whole
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
+    """A lenient reader and a strict one would see different answers: so no leniency."""
+    raw = MALFORMED[name]
+    for at in range(len(raw)):
+        answer = read(raw[:at], raw[at:])
+        assert answer.fault is not None, at
+        assert not answer.is_complete, at
+        assert not answer.may_keep_alive, at
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
+    """Half an answer never looks whole, and its half can still be metered."""
+    one = RECORDED[name]
+    least = len(one.raw) if one.ends_at_close else len(one.raw.removesuffix(b"XXXX"))
+    for at in range(least):
+        for reason in (None, "ConnectionResetError"):
+            answer = read(one.raw[:at], closed_by=reason)
+            is_whole = answer.is_complete
+            assert answer.fault is not None or is_whole, at
+            taken = answer.take()
+            assert one.body.startswith(taken), at
+            if is_whole:
+                # An answer without a length is whole wherever its connection properly ends; one with garbage
+                # after it is whole before the garbage.
+                assert (one.ends_at_close and reason is None) or taken == one.body, at
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(RECORDED)))
+def test_any_split_gives_the_same(data: st.DataObject, name: str) -> None:
+    """Any number of cuts, empty pieces among them."""
+    raw, end = RECORDED[name].raw, None if RECORDED[name].ends_at_close else "nobody"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
+    pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert seen(read(*pieces, closed_by=end)) == seen(read(raw, closed_by=end))
+
+
+@given(chunks=st.lists(st.binary(min_size=1, max_size=300), max_size=8), size=st.integers(1, 400))
+def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
+    """The body is what was sent, whatever the sizes of chunks and of packets."""
+    raw = STREAM + chunked(*chunks)
+    answer = read(*(raw[at : at + size] for at in range(0, len(raw), size)))
+    assert (answer.is_complete, answer.take(), answer.may_keep_alive) == (True, b"".join(chunks), True)
+
+
+@given(raw=st.binary(max_size=200), head=st.sampled_from([b"", HEAD, STREAM, HEAD + b"content-length: 9\r\n\r\n"]))
+@example(raw=b"", head=b"")
+def test_any_bytes_end_in_an_answer_or_a_fault(raw: bytes, head: bytes) -> None:
+    """Nothing an upstream can send raises, and after its close nothing is open."""
+    answer = read(head, raw, closed_by=None)
+    assert answer.is_complete is (answer.fault is None)
+
+
+def test_the_head_has_a_limit_to_the_byte() -> None:
+    """An endless header may not fill the memory; where the limit lies does not depend on the packets."""
+    start, end = b"HTTP/1.1 200 OK\r\nx: ", b"\r\ncontent-length: 2\r\n\r\n"
+    fits = start + b"a" * (MAX_HEAD_BYTES - len(start) - len(end)) + end
+    too_long = start + b"a" + fits.removeprefix(start)
+    assert (len(fits), len(too_long)) == (MAX_HEAD_BYTES, MAX_HEAD_BYTES + 1)
+    for at in (1, 1000, MAX_HEAD_BYTES - 1, MAX_HEAD_BYTES):
+        assert read(fits[:at], fits[at:] + b"ok").take() == b"ok", at
+        assert "a head of more than" in str(read(too_long[:at], too_long[at:] + b"ok").fault), at
+
+
+def test_ten_informational_answers_are_allowed() -> None:
+    """The limit is where it is said to be."""
+    raw = b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INFORMATIONAL + RECORDED["plain"].raw
+    assert read(raw).take() == RECORDED["plain"].body
+
+
+def test_endless_trailers_and_extensions_are_a_fault() -> None:
+    """What brings no content is not read for ever."""
+    for opening in (b"0\r\n", b"5;"):
+        answer = read(STREAM + opening)
+        for _ in range(MAX_SILENT_BYTES // 1000 + 1):
+            answer.feed(b"x: %b\r\n" % (b"y" * 995) if opening == b"0\r\n" else b"y" * 1000)
+        assert "without content" in str(answer.fault)
+
+
+def test_a_reset_does_not_end_an_answer_without_length() -> None:
+    """Only a proper close is an end; a reset is a cut."""
+    assert read(RECORDED["to close"].raw, closed_by="ConnectionResetError").fault == "ConnectionResetError"
+
+
+def test_headers_of_one_name_are_joined() -> None:
+    """RFC 9110 §5.3; names are in lower case, odd bytes do not raise."""
+    raw = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nX-Odd: \xff\r\ncontent-length: 0\r\n\r\n"
+    assert read(raw).headers == {"x-a": "1, 2", "x-odd": "\xff", "content-length": "0"}
+
+
+@pytest.mark.parametrize(
+    ("hint", "seconds"),
+    [(b"timeout=5", 5.0), (b"max=3, Timeout = 75", 75.0), (b"timeout=", None), (b"timeout=-1", None), (b"x", None)],
+)
+def test_the_upstream_says_how_long_it_keeps_the_connection(hint: bytes, seconds: float | None) -> None:
+    """What cannot be read is as if it were not said."""
+    assert read(HEAD + b"keep-alive: " + hint + b"\r\ncontent-length: 0\r\n\r\n").keep_alive_s == seconds
+    assert read(RECORDED["plain"].raw).keep_alive_s is None
+
+
+def test_a_finished_answer_leaves_nothing_to_the_garbage_collector() -> None:
+    """The parser refers to the answer and the answer to the parser: at 10,000 a second somebody must let go."""
+    gc.collect()
+    gc.disable()
+    try:
+        for one in RECORDED.values():
+            read(one.raw, closed_by=None)
+        for raw in MALFORMED.values():
+            read(raw)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -1,0 +1,371 @@
+"""Connections are reused where that is safe, never lost, and never more than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from gateway.errors import UpstreamError, UpstreamUnreachable
+from gateway.providers.http1 import pool
+from gateway.providers.http1.pool import IDLE_S
+from tests.conftest import SEED
+from tests.providers.scripted import CHUNKED, OK, Peer, answering, calling, serving, turns_until
+
+
+async def test_one_connection_serves_one_after_another() -> None:
+    """A handshake for each request would cost more than the request."""
+    async with serving(answering(OK)) as server, calling() as client:
+        for _ in range(50):
+            assert await client.fetch(server.port) == (200, b"ok")
+        assert (server.connections, client.counts) == (1, (1, 0))
+
+
+async def test_exchanges_at_the_same_time_have_connections_of_their_own() -> None:
+    """There is no pipelining: a slow answer holds nobody up."""
+    async with serving(answering(OK)) as server, calling() as client:
+        exchanges = [await client.send(server.port) for _ in range(20)]
+        assert client.counts == (20, 20)
+        for exchange in exchanges:
+            assert await exchange.read(10) == b"ok"
+            exchange.close()
+        assert (server.connections, client.counts) == (20, (20, 0))
+
+
+NOT_KEPT = {
+    "the upstream says close": b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
+    "it keeps connections no longer": b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\nok",
+    "it speaks HTTP/1.0": b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    "it said more than was asked": OK + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno",
+}
+
+
+@pytest.mark.parametrize("why", NOT_KEPT)
+async def test_a_connection_is_not_used_again_where(why: str) -> None:
+    """Else the next request would be lost, or would read the answer to another's."""
+    async with serving(answering(NOT_KEPT[why])) as server, calling() as client:
+        for number in range(1, 4):
+            assert await client.fetch(server.port) == (200, b"ok")
+            assert (server.connections, client.counts) == (number, (0, 0))
+
+
+async def test_an_answer_that_was_not_read_to_its_end_costs_its_connection() -> None:
+    """The rest of it would be the next one's answer."""
+    async with serving(answering(CHUNKED + b"2\r\nok\r\n")) as server, calling() as client:
+        exchange = await client.send(server.port)
+        assert await exchange.chunk() == b"ok"
+        exchange.close()
+        await server.until(lambda: server.open_connections == 0)
+        assert client.counts == (0, 0)
+
+
+async def test_a_connection_that_the_upstream_closed_is_not_used() -> None:
+    """It closes what was idle for too long; the next request must not be its victim."""
+    go = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await go.wait()
+
+    async with serving(script) as server, calling() as client:
+        for number in range(1, 4):
+            go.clear()
+            assert await client.fetch(server.port) == (200, b"ok")
+            go.set()
+            await server.until(lambda: server.open_connections == 0)
+            await turns_until(lambda: client.counts[0] == 0)
+            assert server.connections == number
+
+
+async def test_a_close_counts_in_the_turn_in_which_it_is_seen() -> None:
+    """Two callbacks of one turn of the loop: the upstream's end is read, a request looks for a connection."""
+    async with serving(answering(OK)) as server, calling() as client:
+        assert await client.fetch(server.port) == (200, b"ok")
+        (connection,) = client.transport.pool.connections
+        connection.eof_received()
+        assert await client.fetch(server.port) == (200, b"ok")
+        assert server.connections == 2
+
+
+async def test_an_upstream_that_speaks_unasked_is_hung_up_on() -> None:
+    """A 408 on an idle connection is not the answer to the next request."""
+    go = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=3600\r\ncontent-length: 2\r\n\r\nok")
+        await go.wait()
+        await peer.send(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+        await peer.gone()
+
+    async with serving(script) as server, calling() as client:
+        assert await client.fetch(server.port) == (200, b"ok")
+        go.set()
+        await server.until(lambda: server.open_connections == 0)
+        assert client.counts == (0, 0)
+
+
+def closing_after_its_answer(listener: socket.socket, is_closed: threading.Event) -> None:
+    """A server in a thread of its own: the first connection is answered, rests, and is closed."""
+    for number in range(2):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(OK)
+            if number == 0:
+                is_closed.wait(pool.RESTED_S * 2)
+        is_closed.set()
+
+
+async def test_a_close_that_the_loop_has_not_seen_yet_is_seen() -> None:
+    """The loop was busy while the upstream closed: the socket itself is asked before it is used again."""
+    is_closed = threading.Event()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        server = threading.Thread(target=closing_after_its_answer, args=(listener, is_closed))
+        server.start()
+        async with calling() as client:
+            port = listener.getsockname()[1]
+            assert await client.fetch(port) == (200, b"ok")
+            is_closed.wait(20)  # blocks the event loop
+            assert await client.fetch(port) == (200, b"ok")
+        server.join(20)
+
+
+def test_idle_connections_are_dropped_before_vllm_drops_them() -> None:
+    """A server that closes while our request is on its way leaves a POST that nobody may repeat."""
+    its_own_s = uvicorn.Config(app="").timeout_keep_alive
+    assert its_own_s >= IDLE_S + 0.5
+
+
+async def test_idle_connections_grow_old() -> None:
+    """One second before the upstream would close them, without anybody calling."""
+    answer = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=2, max=9\r\ncontent-length: 2\r\n\r\nok"
+    async with serving(answering(answer)) as server, calling() as client:
+        assert await client.fetch(server.port) == (200, b"ok")
+        assert client.counts == (1, 0)
+        await server.until(lambda: server.open_connections == 0)
+        assert client.counts == (0, 0)
+
+
+async def test_no_more_connections_than_allowed() -> None:
+    """The third waits for one of two, and gets it when it is free."""
+    async with serving(answering(OK)) as server, calling(max_connections=2) as client:
+        first, second = await client.send(server.port), await client.send(server.port)
+        third = asyncio.ensure_future(client.send(server.port))
+        assert await first.read(10) == b"ok"
+        assert not third.done()
+        first.close()
+        exchange = await third
+        assert (server.connections, client.counts) == (2, (2, 2))
+        assert await exchange.read(10) == b"ok"
+        exchange.close()
+        second.close()
+
+
+async def test_waiting_for_a_connection_has_an_end() -> None:
+    """And says why: the upstream is not to blame."""
+    async with serving(answering(OK)) as server, calling(max_connections=1) as client:
+        held = await client.send(server.port)
+        with pytest.raises(UpstreamUnreachable, match="up was not called: all 1 connections of the gateway are in use"):
+            await client.send(server.port, connect_s=0.05)
+        held.close()
+        assert await client.fetch(server.port) == (200, b"ok")
+
+
+async def test_who_leaves_while_waiting_takes_no_connection_along() -> None:
+    """Cancelled in the turn in which it would have had it: the next one gets it."""
+    async with serving(answering(OK)) as server, calling(max_connections=1) as client:
+        for turns in range(6):
+            held = await client.send(server.port)
+            leaver = asyncio.ensure_future(client.send(server.port))
+            stayer = asyncio.ensure_future(client.fetch(server.port))
+            await asyncio.sleep(0)
+            held.close()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaver.cancel()
+            try:
+                (await leaver).close()
+            except asyncio.CancelledError:
+                pass
+            assert await stayer == (200, b"ok")
+            assert client.counts[1] == 0
+
+
+async def test_an_idle_connection_gives_way_to_another_origin() -> None:
+    """Idle ones count too, but never keep anybody waiting."""
+    async with serving(answering(OK)) as one, serving(answering(OK)) as other, calling(max_connections=2) as client:
+        for port in (one.port, one.port, other.port, one.port, other.port):
+            first, second = await client.send(port), await client.send(port)
+            for exchange in (first, second):
+                assert await exchange.read(10) == b"ok"
+                exchange.close()
+            assert client.counts == (2, 0)
+        await one.until(lambda: one.open_connections == 0)
+
+
+@contextmanager
+def black_hole() -> Iterator[int]:
+    """A port whose queue of connections is full: the kernel drops every further SYN."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listener:
+        fillers = []
+        for _ in range(4):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+            fillers.append(filler)
+        yield listener.getsockname()[1]
+        for filler in fillers:
+            filler.close()
+
+
+async def test_a_black_hole_is_unreachable_after_the_connect_timeout() -> None:
+    """Row 4. The waiting is bounded, and the half-open socket is closed."""
+    with black_hole() as port:
+        async with calling() as client:
+            with pytest.raises(UpstreamUnreachable, match=r"up could not be connected to in 0\.1 s"):
+                await client.send(port, connect_s=0.1)
+            assert client.counts == (0, 0)
+
+
+async def test_a_cancelled_connect_sends_nothing() -> None:
+    """The caller left before there was a connection: no request, no slot, no socket."""
+    with black_hole() as port:
+        async with calling(max_connections=1) as client:
+            sending = asyncio.ensure_future(client.send(port))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert client.counts == (0, 1)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            assert client.counts == (0, 0)
+
+
+def open_descriptors() -> int:
+    """How many files and sockets this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def moody(peer: Peer) -> None:
+    """Answers well, slowly, in pieces, halfway, or not at all; the request's body says how."""
+    while True:
+        mood = (await peer.request())[-1] % 6
+        if mood == 0:
+            await peer.send(OK)
+        elif mood == 1:
+            await asyncio.sleep(0.001)
+            await peer.send(OK)
+        elif mood in (2, 3):
+            await peer.send(CHUNKED)
+            for _ in range(3):
+                await asyncio.sleep(0)
+                await peer.send(b"3\r\nabc\r\n")
+            if mood == 3:
+                return
+            await peer.send(b"0\r\n\r\n")
+        elif mood == 4:
+            peer.reset()
+            return
+        else:
+            await peer.gone()
+            return
+
+
+async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Random) -> None:
+    """No connection, slot, task, timer or descriptor; and the pool still works. httpx lost 9 slots of 10 here."""
+    endings: dict[str, int] = {}
+    gc.collect()
+    before = open_descriptors()
+
+    async with serving(moody) as server, calling(max_connections=10) as client:
+
+        async def exchange_once(mood: int) -> None:
+            exchange = await client.send(server.port, body=bytes([mood]), connect_s=20)
+            try:
+                await exchange.head()
+                await exchange.read(1000)
+            finally:
+                exchange.close()
+
+        async def cut_somewhere() -> None:
+            task = asyncio.ensure_future(exchange_once(rng.randrange(256)))
+            await asyncio.sleep(rng.choice((0, 0.0005, 0.002, 0.008, 0.03)))
+            task.cancel()
+            (ending,) = await asyncio.gather(task, return_exceptions=True)
+            assert ending is None or isinstance(ending, (asyncio.CancelledError, UpstreamError)), repr(ending)
+            name = type(ending).__name__
+            endings[name] = endings.get(name, 0) + 1
+
+        async def worker() -> None:
+            for _ in range(5000 // 25):
+                await cut_somewhere()
+
+        await asyncio.gather(*(worker() for _ in range(25)))
+        print(f"seed {SEED}, endings {endings}, connections {server.connections}")
+        assert min(endings.get(name, 0) for name in ("NoneType", "CancelledError", "UpstreamError")) > 100, endings
+        assert client.counts[1] == 0
+        assert client.counts[0] <= 10
+        for exchange in [await client.send(server.port, body=b"\0") for _ in range(10)]:  # all ten at once
+            assert await exchange.read(10) == b"ok"
+            exchange.close()
+        assert client.counts == (10, 0)
+        await client.transport.close()
+        assert client.counts == (0, 0)
+        await server.until(lambda: server.open_connections == 0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    timers = getattr(asyncio.get_running_loop(), "_scheduled", ())  # uvloop does not show its own
+    assert [timer for timer in timers if not timer.cancelled()] == []
+    assert open_descriptors() <= before + 1  # the loop's own, where it opens one late
+
+
+class SlowResolver(asyncio.SelectorEventLoop):
+    """Counts questions for names and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = 0
+        self.answer: Any = None
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
+        if host != "engine.internal":
+            return await super().getaddrinfo(host, port, **how)
+        self.questions += 1
+        self.answer = self.create_future()
+        await self.answer
+        return await super().getaddrinfo("127.0.0.1", port, **how)
+
+
+def test_a_slow_resolver_is_asked_once() -> None:
+    """Row 2: each question may hold a thread for its whole time, so a hundred callers share one."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SlowResolver)
+        closing_answer = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        async with serving(answering(closing_answer)) as server, calling() as client:
+            url = f"http://engine.internal:{server.port}/v1/x"
+            impatient = [asyncio.ensure_future(client.send(0, url=url, connect_s=0.05)) for _ in range(100)]
+            endings = await asyncio.gather(*impatient, return_exceptions=True)
+            assert all(isinstance(ending, UpstreamUnreachable) for ending in endings)
+            patient = asyncio.ensure_future(client.fetch(0, url=url))
+            await asyncio.sleep(0)
+            loop.answer.set_result(None)
+            assert await patient == (200, b"ok")
+            assert [await client.fetch(0, url=url) for _ in range(3)] == [(200, b"ok")] * 3
+            assert (loop.questions, server.connections) == (1, 4)
+
+    with asyncio.Runner(loop_factory=SlowResolver) as runner:
+        runner.run(story())
