@@ -5,10 +5,10 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes --no-deps
 EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check fmt lint types imports bench lock clean
+.PHONY: help setup run test check fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/run.stamp ## Install what `make run` needs; leaves .venv/bin/tollgate
 
@@ -39,6 +39,9 @@ imports: .venv/dev.stamp
 
 bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
 	@$(BIN)/python -m bench.overhead
+
+demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
+	@$(BIN)/python -m bench.demo_crash
 
 lock: ## Compile the requirements files anew (needs uv on the PATH)
 	@bash deploy/lock.sh

@@ -1,6 +1,17 @@
 #!/usr/bin/env bash
 # Install what the benchmark measures with: nginx (the plain proxy and the mock upstream) and wrk (the load).
+# With --peers also LiteLLM and the vLLM router, each in a virtual environment of its own (about 1 GB).
 set -euo pipefail
+install_peers() {
+  local folder=${TOLLGATE_BENCH_PEERS:-$HOME/.tollgate/bench} python=${PYTHON:-python3}
+  local -A wanted=([litellm]="litellm[proxy]==1.106.2" [vllm-router]="vllm-router==0.1.17")  # as in bench/peers.py
+  for name in "${!wanted[@]}"; do
+    [ -x "$folder/$name/bin/$name" ] && { echo "$name is in $folder."; continue; }
+    "$python" -m venv "$folder/$name"
+    "$folder/$name/bin/pip" install --quiet --disable-pip-version-check "${wanted[$name]}"
+  done
+}
+[ "${1:-}" = --peers ] && install_peers
 missing=()
 command -v nginx >/dev/null || missing+=(nginx-light)
 [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing+=(libnginx-mod-http-lua)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,3 +65,15 @@ def describe() -> str:
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} × {model}, {gib:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def commit() -> str:
+    """The commit that is checked out, and whether something was changed since."""
+
+    def git(*arguments: str) -> str:
+        here = Path(__file__).parent
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = " with uncommitted changes" if git("status", "--porcelain") else ""
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + changed

@@ -15,11 +15,17 @@ _MODEL = "upstream-model"
 
 
 def upstream_config(folder: Path, ports: dict[str, int]) -> str:
-    """The upstream: `plain`, `burst` and `paced` streams, the latter two also as vLLM (usage on every event)."""
+    """The upstream: `plain`, `burst` and `paced` streams, the latter two also as vLLM (usage on every event).
+
+    `large` answers as `plain`, but only after it has read the body, as an engine would.
+    """
     servers = [_server(ports["plain"], f"default_type application/json; return 200 '{_whole_answer()}';")]
     for name, delay_s in (("burst", 0.0), ("paced", PACE_S)):
         servers.append(_server(ports[name], _stream(delay_s, has_running_usage=False)))
         servers.append(_server(ports[f"{name}-vllm"], _stream(delay_s, has_running_usage=True)))
+    answer = _whole_answer()
+    reads = f"ngx.req.read_body() ngx.header['Content-Length'] = {len(answer)} ngx.print([==[{answer}]==])"
+    servers.append(_server(ports["large"], f"default_type application/json; content_by_lua_block {{ {reads} }}"))
     count = "default_type text/plain; content_by_lua_block { ngx.print(ngx.shared.sent:get('events') or 0) }"
     servers.append(_server(ports["count"], count))
     modules = [f"load_module {MODULES}/{name}_module.so;" for name in ("ndk_http", "ngx_http_lua")]
@@ -53,7 +59,7 @@ def _config(folder: Path, name: str, parts: list[str], modules: list[str]) -> st
             f"daemon off; worker_processes 1; pid {folder}/{name}.pid; error_log {folder}/{name}.log warn;",
             "events { worker_connections 8192; }",
             "http {",
-            f"access_log off; {scratch} client_body_buffer_size 64k; tcp_nodelay on;",
+            f"access_log off; {scratch} client_body_buffer_size 2m; client_max_body_size 64m; tcp_nodelay on;",
             "keepalive_requests 100000000; keepalive_timeout 300s;",
             *parts,
             "}",

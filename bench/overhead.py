@@ -1,10 +1,10 @@
 """What the gateway costs: direct to an upstream, through a plain nginx proxy, and through Tollgate, in one run.
 
-    python -m bench.overhead [--quick] [--write] [--against CHECKOUT]
+    python -m bench.overhead [--quick] [--peers] [--write] [--against CHECKOUT]
 
-The gateway has everything on: key check, policy, hold, settlement, rows in a real Postgres, metrics, log lines.
+The gateway has everything on: key check, policy, hold, journal, settlement, rows in a real Postgres, metrics, logs.
 Requests per second depend on whoever else uses the machine; CPU per request hardly does, so read that, and its ratio
-to the proxy's. The proxy and the gateway have one core, the same one, and take turns; the figures are medians.
+to the proxy's. All that is compared has one core, the same one, and takes turns; the figures are medians of rounds.
 """
 
 from __future__ import annotations
@@ -16,120 +16,88 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench import machine
+from bench import machine, peers, probes
 from bench.page import write_page
 from bench.stand import REPOSITORY, Stand, StandError, Target, wait_until_written
+from bench.table import (
+    GATEWAY,
+    MAX_STRANGERS_CORES,
+    UNSYNCED,
+    Probed,
+    Row,
+    Sample,
+    Scenario,
+    as_table,
+    as_targets,
+    summarise,
+)
 
-GATEWAY = "tollgate"
 WARM_UP_S = 1
-MAX_STRANGERS_CORES = 0.15
+PROBE_ROUNDS = 3
+TRIES = 3  # of a window that strangers disturbed
+SLOW_WINDOW_S = 10  # of streams through a peer that answers ten of them a second
 PAGE = REPOSITORY / "docs" / "performance.md"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One kind of load. Streams are counted by event, plain answers by request."""
-
-    title: str
-    upstream: str
-    connections: int
-    window_s: int
-    rounds: int
-    has_direct: bool = True
-
-    @property
-    def is_streamed(self) -> bool:
-        return self.upstream != "plain"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One window of load on one target. `units` are requests or events; CPU is until the last row was written."""
-
-    answered: int
-    units: int
-    took_s: float
-    p50_ms: float
-    p99_ms: float
-    errors: int
-    cpu_s: float
-    postgres_cpu_s: float
-    strangers_cores: float
-    pss_mib: float
-
-    def per_unit_us(self, seconds: float) -> float:
-        """Microseconds of each request or event."""
-        return 1e6 * seconds / max(self.units, 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table: medians over the rounds, errors summed, strangers at their worst."""
-
-    scenario: str
-    target: str
-    per: str
-    requests_per_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_us: float | None
-    times_nginx: float | None
-    postgres_cpu_us: float | None
-    pss_mib: float | None
-    errors: int
-    strangers_cores: float
-
-
+_OURS = frozenset({"nginx", GATEWAY, "against"})
+_ALL = _OURS | {"direct", *peers.NAMES}
 FULL = (
-    *(Scenario(title=f"plain 1 KB chat, c={c}", upstream="plain", connections=c, window_s=3, rounds=3)
-      for c in (1, 16, 64)),
-    Scenario(title="stream of 101 events at once, c=64", upstream="burst", connections=64, window_s=4, rounds=2),
-    Scenario(title="same from a vLLM", upstream="burst-vllm", connections=64, window_s=4, rounds=2),
-    Scenario(title="100 streams, an event each 20 ms", upstream="paced", connections=100, window_s=8, rounds=2,
-             has_direct=False),
-    Scenario(title="same from a vLLM", upstream="paced-vllm", connections=100, window_s=8, rounds=2,
-             has_direct=False),
+    Scenario(title="plain 1 KB chat, c=1", upstream="plain", connections=1, window_s=3, rounds=3, names=_ALL),
+    Scenario(title="plain 1 KB chat, c=16", upstream="plain", connections=16, window_s=3, rounds=3,
+             names=_OURS | {"direct"}),
+    Scenario(title="plain 1 KB chat, c=64", upstream="plain", connections=64, window_s=4, rounds=3,
+             names=_ALL | {UNSYNCED}),
+    Scenario(title="stream of 101 events at once, c=64", upstream="burst", connections=64, window_s=4, rounds=3,
+             names=_ALL),
+    Scenario(title="same from a vLLM", upstream="burst-vllm", connections=64, window_s=4, rounds=3, names=_OURS),
+    Scenario(title="200 streams, an event each 20 ms", upstream="paced", connections=200, window_s=8, rounds=3,
+             names=_OURS | {"vllm-router"}),
+    Scenario(title="same from a vLLM", upstream="paced-vllm", connections=200, window_s=8, rounds=3, names=_OURS),
 )  # fmt: skip
 QUICK = (
-    *(Scenario(title=f"plain 1 KB chat, c={c}", upstream="plain", connections=c, window_s=2, rounds=1)
-      for c in (1, 16, 64)),
+    *(Scenario(title=f"plain 1 KB chat, c={c}", upstream="plain", connections=c, window_s=2, rounds=1, names=_ALL)
+      for c in (1, 64)),
     Scenario(title="stream of 101 events at once, c=64", upstream="burst", connections=64, window_s=3, rounds=1,
-             has_direct=False),
-    Scenario(title="100 streams from a vLLM, an event each 20 ms", upstream="paced-vllm", connections=100, window_s=5,
-             rounds=1, has_direct=False),
+             names=_OURS | set(peers.NAMES)),
+    Scenario(title="200 streams from a vLLM, an event each 20 ms", upstream="paced-vllm", connections=200, window_s=5,
+             rounds=1, names=_OURS),
 )  # fmt: skip
 
 
 def main() -> int:
     """Run the benchmark; 0 where every request was answered and has its row."""
     chosen = _arguments()
-    scenarios = QUICK if chosen.quick else FULL
     began_s = time.monotonic()
     try:
         with Stand() as stand:
             gateways = [stand.add_gateway(GATEWAY)]
+            if not chosen.quick:
+                gateways.append(stand.add_gateway(UNSYNCED, journal_fsync="false"))
             if chosen.against:
                 gateways.append(stand.add_gateway("against", chosen.against))
-            bench = Bench(stand)
-            rows = bench.run(scenarios)
+            for name in peers.NAMES if chosen.peers else ():
+                stand.add_peer(name)
+            bench = Bench(stand, tries=1 if chosen.quick else TRIES)
+            rows = bench.run(QUICK if chosen.quick else FULL)
+            probed = Probed() if chosen.quick else bench.probe()
             notes = [bench.check_ledger(gateway) for gateway in gateways]
     except StandError as problem:
         print(problem, file=sys.stderr)
         return 3
-    table = as_table(rows)
+    if chosen.peers:
+        notes.append("peers: " + ", ".join(f"{name} {version}" for name, version in peers.VERSIONS.items()))
+    tables = [as_table(rows)] if chosen.quick else [as_targets(rows, probed), as_table(rows)]
     facts = {
-        "machine": machine.describe(), "commit": _commit(),
+        "machine": machine.describe(), "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "python -m " + " ".join(["bench.overhead", *sys.argv[1:]]),
+        "took": f"{time.monotonic() - began_s:.0f} s",
     }  # fmt: skip
-    print("\n".join([table, "", *notes, *(f"{name}: {value}" for name, value in facts.items())]))
-    print(f"took {time.monotonic() - began_s:.0f} s")
+    print("\n".join(["\n\n".join(tables), "", *notes, *(f"{name}: {value}" for name, value in facts.items())]))
     if chosen.write:
-        write_page(PAGE, table, facts=facts, notes=notes)
+        write_page(PAGE, "\n\n".join(tables), facts=facts, notes=notes)
         print(f"written to {PAGE.relative_to(REPOSITORY)}")
     return 1 if any(row.errors for row in rows) else 0
 
@@ -137,8 +105,8 @@ def main() -> int:
 class Bench:
     """Sends load in turns and keeps the samples. Knows how many requests each target has answered."""
 
-    def __init__(self, stand: Stand) -> None:
-        self._stand = stand
+    def __init__(self, stand: Stand, *, tries: int) -> None:
+        self._stand, self._tries = stand, tries
         self._answered: dict[str, int] = defaultdict(int)
         self._left_open: dict[str, int] = defaultdict(int)
 
@@ -146,16 +114,33 @@ class Bench:
         """Interleave the targets within each scenario and round, so that all meet the same weather."""
         rows: list[Row] = []
         for scenario in scenarios:
-            targets = [t for t in self._stand.targets.values() if scenario.has_direct or t.name != "direct"]
+            targets = [target for target in self._stand.targets.values() if target.name in scenario.names]
             samples: dict[str, list[Sample]] = defaultdict(list)
             for target in targets:
-                self._load(target, scenario, WARM_UP_S)
+                if target.renew is None:
+                    self._load(target, scenario, WARM_UP_S)
             for _ in range(scenario.rounds):
                 for target in targets:
-                    samples[target.name].append(self._sample(target, scenario))
+                    samples[target.name].append(self._undisturbed(target, scenario))
                     print(f"  {scenario.title}, {target.name}: {_brief(samples[target.name][-1])}", file=sys.stderr)
             rows += summarise(scenario, samples)
         return rows
+
+    def probe(self) -> Probed:
+        """What the gateway adds to the proxy: to the gaps between events, and to a small request beside large ones."""
+        gaps: dict[str, list[float]] = defaultdict(list)
+        stalls: dict[str, list[float]] = defaultdict(list)
+        for _ in range(PROBE_ROUNDS):
+            for name in ("nginx", GATEWAY):
+                gaps[name].append(self._gap_p99_ms(self._stand.targets[name]))
+                stalls[name].append(self._stall_p99_ms(self._stand.targets[name]))
+                print(
+                    f"  {name}: gap p99 {gaps[name][-1]:.2f} ms, 1 MB beside {stalls[name][-1]:.2f} ms", file=sys.stderr
+                )
+        return Probed(
+            gap_added_ms=median(gaps[GATEWAY]) - median(gaps["nginx"]),
+            stall_ms=median(stalls[GATEWAY]) - median(stalls["nginx"]),
+        )
 
     def check_ledger(self, gateway: Target) -> str:
         """Say that every answered request has its row. Raises `StandError` where one has not."""
@@ -168,16 +153,37 @@ class Bench:
         return (
             f"{gateway.name}: {answered:,} requests answered, {rows.get('ok', 0):,} rows `ok` in finance.usage_events"
             + (f" and {others}" if others else "")
-            + f"; the surplus is what wrk left open at the end of its windows (at most {left_open:,})."
+            + f"; the surplus is what was left open at the end of the windows (at most {left_open:,})."
         )
+
+    def _undisturbed(self, target: Target, scenario: Scenario) -> Sample:
+        """A window without strangers; after some tries, the one with the fewest."""
+        tried: list[Sample] = []
+        while len(tried) < self._tries:
+            tried.append(self._fresh_sample(target, scenario))
+            if tried[-1].strangers_cores <= MAX_STRANGERS_CORES:
+                break
+        return min(tried, key=lambda sample: sample.strangers_cores)
+
+    def _fresh_sample(self, target: Target, scenario: Scenario) -> Sample:
+        """A window; on a process of its own, warmed up, where the target wants that."""
+        if target.renew is None or target.end is None:
+            return self._sample(target, scenario)
+        target.renew(scenario.upstream)
+        try:
+            self._load(target, scenario, WARM_UP_S)
+            return self._sample(target, scenario)
+        finally:
+            target.end()
 
     def _sample(self, target: Target, scenario: Scenario) -> Sample:
         stand = self._stand
         pids, ledger = target.pids(), target.ledger
+        window_s = max(scenario.window_s, SLOW_WINDOW_S if target.name == "litellm" and scenario.is_streamed else 0)
         began_s, events = time.monotonic(), stand.events_sent()
         busy, ours, cpu = machine.busy_s(), stand.stranger_free_cpu_s(), machine.cpu_s(pids)
         postgres = ledger.cpu_s() if ledger else 0.0
-        done = self._load(target, scenario, scenario.window_s)
+        done = self._load(target, scenario, window_s)
         if ledger:
             wait_until_written(ledger, self._answered[target.name])
         answered = int(done["answered"])
@@ -197,74 +203,59 @@ class Bench:
 
     def _load(self, target: Target, scenario: Scenario, seconds: int) -> dict[str, int]:
         """Let wrk work for a while; return what it says."""
-        variables = {
-            **os.environ,
-            "MODEL": scenario.upstream, "KEY": target.key, "STREAM": "1" if scenario.is_streamed else "0",
-        }  # fmt: skip
-        done = subprocess.run(
-            ["wrk", "--threads", "1", "--connections", str(scenario.connections), "--duration", f"{seconds}s",
-             "--timeout", "20s", "--latency", "--script", str(Path(__file__).with_name("load.lua")),
-             f"http://127.0.0.1:{target.port_of[scenario.upstream]}"],
-            env=variables, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        try:
-            result: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-        except (IndexError, ValueError):
-            raise StandError(f"wrk failed: {(done.stderr or done.stdout)[-500:]}") from None
+        result = finish_load(start_load(target, scenario.upstream, connections=scenario.connections, seconds=seconds))
         self._answered[target.name] += result["answered"] - result["refused"]
         self._left_open[target.name] += scenario.connections
         return result
 
+    def _gap_p99_ms(self, target: Target) -> float:
+        """Beside enough streams from wrk to make 200 in all."""
+        where = probes.Where(port=target.port_of["paced-vllm"], model="paced-vllm", key=target.key)
+        load = start_load(target, "paced-vllm", connections=200 - probes.STREAMS, seconds=7)
+        gaps = probes.event_gaps_ms(where, 6)
+        result = finish_load(load)
+        self._answered[target.name] += result["answered"] - result["refused"]
+        self._left_open[target.name] += 200 + len(gaps)  # the probe's own streams have rows too
+        return _p99(gaps)
 
-def summarise(scenario: Scenario, samples: dict[str, list[Sample]]) -> list[Row]:
-    """Return the rows of one scenario. A ratio needs both sides free of errors."""
-    cpu_of = {name: median(sample.per_unit_us(sample.cpu_s) for sample in taken) for name, taken in samples.items()}
-    is_clean = {name: not any(sample.errors for sample in taken) for name, taken in samples.items()}
-    rows = []
-    for name, taken in samples.items():
-        is_direct = name == "direct"
-        can_compare = not is_direct and is_clean[name] and is_clean["nginx"] and cpu_of["nginx"] > 0
-        has_postgres = any(sample.postgres_cpu_s for sample in taken)
-        rows.append(
-            Row(
-                scenario=scenario.title,
-                target=name,
-                per="event" if scenario.is_streamed else "request",
-                requests_per_s=median(sample.answered / sample.took_s for sample in taken),
-                p50_ms=median(sample.p50_ms for sample in taken),
-                p99_ms=median(sample.p99_ms for sample in taken),
-                cpu_us=None if is_direct else cpu_of[name],
-                times_nginx=cpu_of[name] / cpu_of["nginx"] if can_compare else None,
-                postgres_cpu_us=median(s.per_unit_us(s.postgres_cpu_s) for s in taken) if has_postgres else None,
-                pss_mib=None if is_direct else max(sample.pss_mib for sample in taken),
-                errors=sum(sample.errors for sample in taken),
-                strangers_cores=max(sample.strangers_cores for sample in taken),
-            )
-        )
-    return rows
+    def _stall_p99_ms(self, target: Target) -> float:
+        small = probes.Where(port=target.port_of["plain"], model="plain", key=target.key)
+        large = probes.Where(port=target.port_of["large"], model="large", key=target.key)
+        alone = probes.small_beside_large_ms(small, 3)
+        beside = probes.small_beside_large_ms(small, 3, large=large)
+        self._left_open[target.name] += 10 * (len(alone) + len(beside))
+        return _p99(beside) - _p99(alone)
 
 
-def as_table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table; `*` marks those that strangers disturbed."""
-    lines = [
-        "| load | through | req/s | p50 ms | p99 ms | CPU µs | per | × nginx | Postgres CPU µs | PSS MiB | errors "
-        "| strangers, cores |",
-        "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|",
-    ]
-    for row in rows:
-        mark = " *" if row.strangers_cores > MAX_STRANGERS_CORES else ""
-        cells = (
-            row.scenario, row.target, f"{row.requests_per_s:,.0f}", f"{row.p50_ms:.2f}", f"{row.p99_ms:.2f}",
-            _or_dash(row.cpu_us, ".1f"), row.per, _or_dash(row.times_nginx, ".1f"),
-            _or_dash(row.postgres_cpu_us, ".1f"), _or_dash(row.pss_mib, ".0f"), str(row.errors),
-            f"{row.strangers_cores:.2f}{mark}",
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def start_load(
+    target: Target, upstream: str, *, connections: int, seconds: int, delay_ms: int | None = None
+) -> subprocess.Popen[str]:
+    """Start wrk."""
+    variables = {
+        **os.environ, "MODEL": upstream, "KEY": target.key, "STREAM": "0" if upstream == "plain" else "1",
+        **({"DELAY_MS": str(delay_ms)} if delay_ms else {}),
+    }  # fmt: skip
+    return subprocess.Popen(
+        ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s",
+         "--timeout", "20s", "--latency", "--script", str(Path(__file__).with_name("load.lua")),
+         f"http://127.0.0.1:{target.port_of[upstream]}"],
+        env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
 
 
-def _or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None else f"{value:{form}}"
+def finish_load(load: subprocess.Popen[str]) -> dict[str, int]:
+    """Wait for wrk and return what it says. Raises `StandError` where it failed."""
+    printed, complaints = load.communicate()
+    try:
+        result: dict[str, int] = json.loads(printed.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise StandError(f"wrk failed: {(complaints or printed)[-500:]}") from None
+    return result
+
+
+def _p99(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0
 
 
 def _brief(sample: Sample) -> str:
@@ -275,21 +266,13 @@ def _brief(sample: Sample) -> str:
     )
 
 
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    changed = " with uncommitted changes" if git("status", "--porcelain") else ""
-    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + changed
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.overhead", description="What the gateway costs, next to a plain nginx proxy."
     )
     parser.add_argument("--quick", action="store_true", help="about a minute, for a first look")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    parser.add_argument("--peers", action="store_true", help="LiteLLM and the vLLM router as well")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="measure another checkout's gateway as well")
     return parser.parse_args()
 

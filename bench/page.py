@@ -1,20 +1,22 @@
-"""Puts a measured table into `docs/performance.md`, between its two marks."""
+"""Puts measured tables into `docs/performance.md`, each between its two marks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-BEGIN = "<!-- bench:begin, written by `python -m bench.overhead --write` -->"
-END = "<!-- bench:end -->"
+COMMANDS = {"bench": "python -m bench.overhead --write", "soak": "python -m bench.soak --write"}
 
 
-def write_page(page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str]) -> None:
-    """Replace what stands between the marks. Raises `ValueError` where the page has none."""
+def write_page(
+    page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str], name: str = "bench"
+) -> None:  # fmt: skip
+    """Replace what stands between the marks of a name. Raises `ValueError` where the page has none."""
+    opening, closing = f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->", f"<!-- {name}:end -->"
     text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(opening)
+    _, end, after = rest.partition(closing)
     if not (begin and end):
-        raise ValueError(f"{page} has no place for the table: it needs the lines {BEGIN} and {END}")
-    measured = [*(f"- {name}: {value}" for name, value in facts.items()), *(f"- {note}" for note in notes)]
-    page.write_text("\n".join([before + BEGIN, "", *measured, "", table, "", END]) + after, encoding="utf-8")
+        raise ValueError(f"{page} has no place for the table: it needs the lines {opening} and {closing}")
+    measured = [*(f"- {fact}: {value}" for fact, value in facts.items()), *(f"- {note}" for note in notes)]
+    page.write_text("\n".join([before + opening, "", *measured, "", table, "", closing]) + after, encoding="utf-8")

@@ -23,11 +23,11 @@ from types import TracebackType
 
 import psycopg
 
-from bench import machine, nginx
+from bench import machine, nginx, peers
 from gateway.storage.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
-UPSTREAMS = ("plain", "burst", "burst-vllm", "paced", "paced-vllm")
+UPSTREAMS = ("plain", "large", "burst", "burst-vllm", "paced", "paced-vllm")
 TEAM = "bench"
 READY_WITHIN_S = 60.0
 WRITTEN_WITHIN_S = 60.0
@@ -40,13 +40,18 @@ class StandError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something that load is sent to. `port_of` is by upstream; `pids` are looked up anew each time."""
+    """Something that load is sent to. `port_of` is by upstream; `pids` are looked up anew each time.
+
+    `renew` starts a fresh process, for those that must not carry work from one window into the next.
+    """
 
     name: str
     port_of: dict[str, int]
     key: str
     pids: Callable[[], set[int]]
     ledger: Ledger | None = None
+    renew: Callable[[str], None] | None = None
+    end: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,11 @@ class Stand:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
-    def add_gateway(self, name: str, source: Path = REPOSITORY) -> Target:
-        """Start a gateway from a checkout, with a home, a database, a policy and a key of its own."""
+    def add_gateway(self, name: str, source: Path = REPOSITORY, **settings: str) -> Target:
+        """Start a gateway from a checkout, with a home, a database, a policy and a key of its own.
+
+        `settings` are `TOLLGATE_*` in lower case.
+        """
         home = self.folder / f"home-{len(self.targets)}"
         home.mkdir()
         home.chmod(0o711)  # Postgres runs as another user where we are root
@@ -101,6 +109,7 @@ class Stand:
             **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
             "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
             "TOLLGATE_PORT": str(port), "TOLLGATE_METRICS_PORT": str(metrics_port),
+            **{f"TOLLGATE_{name.upper()}": value for name, value in settings.items()},
         }  # fmt: skip
         tollgate = [sys.executable, "-m", "gateway.main"]
 
@@ -126,6 +135,44 @@ class Stand:
             ledger=Ledger(url, postmaster),
         )  # fmt: skip
         self.started.append(lambda: machine.tree(postmaster))
+        self.targets[name] = target
+        return target
+
+    def add_peer(self, name: str) -> Target:
+        """Make another gateway a target; `renew` starts its process for one upstream, `end` ends it.
+
+        Raises `StandError` where it is not installed.
+        """
+        if not peers.binary(name).exists():
+            raise StandError(f"{name} is not in {peers.FOLDER}: bash bench/install.sh --peers")
+        port, metrics_port = _free_ports(2)
+        running: list[subprocess.Popen[bytes]] = []
+
+        def renew(upstream: str) -> None:
+            if name == "litellm":
+                command = peers.litellm(self.folder, port, self._ports)
+            else:
+                command = peers.vllm_router(port, metrics_port, self._ports[upstream])
+            log = self.folder / f"{name}.log"
+            variables = {**os.environ, **command.variables}
+            running.append(
+                self._start(
+                    name, command.argv, on_core=self.gateway_core, variables=variables, cwd=self.folder, log=log
+                )
+            )
+            request = _chat(port, "plain")  # the router asks its one worker, whatever the model is
+            _wait_for(lambda: _answers(request), running[-1], log, within_s=command.boots_within_s)
+
+        def end() -> None:
+            for process in running:
+                _end(process)
+            running.clear()
+
+        self._stack.callback(end)
+        target = Target(
+            name=name, port_of=dict.fromkeys(UPSTREAMS, port), key=peers.KEY,
+            pids=lambda: {pid for process in running for pid in machine.tree(process.pid)}, renew=renew, end=end,
+        )  # fmt: skip
         self.targets[name] = target
         return target
 
@@ -230,16 +277,25 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _answers(url: str) -> bool:
+def _chat(port: int, model: str) -> urllib.request.Request:
+    """A request that only a gateway which is up answers with 200."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hello"}]}).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {peers.KEY}"}
+    return urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, headers)
+
+
+def _answers(url: str | urllib.request.Request) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 
 
-def _wait_for(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline_s = time.monotonic() + READY_WITHIN_S
+def _wait_for(
+    is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, *, within_s: float = READY_WITHIN_S
+) -> None:
+    deadline_s = time.monotonic() + within_s
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise StandError(f"It did not start: {log.read_text(errors='replace')[-1000:]}")

@@ -13,6 +13,7 @@
     │   ├── RequestTooLarge          request_too_large
     │   ├── RateLimited              rate_limited
     │   ├── Overloaded               overloaded
+    │   │   └── JournalFull          overloaded: nothing more can be written down on this machine
     │   ├── Unavailable              unavailable
     │   ├── UpstreamUnreachable      upstream_unreachable
     │   ├── UpstreamError            upstream_error
@@ -95,6 +96,10 @@ class RateLimited(RequestError):
 
 class Overloaded(RequestError):
     code = "overloaded"
+
+
+class JournalFull(Overloaded):
+    """The journal has no room for another attempt."""
 
 
 class Unavailable(RequestError):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from socket import gethostname
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.settings import Settings, read
 
@@ -19,9 +22,18 @@ if TYPE_CHECKING:
 
     from gateway.cli.toolbox import Stores, Toolbox
     from gateway.domain.api_keys import Pepper
+    from gateway.domain.ledger_health import LedgerState
+    from gateway.domain.policy import PolicyVersion
     from gateway.reports import Reports
     from gateway.services.ports import Clock
-    from gateway.services.snapshot import SnapshotSource
+    from gateway.services.snapshot import SnapshotHolder, SnapshotSource
+
+
+class Job(Protocol):
+    """Something that goes on in the background until it is cancelled."""
+
+    async def run(self) -> None:
+        """Do it."""
 
 
 class SystemClock:
@@ -156,40 +168,69 @@ async def _serve(
     from gateway.api.edge import Drain, Edge
     from gateway.api.forward import Forwarder
     from gateway.api.server import serve_until_stopped
+    from gateway.domain.end_user import end_user_key
+    from gateway.domain.ledger_health import health_checks
+    from gateway.providers.http1_transport import open_transport
     from gateway.providers.registry import build_providers
-    from gateway.providers.transport import open_transport
-    from gateway.services.months import MonthKeeper
+    from gateway.providers.token_counting import TokenCounter
+    from gateway.services.endings import DrainLimits, Endings
+    from gateway.services.ledger_health import ledger_health
+    from gateway.services.ledger_watch import LedgerWatch
+    from gateway.services.meter import Meter
     from gateway.services.refresh import Refresher
     from gateway.services.request import RequestService
     from gateway.services.snapshot import SnapshotHolder, problems
-    from gateway.services.writer import EventWriter
-    from gateway.storage.partitions import ensure_months
+    from gateway.services.writer import EventWriter, Progress
+    from gateway.storage import event_journal
+    from gateway.storage.journals_table import JournalTable
     from gateway.telemetry import logs
     from gateway.telemetry.metrics import Metrics, start_listener
 
-    clock, metrics, holder = SystemClock(), Metrics(), SnapshotHolder()
+    clock, metrics, holder, drain = SystemClock(), Metrics(), SnapshotHolder(), Drain()
     start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port)
-    transport = open_transport(settings.max_streams)
-    writer = EventWriter(
-        stores.ledger, every_s=settings.write_every_s, on_event=metrics.count_event,
-        on_written=metrics.note_written, on_failure=metrics.write_failures.inc,
+    journals = JournalTable(stores.database)
+    left = event_journal.adopt(settings.journal_path)
+    own = event_journal.open_own(
+        settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
+        on_failed_sync=_end_process, on_synced=metrics.journal_sync.observe,
     )  # fmt: skip
+    meter = Meter(own, on_event=metrics.count_event)
+
+    def on_written(progress: Progress) -> None:
+        meter.note_written(progress.keys)
+        metrics.note_written(progress.written, meter.waiting_events)
+
+    writer = EventWriter(
+        own, left, stores.ledger, journals, clock, every_s=settings.write_every_s, on_written=on_written,
+        on_failure=metrics.write_failures.inc, replica=gethostname(),
+    )  # fmt: skip
+    transport = open_transport(settings.max_streams)
+    counter = TokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
+    limits = DrainLimits(
+        answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
+    )
+    endings = Endings(counter, limits, is_stopping=lambda: drain.is_over)
     refresher = Refresher(
         _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,
         on_swap=lambda snapshot: metrics.policy_version.set(snapshot.policy.version),
     )  # fmt: skip
     forwarder = Forwarder(
         requests=RequestService(
-            transport=transport, providers=build_providers(salt_key=peppers[0].secret), sink=writer, clock=clock,
-            max_attempts=settings.max_attempts,
+            transport=transport, providers=build_providers(salt_key=peppers[0].secret), meter=meter, endings=endings,
+            clock=clock, max_attempts=settings.max_attempts,
         ),
-        holder=holder, metrics=metrics, clock=clock, new_id=lambda: new_request_id(clock),
-        is_full=lambda: writer.is_full, max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
+        holder=holder, metrics=metrics, lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
+        new_id=lambda: new_request_id(clock), is_full=lambda: own.is_full,
+        max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
+        end_user_key=end_user_key(peppers[0]),
     )  # fmt: skip
-    drain = Drain()
+    watch = LedgerWatch(lambda: _ledger_state(stores, clock), on_state=metrics.note_state)
+    health = partial(ledger_health, own, writer, meter)
+    metrics.watch_health(health)
     plain = PlainEndpoints(
         holder=holder, reports=opened, clock=clock, allows_demo_keys=allow_demo_keys,
-        not_ready=lambda: problems(holder, is_full=writer.is_full, is_draining=drain.is_draining),
+        not_ready=lambda: problems(holder, is_full=own.is_full, is_draining=drain.is_draining),
+        checks=lambda: (*health_checks(health()), *watch.checks()), recent=meter.recent, is_lagging=journals.is_lagging,
     )  # fmt: skip
     edge = Edge(
         forward=forwarder, plain=build_app(plain), allowed_hosts=frozenset(settings.allowed_hosts),
@@ -197,17 +238,65 @@ async def _serve(
         drain=drain,
     )  # fmt: skip
     await refresher.refresh()
-    months = MonthKeeper(lambda first, last: ensure_months(stores.database, first=first, last=last), clock)
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
-    background = [asyncio.create_task(job.run()) for job in (refresher, writer, months)]
+    jobs: Sequence[Job] = (refresher, meter, watch, *_jobs(settings, stores, clock, holder))
+    background = [asyncio.create_task(job.run()) for job in jobs]
+    writing = asyncio.create_task(writer.run())
     try:
         await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
     finally:
+        await endings.close()
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        await writer.flush()
+        writer.stop()
+        await writing
+        counter.close()
         await transport.close()
+        own.finish()
+
+
+def _jobs(settings: Settings, stores: Stores, clock: Clock, holder: SnapshotHolder) -> Sequence[Job]:
+    """What Postgres needs done from time to time; every worker has them, Postgres lets one at each at a time."""
+    from gateway.providers import probe
+    from gateway.services.engine_resolution import EngineResolution
+    from gateway.services.engine_watch import EngineWatch
+    from gateway.services.months import MonthKeeper
+    from gateway.services.rollups import RollupKeeper
+    from gateway.storage import adjustments, rollups
+    from gateway.storage.engine_residuals import EngineResiduals
+    from gateway.storage.engine_samples import EngineSamples
+    from gateway.storage.leadership import Leadership
+    from gateway.storage.partitions import ensure_months
+
+    database = stores.database
+    ttl = timedelta(seconds=settings.unknown_hold_ttl_s)
+
+    def policy() -> PolicyVersion | None:
+        return None if holder.current is None else holder.current.policy
+
+    return (
+        MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
+        RollupKeeper(lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl), clock),
+        EngineWatch(
+            policy=policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
+            store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
+            after_round=EngineResolution(EngineResiduals(database), policy=policy).settle,
+        ),
+    )  # fmt: skip
+
+
+def _ledger_state(stores: Stores, clock: Clock) -> LedgerState:
+    from gateway.services.months import AHEAD
+    from gateway.storage.ledger_state import read_state
+
+    return read_state(stores.database, partitions_until=clock.now().date() + AHEAD)
+
+
+def _end_process(error: OSError) -> None:
+    """After a failed sync nobody knows what is on the disk. What is in the journal is found by the next start."""
+    os.write(2, f"The journal's disk failed ({error}): this process ends at once.\n".encode())
+    os._exit(74)  # EX_IOERR
 
 
 def new_request_id(clock: Clock) -> UUID:

@@ -43,6 +43,16 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
     refresh_s: float = Field(2.0, gt=0, le=5, description="Longest time between two looks for new policy and keys.")
     write_every_s: float = Field(0.2, gt=0, description="Longest time an event waits for the writer.")
+    journal_dir: Path | None = Field(None, description="Where attempts are written down first; default HOME/journal.")
+    journal_max_bytes: int = Field(256 * 2**20, ge=32 * 2**20, description="Most space of one worker's journal.")
+    journal_fsync: bool = Field(True, description="False: a power cut may lose the last moments (a crash may not).")
+    abandoned_answers: int = Field(64, ge=0, description="Most answers read on at once after their callers left.")
+    abandoned_s: float = Field(120.0, ge=0, description="Longest time one of them is read on.")
+    abandoned_events: int = Field(
+        4096, ge=0, description="Most events one of them is read on for (a token or so each)."
+    )
+    tokenizers: dict[str, Path] = Field({}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.')
+    unknown_hold_ttl_s: float = Field(86_400, gt=0, description="How long an unknown attempt counts at its hold.")
     drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
 
@@ -55,6 +65,11 @@ class Settings(BaseSettings):
     def pepper_path(self) -> Path:
         """Where the pepper is."""
         return (self.pepper_file or self.home_path / "pepper").expanduser().absolute()
+
+    @property
+    def journal_path(self) -> Path:
+        """Where the journals of this machine are."""
+        return (self.journal_dir or self.home_path / "journal").expanduser().absolute()
 
     @property
     def engine_home_path(self) -> Path:

@@ -1,17 +1,25 @@
-"""Deterministic stand-ins for what the gateway meets outside: time, a sink, an upstream, a listening port."""
+"""Deterministic stand-ins for what the gateway meets outside: time, journal, ledger, upstream, a listening port."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from uuid import UUID, uuid4
 
+from gateway.domain.intent import Intent
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import origin_of
-from gateway.domain.usage_event import UsageEvent
-from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.domain.settlement import Counted
+from gateway.domain.tokens import TokenUsage
+from gateway.domain.usage_event import Key, UsageEvent
+from gateway.domain.written import Written
+from gateway.errors import DatabaseUnavailable, JournalFull, RequestError
+from gateway.wire.openai_request import ReadBody
+from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 from tests.factories import NOW
 
@@ -38,51 +46,148 @@ class FakeClock:
 
 
 @dataclass
-class FakeSink:
-    """Keeps the events it is given."""
+class FakeJournal:
+    """An event journal in memory. `gate` holds intents back until it is set; `is_full` refuses them."""
 
+    intents: list[Intent] = field(default_factory=list)
     events: list[UsageEvent] = field(default_factory=list)
+    progress: list[dict[Key, TokenUsage]] = field(default_factory=list)
+    is_full: bool = False
+    gate: asyncio.Event | None = None
 
-    def take(self, event: UsageEvent) -> None:
+    async def _durable(self) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+
+    def intend(self, intent: Intent) -> Awaitable[None]:
+        if self.is_full:
+            raise JournalFull("full")
+        self.intents.append(intent)
+        return self._durable()
+
+    def settle(self, event: UsageEvent) -> None:
+        assert event.key in {intent.event.key for intent in self.intents}, "only what was intended is settled"
+        assert event.key not in {settled.key for settled in self.events}, "settled once"
         self.events.append(event)
+
+    def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
+        self.progress.append(dict(running))
+
+
+@dataclass(frozen=True)
+class FakeBatch:
+    """Some documents of a `FakeSettled`."""
+
+    keys: Sequence[Key]
+    documents: Sequence[bytes]
+    position: int
+
+
+@dataclass
+class FakeSettled:
+    """A journal's settled events in memory."""
+
+    documents: list[tuple[Key, bytes]] = field(default_factory=list)
+    position: int = 0
+    is_finished: bool = False
+    journal_id: UUID = field(default_factory=uuid4)
+
+    def end(self) -> int:
+        return len(self.documents)
+
+    def read(self, upto: int, *, max_events: int) -> FakeBatch:
+        chosen = self.documents[self.position : min(upto, self.position + max_events)]
+        return FakeBatch([key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen))
+
+    def let_go(self, batch: FakeBatch) -> None:
+        assert batch.position >= self.position, "only forward"
+        self.position = batch.position
+
+    def finish(self) -> None:
+        assert self.position == len(self.documents), "all of it is in Postgres"
+        self.is_finished = True
+
+
+@dataclass
+class FakeNotes:
+    """What Postgres knows of journals."""
+
+    registered: list[UUID] = field(default_factory=list)
+    gone: list[UUID] = field(default_factory=list)
+
+    def register(self, journal_id: UUID, *, replica: str) -> None:
+        self.registered.append(journal_id)
+
+    def drained(self, journal_id: UUID) -> None:
+        self.gone.append(journal_id)
 
 
 @dataclass
 class FakeLedger:
-    """An event ledger that can be away; like the real one it takes each (request, attempt) once."""
+    """A ledger that can be away; like the real one it takes each document once."""
 
-    rows: dict[tuple[str, int], UsageEvent] = field(default_factory=dict)
+    rows: dict[bytes, UUID | None] = field(default_factory=dict)
     is_away: bool = False
+    loses_next_reply: bool = False
     batches: list[int] = field(default_factory=list)
+    interrupts: int = 0
 
-    def write(self, events: Sequence[UsageEvent]) -> int:
+    def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
         if self.is_away:
             raise DatabaseUnavailable("Postgres is away.")
         before = len(self.rows)
-        for event in events:
-            self.rows.setdefault((str(event.request_id), event.attempt), event)
-        self.batches.append(len(events))
-        return len(self.rows) - before
+        for document in documents:
+            self.rows.setdefault(document, journal_id)
+        self.batches.append(len(documents))
+        if self.loses_next_reply:
+            self.loses_next_reply = False
+            raise DatabaseUnavailable("committed, but the answer was lost")
+        new = len(self.rows) - before
+        return Written(inserted=new, known=len(documents) - new)
+
+    def interrupt(self) -> bool:
+        self.interrupts += 1
+        return True
 
 
 @dataclass
 class FakeUpstreamAnswer:
-    """An upstream's answer from memory. `then` is raised after the last piece; `waits` is awaited instead."""
+    """An upstream's answer from memory.
+
+    `fails` is raised instead of a head, `then` after the last piece; `waits_for[n]` is awaited before piece n, and
+    cancelling that wait loses nothing.
+    """
 
     pieces: Sequence[bytes] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
+    fails: RequestError | None = None
     then: BaseException | None = None
+    waits_for: Mapping[int, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     closed: int = 0
+    _next: int = 0
 
-    async def read(self, limit_bytes: int) -> bytes:
-        return b"".join([piece async for piece in self.chunks()])
+    async def head(self) -> tuple[int, Mapping[str, str]]:
+        if self.fails is not None:
+            raise self.fails
+        return self.status, self.headers
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        for piece in self.pieces:
-            yield piece
+    async def chunk(self) -> bytes:
+        assert not self.closed, "nobody reads on after closing"
+        if self._next in self.waits_for:
+            await self.waits_for[self._next]()
+        if self._next < len(self.pieces):
+            self._next += 1
+            return self.pieces[self._next - 1]
         if self.then is not None:
             raise self.then
+        return b""
+
+    async def read(self, limit_bytes: int) -> bytes:
+        parts = []
+        while part := await self.chunk():
+            parts.append(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         self.closed += 1
@@ -90,7 +195,7 @@ class FakeUpstreamAnswer:
 
 @dataclass
 class FakeTransport:
-    """Answers from a list, in turn; checks every permit as the real one does."""
+    """Answers from a list, in turn; checks every permit as the real one does. An error there ends the sending."""
 
     answers: list[FakeUpstreamAnswer | RequestError]
     sent: list[tuple[Permit, UpstreamCall]] = field(default_factory=list)
@@ -102,6 +207,20 @@ class FakeTransport:
         if isinstance(answer, RequestError):
             raise answer
         return answer
+
+
+@dataclass
+class FakeCounter:
+    """A token counter that finds what it is told to."""
+
+    counted: Counted = field(
+        default_factory=lambda: Counted(usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False)
+    )
+    asked: int = 0
+
+    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+        self.asked += 1
+        return self.counted
 
 
 class CountingListener:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,12 +17,14 @@ from gateway import __version__
 from gateway.api.authenticate import authenticate
 from gateway.api.errors import error_answer
 from gateway.api.routes import ENDPOINTS, OFFERED
+from gateway.domain.checks import Check, Status
 from gateway.domain.identity import occurred_at
 from gateway.domain.policy import Policy, Route
 from gateway.domain.pricing import Price
 from gateway.domain.request import Caller
 from gateway.domain.routing import find_route
 from gateway.domain.tokens import TokenKind
+from gateway.domain.usage_event import UsageEvent
 from gateway.errors import (
     DatabaseUnavailable,
     InvalidRequest,
@@ -31,22 +33,31 @@ from gateway.errors import (
     Unavailable,
     UpstreamError,
 )
-from gateway.reports import Reports, receipt_to_json, usage_me_to_json
+from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
+SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainEndpoints:
-    """What the endpoints need."""
+    """What the endpoints need.
+
+    `not_ready` are reasons to send traffic elsewhere, each with its mend; `checks` is what else readiness tells.
+    `recent` finds events settled here that may not be in Postgres yet. `is_lagging` is True while the journal of
+    any worker may hold events older than a minute; it runs in a thread and may raise `DatabaseUnavailable`.
+    """
 
     holder: SnapshotHolder
     reports: Reports
     clock: Clock
     allows_demo_keys: bool
-    not_ready: Callable[[], list[str]]  # each failed check with its mend
+    not_ready: Callable[[], list[str]]
+    checks: Callable[[], Sequence[Check]]
+    recent: Callable[[UUID], Sequence[UsageEvent]]
+    is_lagging: Callable[[], bool]
 
     def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `authenticate`."""
@@ -131,21 +142,53 @@ def _pricing(price: Price | None) -> dict[str, str] | None:
 async def _receipt(request: Request, request_id: str) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = endpoints.caller(request)
+    wanted = _request_id(request_id)
     try:
-        wanted = UUID(request_id)
+        found = await asyncio.to_thread(
+            endpoints.reports.receipt, wanted, team=caller.team, recent=endpoints.recent(wanted)
+        )
+        may_come = found is None and await _may_come(endpoints, wanted)
+    except DatabaseUnavailable:
+        found = _receipt_from_memory(endpoints, wanted, team=caller.team)
+        may_come = _is_young(endpoints, wanted)
+        if found is None and not may_come:
+            raise
+    if found is not None:
+        return Response(receipt_to_json(found), media_type="application/json")
+    if may_come:
+        return JSONResponse({"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"})
+    raise NotSupported(f"Team {caller.team} has no request {wanted}. Receipts are for a team's own requests.")
+
+
+def _request_id(text: str) -> UUID:
+    """Raises `InvalidRequest` for what cannot be an id of ours."""
+    try:
+        wanted = UUID(text)
     except ValueError:
         wanted = None
     if wanted is None or wanted.version != 7:
         raise InvalidRequest(
             "The request id is not one of ours: use the x-request-id of an answer.", param="request_id"
         )
-    receipt = await asyncio.to_thread(endpoints.reports.receipt, wanted, team=caller.team)
-    if receipt is not None:
-        return Response(receipt_to_json(receipt), media_type="application/json")
-    age = endpoints.clock.now() - occurred_at(wanted)
-    if timedelta(seconds=-5) <= age < PENDING_FOR:
-        return JSONResponse({"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"})
-    raise NotSupported(f"Team {caller.team} has no request {wanted}. Receipts are for a team's own requests.")
+    return wanted
+
+
+async def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+    """Whether a receipt that is nowhere yet may still come: told by the id alone, so another team learns nothing."""
+    if occurred_at(wanted) > endpoints.clock.now() + SKEW:
+        return False
+    return _is_young(endpoints, wanted) or await asyncio.to_thread(endpoints.is_lagging)
+
+
+def _is_young(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+    return -SKEW <= endpoints.clock.now() - occurred_at(wanted) < PENDING_FOR
+
+
+def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) -> Receipt | None:
+    """What this worker settled itself, while Postgres cannot be asked."""
+    prices = endpoints.holder.require().prices.values()
+    facts = {price.price_id: PriceFact(source=price.source) for price in prices}
+    return receipt_of_events(endpoints.recent(wanted), team=team, prices=facts)
 
 
 async def _usage(request: Request) -> Response:
@@ -161,11 +204,19 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _readyz(request: Request) -> Response:
-    problems = request.app.state.endpoints.not_ready()
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    checks = endpoints.checks()
+    warnings = [f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK]
+    told = {"warnings": warnings, "checks": [_told(check) for check in checks]}
+    problems = endpoints.not_ready()
     if problems:
-        return JSONResponse({"status": "not ready", "problems": problems}, 503, {"retry-after": "2"})
-    version = request.app.state.endpoints.holder.require().policy.version
-    return JSONResponse({"status": "ready", "policy_version": version})
+        return JSONResponse({"status": "not ready", "problems": problems, **told}, 503, {"retry-after": "2"})
+    version = endpoints.holder.require().policy.version
+    return JSONResponse({"status": "ready", "policy_version": version, **told})
+
+
+def _told(check: Check) -> dict[str, str]:
+    return {"check": check.name, "status": check.status, "finding": check.finding, "what_to_do": check.mend}
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 
@@ -19,10 +20,17 @@ _PLAIN_PATHS = re.compile(
 
 @dataclass(slots=True)
 class Drain:
-    """Whether new requests are still taken, and how many are in flight."""
+    """Whether new requests are still taken, and which are in flight."""
 
     is_draining: bool = False
-    in_flight: int = 0
+    is_over: bool = False  # those still in flight get no more time
+    in_flight: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def end(self) -> None:
+        """Cut off what is in flight: each stream ends with an error event, each attempt is settled."""
+        self.is_over = True
+        for task in self.in_flight:
+            task.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +57,13 @@ class Edge:
         if endpoint is None:
             await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
             return
-        self.drain.in_flight += 1
+        task = asyncio.current_task()
+        assert task is not None, "a server calls an application in a task"
+        self.drain.in_flight.add(task)
         try:
             await self.forward(endpoint, scope, receive, send)
         finally:
-            self.drain.in_flight -= 1
+            self.drain.in_flight.discard(task)
 
     def _with_id(self, send: Send) -> Send:
         """Every answer has an `x-request-id`, also those that no forwarding made."""
@@ -80,7 +90,7 @@ class Edge:
                 return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
             if self.drain.is_draining:
                 return Unavailable("This replica is shutting down. Try again; another one answers.", retry_after_s=1)
-            if self.drain.in_flight >= self.max_in_flight:
+            if len(self.drain.in_flight) >= self.max_in_flight:
                 return Overloaded("Too many requests are in flight here. Try again.", retry_after_s=1)
             return None
         if path == "/metrics":

@@ -17,6 +17,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.RequestTooLarge: 413,
     errors.RateLimited: 429,
     errors.Overloaded: 503,
+    errors.JournalFull: 503,
     errors.Unavailable: 503,
     errors.UpstreamUnreachable: 502,
     errors.UpstreamError: 502,

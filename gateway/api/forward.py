@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -19,15 +20,16 @@ from gateway.api import attribution
 from gateway.api.authenticate import authenticate
 from gateway.api.errors import Headers, error_answer
 from gateway.api.routes import Endpoint
+from gateway.domain.end_user import recorded_end_user
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
 from gateway.domain.usage_event import UsageEvent
-from gateway.errors import InvalidRequest, Overloaded, RequestError, RequestTooLarge, UpstreamError
+from gateway.errors import InvalidRequest, JournalFull, RequestError, RequestTooLarge, UpstreamError
 from gateway.services.ports import Clock
 from gateway.services.request import Answer, RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
-from gateway.telemetry.logs import request_fields
+from gateway.telemetry.logs import RequestLog, request_fields
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai_error import error_event
 from gateway.wire.openai_request import ReadBody, read_request
@@ -38,6 +40,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 log = structlog.get_logger()
+WATCH_AFTER_S = 0.01
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
 
 
@@ -52,11 +55,13 @@ class Forwarder:
     requests: RequestService
     holder: SnapshotHolder
     metrics: Metrics
+    lines: RequestLog
     clock: Clock
     new_id: Callable[[], UUID]
     is_full: Callable[[], bool]
     max_body_bytes: int
     allows_demo_keys: bool
+    end_user_key: bytes
 
     async def __call__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from its first byte to its log line."""
@@ -76,15 +81,15 @@ class Forwarder:
             log.exception("request_failed", request_id=str(call.request_id))
             await call.refuse(UpstreamError("The gateway failed on this request. Tell an admin its x-request-id."))
         finally:
-            call.log()
+            call.log(self.lines)
 
     async def _serve(self, call: _Call, scope: Scope, receive: Receive) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
-        if self.is_full():
-            raise Overloaded("The ledger cannot be written, so nothing new is admitted. Try again.", retry_after_s=5)
+        if self.is_full():  # also said by the journal itself; here before the body is read
+            raise JournalFull("Nothing more can be written down here, so nothing new is admitted.", retry_after_s=5)
         body = await read_body(headers, receive, limit_bytes=self.max_body_bytes)
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
@@ -109,6 +114,7 @@ class Forwarder:
             ask=read.ask,
             data_class=data_class,
             data_class_source=source,
+            end_user=recorded_end_user(read.ask.end_user, team, key=self.end_user_key),
             project=attribution.project(headers, caller.project),
             tags=attribution.tags(headers),
             client_request_id=attribution.client_request_id(headers),
@@ -131,18 +137,16 @@ class _Call:
         self._error: RequestError | None = None
         metrics.in_flight.inc()
 
-    def cancel_when_client_leaves(self, receive: Receive) -> asyncio.Task[None]:
+    def cancel_when_client_leaves(self, receive: Receive) -> _Watch:
         """Cancel the current task when the caller disconnects: uvicorn itself would not tell us."""
         task = asyncio.current_task()
         assert task is not None
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+        def leave() -> None:
             self.client_left = True
             task.cancel()
 
-        return asyncio.create_task(watch())
+        return _Watch(receive, leave)
 
     async def answer(self, answer: Answer) -> None:
         """Write an answer out, piece by piece as the upstream gives it."""
@@ -183,7 +187,7 @@ class _Call:
         await self._start(status, headers)
         await self._send({"type": "http.response.body", "body": body})
 
-    def log(self) -> None:
+    def log(self, lines: RequestLog) -> None:
         """The canonical line of this request."""
         self._metrics.in_flight.dec()
         self._metrics.count_request(self.endpoint.path, self.status)
@@ -191,7 +195,7 @@ class _Call:
         fields = request_fields(event) if event else {"request_id": str(self.request_id)}
         caller = {"team": self.caller.team, "key_id": self.caller.key_id} if self.caller else {}
         error = {"error": self._error.code, "attempts": self._error.attempts} if self._error else {}
-        log.info("request", endpoint=self.endpoint.path, status=self.status, **{**caller, **fields, **error})
+        lines.say(endpoint=self.endpoint.path, status=self.status, **{**caller, **fields, **error})
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status, self._has_begun = status, True
@@ -199,21 +203,49 @@ class _Call:
 
     def _headers(self, answer: Answer) -> Headers:
         attempt = answer.attempt
-        deployment = attempt.candidate.deployment
-        values = {
-            "content-type": answer.content_type,
-            "x-request-id": str(self.request_id),
-            "x-tollgate-route": attempt.decision.route.name,
-            "x-tollgate-deployment": deployment.name,
-            "x-tollgate-provider": deployment.provider,
-            "x-tollgate-region": deployment.region,
-            "x-tollgate-policy": str(attempt.decision.policy.version),
-            "x-tollgate-attempts": str(attempt.number),
-            "x-tollgate-overhead-ms": f"{(attempt.overhead_s or 0) * 1000:.2f}",
-        }
+        decision, deployment = attempt.decision, attempt.candidate.deployment
+        headers = [
+            (b"content-type", answer.content_type.encode("latin-1", "replace")),
+            (b"x-request-id", str(self.request_id).encode()),
+            *_place_headers(
+                decision.route.name, deployment.name, deployment.provider, deployment.region, decision.policy.version
+            ),
+            (b"x-tollgate-attempts", b"%d" % attempt.number),
+            (b"x-tollgate-overhead-ms", b"%.2f" % ((attempt.overhead_s or 0) * 1000)),
+        ]
         if attempt.event is not None and attempt.event.cost_nusd is not None:
-            values["x-tollgate-cost-usd"] = plain_usd(attempt.event.cost_nusd)
-        return [(name.encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
+            headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
+        return headers
+
+
+@lru_cache(maxsize=1024)  # a policy has a few routes and deployments
+def _place_headers(route: str, deployment: str, provider: str, region: str, policy_version: int) -> Headers:
+    values = {"route": route, "deployment": deployment, "provider": provider, "region": region}
+    named = [(b"x-tollgate-" + name.encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
+    return [*named, (b"x-tollgate-policy", str(policy_version).encode())]
+
+
+class _Watch:
+    """Hears of the caller's leaving. Begins a moment late: an answer that is there at once needs no task beside it."""
+
+    def __init__(self, receive: Receive, on_leaving: Callable[[], None]) -> None:
+        self._receive, self._on_leaving = receive, on_leaving
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
+
+    def cancel(self) -> None:
+        """Nobody needs to know any more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._on_leaving()
 
 
 async def read_body(headers: dict[str, str], receive: Receive, *, limit_bytes: int) -> bytes:

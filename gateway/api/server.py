@@ -6,6 +6,7 @@ time; only then the loop ends. Whoever calls `serve_until_stopped` writes the re
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import socket
@@ -17,6 +18,7 @@ from gateway.api.edge import Edge
 from gateway.errors import BadUsage
 
 BACKLOG = 4096
+SERVER_WAITS_LONGER_S = 10.0
 
 
 class _Server(uvicorn.Server):
@@ -25,10 +27,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, edge: Edge) -> None:
         super().__init__(config)
         self._edge = edge
+        self.stop_asked = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._edge.drain.is_draining = True
+        asyncio.get_running_loop().call_soon_threadsafe(self.stop_asked.set)
         super().handle_exit(sig, frame)
+
+    async def end_drain(self, drain_s: float) -> None:
+        """Cut off what is still in flight `drain_s` after the stop was asked for."""
+        await self.stop_asked.wait()
+        await asyncio.sleep(drain_s)
+        self._edge.drain.end()
 
 
 def bind(host: str, port: int, *, setting: str) -> socket.socket:
@@ -48,17 +58,25 @@ def bind(host: str, port: int, *, setting: str) -> socket.socket:
 
 
 async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: float) -> None:
-    """Serve until SIGTERM or SIGINT, then return when requests are done or `drain_s` is over."""
+    """Serve until SIGTERM or SIGINT, then return when requests are done or `drain_s` is over.
+
+    The drain's end is ours and not the server's: its timeout cuts a stream without a word to the caller.
+    """
     # uvicorn raises the signal again when it has stopped; the ledger must still be written then.
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: None)
     config = uvicorn.Config(
         edge, http="httptools", lifespan="off", log_config=None, access_log=False, server_header=False,
-        date_header=False, proxy_headers=False, timeout_graceful_shutdown=round(drain_s), timeout_keep_alive=75,
-        backlog=BACKLOG,
+        date_header=False, proxy_headers=False, timeout_graceful_shutdown=round(drain_s + SERVER_WAITS_LONGER_S),
+        timeout_keep_alive=75, backlog=BACKLOG,
     )  # fmt: skip
     _tune_collector()
-    await _Server(config, edge).serve(sockets=[listener])
+    server = _Server(config, edge)
+    ending = asyncio.create_task(server.end_drain(drain_s))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        ending.cancel()
 
 
 def _tune_collector() -> None:

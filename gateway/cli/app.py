@@ -16,7 +16,21 @@ import typer
 from typer.core import TyperGroup
 
 from gateway import __version__
-from gateway.cli import dashboard, database, demo, doctor, key, policy, price, report, serve, team
+from gateway.cli import (
+    dashboard,
+    database,
+    demo,
+    doctor,
+    journal,
+    key,
+    month,
+    policy,
+    price,
+    reconcile,
+    report,
+    serve,
+    team,
+)
 from gateway.errors import (
     BadUsage,
     DatabaseUnavailable,
@@ -127,7 +141,7 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
         up.register(app, toolbox)
     for commands in (serve, dashboard):
         commands.register(app)
-    for group in (database, policy, team, key, price, report):
+    for group in (database, policy, team, key, price, report, month, reconcile, journal):
         app.add_typer(group.app)
     for commands in (doctor, demo):
         commands.register(app)

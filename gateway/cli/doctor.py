@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from gateway.cli.database import first_ahead
+from gateway.cli.ledger_checks import journal_checks, ledger_checks
 from gateway.cli.output import Format, FormatOption, Table, note, show
+from gateway.domain.checks import Check, Status
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.routing import DEFAULT_PORTS
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
@@ -26,25 +25,6 @@ NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 
 
-class Status(StrEnum):
-    """How a check came out. UNKNOWN: it could not be asked."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor's answer. `mend` is what to do, empty where nothing is to be done."""
-
-    name: str
-    status: Status
-    finding: str
-    mend: str = ""
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -55,13 +35,13 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Check database, migrations, key secret, policy, deployments, prices, partitions, clock and ports.
+    """Check database, migrations, key secret, policy, deployments, prices, clock, ports and the ledger.
 
     Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines are
     asked for their health and providers for a connection; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
-    checks: list[Check] = []
+    checks: list[Check] = list(journal_checks(toolbox))
     try:
         with toolbox.open_stores() as stores:
             checks += _database_checks(toolbox, stores)
@@ -70,6 +50,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     except BadUsage as wrong:
         checks.append(Check("database", Status.FAIL, wrong.message))
     checks += _port_checks(toolbox.options)
+    checks += _gateway_checks(toolbox.options)
     rows = [(check.status.value, check.name, check.finding, check.mend) for check in checks]
     show(Table(("status", "check", "finding", "what to do"), rows), format, empty="")
     statuses = {check.status for check in checks}
@@ -89,8 +70,9 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield Check("migrations", Status.FAIL, f"{len(pending)} pending: {', '.join(pending)}", "tollgate db upgrade")
         return  # every further question would fail for that one reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
-    for check in (_pepper, _partitions, _clock):
+    for check in (_pepper, _clock):
         yield from _told(check, toolbox, stores)
+    yield from ledger_checks(toolbox, stores)
     version, policy_check = _policy(stores)
     yield policy_check
     if version is not None:
@@ -112,15 +94,6 @@ def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
     path = toolbox.options.pepper_path
     pepper.check(stores.database, pepper.load(path))
     return Check("pepper", Status.OK, f"{path} belongs to this database")
-
-
-def _partitions(toolbox: Toolbox, stores: Stores) -> Check:
-    from gateway.storage import partitions
-
-    missing = partitions.missing(stores.database, until=first_ahead(toolbox.now().date()))
-    if missing:
-        return Check("partitions", Status.WARN, f"missing: {', '.join(missing)}", "tollgate db upgrade")
-    return Check("partitions", Status.OK, "the coming months have theirs")
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:
@@ -223,6 +196,18 @@ def _port_checks(options: Options) -> Iterator[Check]:
     )
 
 
+def _gateway_checks(options: Options) -> Iterator[Check]:
+    """What a gateway that runs here says of its own journal and writer; nothing where none does.
+
+    Ready or not, it answers: its reasons not to be are failures here.
+    """
+    answer = _json(f"http://{_dialable(options.host)}:{options.port}/readyz")
+    for problem in answer.get("problems", ()):
+        yield Check("gateway", Status.FAIL, str(problem))
+    for told in answer.get("checks", ()):
+        yield Check(f"gateway {told['check']}", Status(told["status"]), told["finding"], told["what_to_do"])
+
+
 def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
     name = f"port {what}"
     try:
@@ -237,6 +222,17 @@ def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Chec
 
 def _dialable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - only dialled
+
+
+def _json(url: str) -> dict[str, Any]:
+    """The JSON object that a GET without content brings, whatever its status; empty where none came."""
+    import httpx2
+
+    try:
+        found = httpx2.get(url, timeout=PROBE_LIMIT_S, trust_env=False).json()
+    except (httpx2.HTTPError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _http_status(url: str) -> int | None:

@@ -192,11 +192,12 @@ def explain_decision(
 
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
+        book = stores.prices.book(version.policy.deployments.values())
     decision = decision_for(
         version,
         team=team,
         route=route,
-        prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price),
+        prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
         data_class=data_class,
         operation=operation,
         capabilities=frozenset(needs or ()),

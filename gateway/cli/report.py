@@ -131,7 +131,7 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
 def _report_text(report: Report) -> str:
     from gateway.reports import Kind
 
-    numeric = {Kind.COUNT, Kind.MONEY, Kind.SHARE, Kind.SECONDS}
+    numeric = {Kind.COUNT, Kind.MONEY, Kind.SHARE, Kind.SECONDS, Kind.HOURS}
     columns = report.columns
     rows = [[_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows]
     if report.rows and report.total:
@@ -162,6 +162,8 @@ def _cell_text(cell: Cell, column: Column) -> str:
             return _share_text(Decimal(str(cell)))
         case "seconds":
             return f"{float(str(cell)):.3f}"
+        case "hours":
+            return f"{Decimal(str(cell)):,.2f}"
         case "count":
             return f"{int(str(cell)):,}"
         case "flag":

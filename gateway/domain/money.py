@@ -5,22 +5,22 @@ from __future__ import annotations
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context, Decimal
 
 NUSD_PER_USD = 10**9
-_EXACT = Context(prec=60)
+EXACT = Context(prec=60)  # the widest product of a count and a rate has 58 digits; the usual 28 would round it
 
 
 def nusd_from_usd(amount_usd: Decimal) -> int:
     """Return nano-dollars, rounded once, half-even."""
-    return int((amount_usd * NUSD_PER_USD).to_integral_value(rounding=ROUND_HALF_EVEN))
+    return int(EXACT.scaleb(amount_usd, 9).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
 def nusd_bound(amount_usd: Decimal) -> int:
     """Return nano-dollars, rounded up: for holds, which must not be too small."""
-    return int((amount_usd * NUSD_PER_USD).to_integral_value(rounding=ROUND_UP))
+    return int(EXACT.scaleb(amount_usd, 9).to_integral_value(rounding=ROUND_UP))
 
 
 def usd_from_nusd(amount_nusd: int) -> Decimal:
     """Return dollars with all nine decimals."""
-    return _EXACT.scaleb(Decimal(amount_nusd), -9)
+    return EXACT.scaleb(Decimal(amount_nusd), -9)
 
 
 def plain_usd(amount_nusd: int) -> str:

@@ -64,9 +64,10 @@ class Timeouts:
 class Deployment:
     """One model at one provider in one region.
 
-    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `capabilities` None means not
-    declared: nothing is ruled out. `allows` lists request features (`domain.request_fields`) that this
-    deployment may be sent although they store, fetch or send data elsewhere or steer the engine.
+    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts only while nothing
+    else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
+    (`domain.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere or
+    steer the engine.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Deployment:
     api_key: str | None = None
     gpu: GpuRate | None = None
     price: Price | None = None
+    stand_in_price: Price | None = None
     operations: frozenset[Operation] = DEFAULT_OPERATIONS
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
@@ -101,6 +103,13 @@ class Route:
         return model == self.name or any(fnmatchcase(model, alias) for alias in self.aliases)
 
 
+class EndUserRule(StrEnum):
+    """What the ledger keeps of the name that a request gives its end user."""
+
+    HASH = "hash"  # a keyed hash: the same person is recognised, nobody is named
+    KEEP = "keep"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
     """Who pays."""
@@ -109,6 +118,7 @@ class Team:
     cost_centre: str
     data_class: DataClass
     routes: tuple[str, ...]
+    end_user: EndUserRule = EndUserRule.HASH
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,7 @@ class Request:
     ask: Ask
     data_class: DataClass
     data_class_source: str  # "team" or "header"
+    end_user: str | None  # as it is recorded: a keyed hash, unless the team keeps the name
     project: str | None
     tags: tuple[tuple[str, str], ...]
     client_request_id: str | None

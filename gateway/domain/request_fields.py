@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.domain.pricing import STANDARD_TIERS, tier_name
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:
@@ -62,4 +64,21 @@ HOSTED_TOOL_PREFIXES = (
     "web_search", "file_search", "code_interpreter", "computer", "image_generation", "mcp",
 )  # fmt: skip
 
-STANDARD_SERVICE_TIERS = frozenset({"auto", "default", "standard"})
+# Service tiers that prices name. A deployment whose price covers the tier may be sent it without more leave: its
+# feature then is `service_tier=flex`. The names are known ones, so that a caller cannot invent features without end.
+KNOWN_TIERS = frozenset({"flex", "priority", "scale", "fast", "performance"})
+_TIER_MARK = "="
+
+
+def tier_feature(service_tier: str) -> str | None:
+    """The feature that asking for this service tier needs; None for the standard one."""
+    if service_tier in STANDARD_TIERS:
+        return None
+    name = tier_name(service_tier)
+    return f"service_tier{_TIER_MARK}{name}" if name in KNOWN_TIERS else "service_tier"
+
+
+def feature_and_tier(feature: str) -> tuple[str, str | None]:
+    """A feature's name in `FEATURES`, and the service tier it asks for, if it is that one and the tier is known."""
+    name, _, tier = feature.partition(_TIER_MARK)
+    return name, tier or None

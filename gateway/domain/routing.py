@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gateway.domain.policy import ClassRule, Deployment, Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing import Price
 from gateway.domain.request import Ask
-from gateway.domain.request_fields import FEATURES
+from gateway.domain.request_fields import FEATURES, feature_and_tier
 from gateway.domain.residency import Permit, denial
 from gateway.errors import (
     InvalidRequest,
@@ -122,8 +122,9 @@ def decide(
         deployment = policy.deployments[name]
         broken = denial(rule, deployment, policy.regions)
         residency = (("residency", _where_it_is(deployment, rule)),) if broken else ()
-        obstacles = (*residency, *_inabilities(deployment, ask), *_unpriced(name, prices))
-        candidates.append(Candidate(deployment=deployment, price=prices.get(name), obstacles=obstacles))
+        price = prices.get(name)
+        obstacles = (*residency, *_inabilities(deployment, ask, price), *_unpriced(name, prices))
+        candidates.append(Candidate(deployment=deployment, price=price, obstacles=obstacles))
     eligible = tuple(candidate for candidate in candidates if not candidate.obstacles)
     return Decision(
         policy=version, team=team, route=route, rule_id=rule_id,
@@ -145,7 +146,7 @@ def _by_priority(eligible: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
 OBJECTIVES: dict[str, Callable[[tuple[Candidate, ...]], tuple[Candidate, ...]]] = {"priority": _by_priority}
 
 
-def _inabilities(deployment: Deployment, ask: Ask) -> tuple[tuple[str, str], ...]:
+def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple[tuple[str, str], ...]:
     found = []
     if ask.operation not in deployment.operations:
         served = ", ".join(sorted(deployment.operations))
@@ -153,7 +154,10 @@ def _inabilities(deployment: Deployment, ask: Ask) -> tuple[tuple[str, str], ...
     missing = ask.capabilities - deployment.capabilities if deployment.capabilities is not None else frozenset()
     if missing:
         found.append(("capability", f"cannot do {', '.join(sorted(missing))}"))
-    for name in sorted(ask.features - deployment.allows):
+    for asked in sorted(ask.features - deployment.allows):
+        name, tier = feature_and_tier(asked)
+        if name in deployment.allows or (tier is not None and price is not None and price.covers_tier(tier)):
+            continue
         feature = FEATURES[name]
         found.append(("leaves_region" if feature.leaves_region else "field", f"does not allow {name}: {feature.why}"))
     return tuple(found)

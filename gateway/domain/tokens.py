@@ -5,15 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is a fault of whoever reported it
+
 
 class TokenKind(StrEnum):
-    """What one line of a receipt charges for. The four parts are disjoint; see `pricing.lines`."""
+    """What one line of a receipt charges for. The lines of a receipt are disjoint; see `pricing.lines`."""
 
-    INPUT = "input"  # neither read from nor written to the provider's cache
+    INPUT = "input"  # text, neither read from nor written to the provider's cache
     CACHED_INPUT = "cached_input"
-    CACHE_WRITE = "cache_write"
+    CACHE_WRITE = "cache_write"  # for the provider's own shortest time, five minutes with most
+    CACHE_WRITE_30M = "cache_write_30m"
+    CACHE_WRITE_1H = "cache_write_1h"
+    CACHE_WRITE_12H = "cache_write_12h"
+    AUDIO_INPUT = "audio_input"
+    IMAGE_INPUT = "image_input"
     OUTPUT = "output"  # reasoning included, unless the price has a rate of its own for it
     REASONING = "reasoning"
+    AUDIO_OUTPUT = "audio_output"
+    IMAGE_OUTPUT = "image_output"
+    WEB_SEARCH = "web_search"  # from here on calls, not tokens
+    FILE_SEARCH = "file_search"
+    CODE_INTERPRETER = "code_interpreter"
+    IMAGE_GENERATION = "image_generation"
+
+
+INPUT_KINDS = frozenset(
+    {
+        TokenKind.INPUT, TokenKind.CACHED_INPUT, TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_30M,
+        TokenKind.CACHE_WRITE_1H, TokenKind.CACHE_WRITE_12H, TokenKind.AUDIO_INPUT, TokenKind.IMAGE_INPUT,
+    }
+)  # fmt: skip
+OUTPUT_KINDS = frozenset(
+    {TokenKind.OUTPUT, TokenKind.REASONING, TokenKind.AUDIO_OUTPUT, TokenKind.IMAGE_OUTPUT}
+)  # fmt: skip
+CALL_KINDS = frozenset(TokenKind) - INPUT_KINDS - OUTPUT_KINDS
 
 
 class UsageSource(StrEnum):
@@ -28,26 +53,54 @@ class UsageSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """Tokens of one attempt.
+    """Tokens of one attempt, and calls of tools that the provider ran. None: the upstream did not report it.
 
-    `input_tokens` includes cached and cache-write tokens, `output_tokens` includes reasoning tokens.
-    A field is None where the upstream did not report it.
+    Inclusion, for every provider: `input_tokens` is the whole prompt. Cached, cache-write, audio and image input
+    tokens are parts of it; a token can be cached and an image at once. `cache_write_tokens` counts all writes, those
+    for a named time included. `output_tokens` is the whole answer; reasoning, audio and image output tokens are
+    parts of it.
     """
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_30m_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
+    cache_write_12h_tokens: int | None = None
+    audio_input_tokens: int | None = None
+    image_input_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    audio_output_tokens: int | None = None
+    image_output_tokens: int | None = None
+    web_search_calls: int | None = None
+    file_search_calls: int | None = None
+    code_interpreter_calls: int | None = None
+    image_generation_calls: int | None = None
 
     @property
     def is_plausible(self) -> bool:
-        """False where the parts contradict each other: negative, or a part larger than its whole."""
-        counts = (self.input_tokens, self.cached_input_tokens, self.cache_write_tokens)
-        if any(n is not None and not 0 <= n < 10**11 for n in (*counts, self.output_tokens, self.reasoning_tokens)):
-            return False
-        parts = (self.cached_input_tokens or 0) + (self.cache_write_tokens or 0)
-        return parts <= (self.input_tokens or 0) and (self.reasoning_tokens or 0) <= (self.output_tokens or 0)
+        """False where the counts contradict each other: negative, or parts larger than their whole."""
+        prompt, answer, written = self.input_tokens or 0, self.output_tokens or 0, self.cache_write_tokens or 0
+        cached, reasoning = self.cached_input_tokens or 0, self.reasoning_tokens or 0
+        for_a_time = (
+            self.cache_write_30m_tokens or 0, self.cache_write_1h_tokens or 0, self.cache_write_12h_tokens or 0,
+        )  # fmt: skip
+        heard_seen = (self.audio_input_tokens or 0, self.image_input_tokens or 0)
+        spoken_drawn = (self.audio_output_tokens or 0, self.image_output_tokens or 0)
+        calls = (
+            self.web_search_calls or 0, self.file_search_calls or 0, self.code_interpreter_calls or 0,
+            self.image_generation_calls or 0,
+        )  # fmt: skip
+        counts = (prompt, answer, written, cached, reasoning, *for_a_time, *heard_seen, *spoken_drawn, *calls)
+        return (
+            min(counts) >= 0
+            and max(counts) < MOST_TOKENS
+            and cached + written <= prompt
+            and sum(for_a_time) <= written
+            and sum(heard_seen) <= prompt
+            and reasoning + sum(spoken_drawn) <= answer
+        )
 
 
 NOTHING_SERVED = TokenUsage(

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.domain.policy import Deployment, Operation
 from gateway.domain.request import Request
+from gateway.domain.tokens import TokenUsage
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -27,7 +28,9 @@ from gateway.wire.openai_answer import (
     response_stream,
     rewrite_chat,
     rewrite_response,
+    usage_of_error,
 )
+from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_error import ErrorBody, error_event, read_error
 from gateway.wire.openai_request import ReadBody, prepare, stream_options
 from gateway.wire.upstream_call import UpstreamCall
@@ -49,12 +52,25 @@ class OpenAI:
 
     def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
         """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why."""
+        is_assembled = self.assembles(deployment, read)
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
-            headers=self._headers(deployment, request),
+            headers=self._headers(deployment, request, is_stream=read.ask.is_stream or is_assembled),
             body=prepare(read, self.values(deployment, read, request.caller.team)),
             asks_running_usage=self.asks_running_usage,
+            is_assembled=is_assembled,
         )
+
+    def assembles(self, deployment: Deployment, read: ReadBody) -> bool:
+        """True where a plain request is sent as a stream, so that it can be charged when its caller leaves.
+
+        Only an engine of one's own says its usage on the way, so only there is anything won by it.
+        """
+        return False
+
+    def assembler(self, read: ReadBody, *, limit_bytes: int) -> Assembler:
+        """Return what puts such an answer together again. Raises `UpstreamError` when it is fed too much."""
+        return Assembler(operation=read.ask.operation, choices=read.ask.choices, limit_bytes=limit_bytes)
 
     def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
         """The members this dialect sets in a request."""
@@ -68,12 +84,13 @@ class OpenAI:
         return values
 
     def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
-        """Return the rewriter of a streamed answer."""
+        """Return the rewriter of a streamed answer. It keeps the text where nobody counts on the way."""
         if read.ask.operation is Operation.RESPONSES:
-            return response_stream(model=read.ask.model, cost=cost)
+            return response_stream(model=read.ask.model, cost=cost, collects_text=True)
         return chat_stream(
             model=read.ask.model, cost=cost, wants_usage=read.ask.wants_usage,
             wants_running_usage=read.ask.wants_running_usage, asked_running_usage=asked_running_usage,
+            choices=read.ask.choices, collects_text=not asked_running_usage,
         )  # fmt: skip
 
     def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
@@ -106,14 +123,18 @@ class OpenAI:
             return UpstreamError(f"{name} failed (HTTP {status}).")
         return _refused(deployment, status, said)
 
+    def error_usage(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that an error answer reports, None where it reports none."""
+        return usage_of_error(body)
+
     def error_event(self, read: ReadBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""
         return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
 
-    def _headers(self, deployment: Deployment, request: Request) -> dict[str, str]:
+    def _headers(self, deployment: Deployment, request: Request, *, is_stream: bool) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
-            "accept": "text/event-stream" if request.ask.is_stream else "application/json",
+            "accept": "text/event-stream" if is_stream else "application/json",
             "accept-encoding": "identity",  # bytes are read on the way
             "user-agent": "tollgate",
             "x-request-id": str(request.request_id),

@@ -11,27 +11,48 @@ from typing import Any
 
 from gateway.domain.policy import Deployment, Operation
 from gateway.providers.openai import OpenAI
+from gateway.wire.openai_assemble import is_convertible
 from gateway.wire.openai_request import ReadBody, stream_options
 
+_PARSED = frozenset({"reasoning", "tools"})  # capabilities that vLLM has by parsing what the model wrote
 _SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
 class Vllm(OpenAI):
-    """Calls and reads a vLLM engine. `salt_key` is secret, so that no team can guess another's salt."""
+    """Calls and reads a vLLM engine. `salt_key` is secret, so that no team can guess another's salt.
+
+    `assembles_plain`: send plain requests as streams where that makes no difference but for the bill.
+    """
 
     asks_running_usage = True
 
-    def __init__(self, salt_key: bytes) -> None:
+    def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
         self._salt_key = salt_key
+        self._assembles_plain = assembles_plain
 
     def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team)
         if read.ask.operation in _SALTED:
             values["cache_salt"] = self._salt(team)
-        if "stream_options" in values:
+        is_assembled = self.assembles(deployment, read)
+        if is_assembled:
+            values["stream"] = True
+        if is_assembled or "stream_options" in values:
             values["stream_options"] = stream_options(read, include_usage=True, continuous_usage_stats=True)
         return values
+
+    def assembles(self, deployment: Deployment, read: ReadBody) -> bool:
+        """True where the stream gives exactly the plain answer: tests/engine/test_assembled_real.py compares.
+
+        On an engine that parses reasoning or tools out of a chat they differ: a stray end of thinking, a call that
+        is cut short and the count of reasoning tokens come out another way. Nothing in a request tells, so the
+        deployment must say that it has neither. Completions are parsed by nobody.
+        """
+        if not self._assembles_plain or not is_convertible(read):
+            return False
+        has_no_parser = deployment.capabilities is not None and not deployment.capabilities & _PARSED
+        return read.ask.operation is Operation.COMPLETIONS or has_no_parser
 
     def _salt(self, team: str) -> str:
         """Without it a team could time cached prefixes and learn what another team sent."""

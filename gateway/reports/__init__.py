@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from types import TracebackType
 from uuid import UUID
 
+from gateway.domain.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.reports.connection import Reader
 from gateway.reports.dimensions import UNTAGGED, Dimension
+from gateway.reports.month_status import MonthStatus, month_status
 from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
-from gateway.reports.receipt import AttemptReceipt, Receipt, Verdict, arithmetic, receipt
+from gateway.reports.receipt import (
+    Adjustment,
+    AttemptReceipt,
+    PriceFact,
+    Receipt,
+    arithmetic,
+    receipt,
+    receipt_of_events,
+)
+from gateway.reports.receipt_words import Verdict
 from gateway.reports.registry import REPORTS, ReportKind
 from gateway.reports.report import Cell, Column, Dataset, Kind, Report
 from gateway.reports.table import receipt_to_json, to_csv, to_json, usage_me_to_json
@@ -20,6 +32,7 @@ from gateway.reports.usage_me import OwnUsage, Spent, usage_me
 __all__ = [
     "REPORTS",
     "UNTAGGED",
+    "Adjustment",
     "AttemptReceipt",
     "BadUsage",
     "Cell",
@@ -28,7 +41,9 @@ __all__ = [
     "Dataset",
     "Dimension",
     "Kind",
+    "MonthStatus",
     "OwnUsage",
+    "PriceFact",
     "Question",
     "Receipt",
     "Report",
@@ -40,6 +55,7 @@ __all__ = [
     "ask",
     "open",
     "plain_decimal",
+    "receipt_of_events",
     "receipt_to_json",
     "to_csv",
     "to_json",
@@ -64,15 +80,26 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return kind.run(snapshot, question)
 
-    def receipt(self, request_id: UUID, *, team: str | None = None, dataset: Dataset = Dataset.REAL) -> Receipt | None:
-        """Return one request's receipt; of `team` only, where one is given. Raises `DatabaseUnavailable`."""
+    def receipt(
+        self, request_id: UUID, *, team: str | None = None, dataset: Dataset = Dataset.REAL,
+        recent: Sequence[UsageEvent] = (),
+    ) -> Receipt | None:  # fmt: skip
+        """Return one request's receipt; of `team` only, where one is given. Raises `DatabaseUnavailable`.
+
+        `recent` are events of the request that may not be in the ledger yet.
+        """
         with self._reader.snapshot() as snapshot:
-            return receipt(snapshot, request_id, dataset=dataset, team=team)
+            return receipt(snapshot, request_id, dataset=dataset, team=team, recent=recent)
 
     def usage_me(self, *, team: str, key_id: str, now: datetime, dataset: Dataset = Dataset.REAL) -> OwnUsage:
         """Return what a caller has spent this month and today. Raises `DatabaseUnavailable`."""
         with self._reader.snapshot() as snapshot:
             return usage_me(snapshot, team=team, key_id=key_id, now=now, dataset=dataset)
+
+    def month_status(self, month: date) -> MonthStatus:
+        """Return what is open in a month (its first day). Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return month_status(snapshot, month)
 
     def close(self) -> None:
         """Close all connections."""

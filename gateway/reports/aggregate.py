@@ -1,12 +1,14 @@
-"""Grouped totals over events: the one statement that every summary report is a list of measures for."""
+"""Grouped totals over facts: the one statement that every summary report is a list of measures for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from gateway.reports.connection import Row, Snapshot
-from gateway.reports.dimensions import TAG_JOIN, Dimension
+from gateway.reports.dimensions import Dimension
+from gateway.reports.facts import Source, events, facts, source_for
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, Kind, Report
@@ -16,12 +18,16 @@ MAX_ROWS = 50_000  # by key and day in a large company; more than that is an exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One column of figures and the aggregate that fills it."""
+    """One column of figures and the aggregate over `facts` that fills it.
+
+    `needs_events`: it cannot be computed from sums, such as a percentile.
+    """
 
     name: str
     unit: str
     kind: Kind
     sql: str
+    needs_events: bool = False
 
     @property
     def column(self) -> Column:
@@ -29,76 +35,99 @@ class Measure:
         return Column(name=self.name, unit=self.unit, kind=self.kind)
 
 
-def tokens(name: str, sql: str) -> Measure:
+def tokens(name: str) -> Measure:
     """Tokens summed where they were reported; NULL where no event reported any."""
-    return Measure(name=name, unit="tokens", kind=Kind.COUNT, sql=f"CAST(sum({sql}) AS bigint)")
+    return Measure(name=name, unit="tokens", kind=Kind.COUNT, sql=f"sum({name})")
 
 
-def count(name: str, unit: str, condition: str = "true") -> Measure:
-    """How many events meet a condition."""
-    return Measure(name=name, unit=unit, kind=Kind.COUNT, sql=f"count(*) FILTER (WHERE {condition})")
+def count(name: str, unit: str = "attempts") -> Measure:
+    """The sum of a column of counts."""
+    return Measure(name=name, unit=unit, kind=Kind.COUNT, sql=f"coalesce(sum({name}), 0)")
 
 
 def money(name: str, condition: str = "true") -> Measure:
     """Known cost. NULL where events are there but the cost of none is known: unknown is never 0."""
     filtered = f"FILTER (WHERE {condition})"
-    known = f"CASE WHEN count(*) {filtered} = 0 THEN 0 ELSE sum(cost_usd) {filtered} END"
+    known = f"CASE WHEN coalesce(sum(attempts) {filtered}, 0) = 0 THEN 0 ELSE sum(cost_usd) {filtered} END"
     return Measure(name=name, unit="USD", kind=Kind.MONEY, sql=known)
 
 
-ATTEMPTS = count("attempts", "attempts")
+ATTEMPTS = count("attempts")
 COST = money("cost_usd")
-HELD = Measure(
-    name="held_usd",
-    unit="USD, at most, for unknown",
+ADJUSTMENTS = Measure(
+    name="adjustments_usd", unit="USD", kind=Kind.MONEY, sql="coalesce(sum(adjustments_usd), 0)"
+)  # fmt: skip
+TOTAL = Measure(
+    name="total_usd",
+    unit="USD, cost and adjustments",
     kind=Kind.MONEY,
-    sql="coalesce(sum(held_usd) FILTER (WHERE cost_usd IS NULL), 0)",
+    sql="CASE WHEN sum(attempts) > 0 AND sum(cost_usd) IS NULL AND sum(adjustments) = 0 THEN NULL "
+    "ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
 )
+HELD = Measure(
+    name="held_usd", unit="USD, at most, for unknown", kind=Kind.MONEY, sql="coalesce(sum(held_usd), 0)"
+)  # fmt: skip
+# Together in every report of money, so that nobody takes the events alone for the total.
+SPENT = (COST, ADJUSTMENTS, TOTAL, HELD)
 
 
 def aggregate(
     snapshot: Snapshot, question: Question, measures: Sequence[Measure], *, name: str, title: str,
     by: tuple[Dimension, ...], order: str | None = None,
 ) -> Report:  # fmt: skip
-    """Return one row per group and a total over the events themselves, from one snapshot.
+    """Return one row per group and a total over the facts themselves, from one snapshot.
 
     The total is the same statement without groups: it cannot be inflated by an event that is in two rows.
     """
     condition, values = question.condition()
-    chosen = f"FROM {question.dataset.events} AS event"
+    source = source_of(question, measures, by=by)
+    has_adjustments = ADJUSTMENTS in measures
     figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen} WHERE {condition}", **values)
+    chosen = facts(source, condition, has_adjustments=has_adjustments)
+    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
     rows: Sequence[Row] = []
-    if by and total["sure_attempts"]:
-        groups = ", ".join(f"{dimension.sql} AS by_{dimension.value}" for dimension in by)
-        positions = ", ".join(str(position + 1) for position in range(len(by)))
+    if by:
+        groups = ", ".join(f"by_{dimension.value}" for dimension in by)
+        split = facts(source, condition, by=by, has_adjustments=has_adjustments)
         rows = snapshot.rows(
-            f"SELECT {groups}, {figures} {chosen} {TAG_JOIN if Dimension.TAG in by else ''} WHERE {condition} "
-            f"GROUP BY {positions} ORDER BY {order or _order(by)}, {positions} LIMIT {MAX_ROWS + 1}",
+            f"SELECT {groups}, {figures} {split} "
+            f"GROUP BY {groups} ORDER BY {order or _order(by)}, {groups} LIMIT {MAX_ROWS + 1}",
             **values,
         )
-    names = [*(f"by_{dimension.value}" for dimension in by), *(measure.name for measure in measures)]
+    names = [f"by_{dimension.value}" for dimension in by]
     fresh = read_freshness(snapshot, question)
     return Report(
         name=name,
         title=title,
         dataset=question.dataset,
         columns=(*(dimension.column for dimension in by), *(measure.column for measure in measures)),
-        rows=tuple(_cells(row, names) for row in rows[:MAX_ROWS]),
-        total={measure.name: total[measure.name] for measure in measures},
+        rows=tuple((*(row[name] for name in names), *cells(row, measures)) for row in rows[:MAX_ROWS]),
+        total=dict(zip((measure.name for measure in measures), cells(total, measures), strict=True)),
         complete_until=fresh.complete_until,
         notes=(*notes_on(question, total, fresh, by=by), *_left_out(rows)),
     )
+
+
+def source_of(question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()) -> Source:
+    """Return where the figures are read from: a roll-up if it knows enough, else the events."""
+    if any(measure.needs_events for measure in measures):
+        return events(question.dataset)
+    return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
+
+
+def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
+    """The figures of a row. Counts come as NUMERIC, since sums of them do."""
+    return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
+
+
+def _cell(value: Any, kind: Kind) -> Cell:
+    return int(value) if kind is Kind.COUNT and value is not None else cast(Cell, value)
 
 
 def _order(by: tuple[Dimension, ...]) -> str:
     """Days in their order; within a day, and without days, the dearest first."""
     day = "by_day, " if Dimension.DAY in by else ""
     return f"{day}cost_usd DESC NULLS LAST"
-
-
-def _cells(row: Row, names: Sequence[str]) -> tuple[Cell, ...]:
-    return tuple(row[name] for name in names)
 
 
 def _left_out(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, COST, HELD, Measure, aggregate, tokens
+from gateway.reports.aggregate import ATTEMPTS, SPENT, Measure, aggregate, tokens
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -12,13 +12,12 @@ TITLE = "Self-hosted and external"
 DEFAULT_BY = (Dimension.DESTINATION, Dimension.PROVIDER, Dimension.REGION, Dimension.DEPLOYMENT)
 MEASURES = (
     ATTEMPTS,
-    tokens("input_tokens", "input_tokens"),
-    tokens("output_tokens", "output_tokens"),
-    COST,
-    HELD,
+    tokens("input_tokens"),
+    tokens("output_tokens"),
+    *SPENT,
     Measure(
         name="cost_per_mtok_usd", unit="USD per million tokens", kind=Kind.MONEY,
-        sql="round(sum(cost_usd) * 1000000 / nullif(sum(input_tokens + output_tokens), 0), 9)",
+        sql="round(sum(cost_usd) * 1000000 / nullif(sum(total_tokens), 0), 9)",
     ),
 )  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, COST, HELD
+from gateway.reports.aggregate import ATTEMPTS, SPENT, cells
 from gateway.reports.connection import Snapshot
+from gateway.reports.facts import events as events_of
+from gateway.reports.facts import facts
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
 from gateway.reports.report import Column, Kind, Report
@@ -49,7 +51,7 @@ COLUMNS = (
     Column(name="ttft_s", unit="s", kind=Kind.SECONDS),
     Column(name="duration_s", unit="s", kind=Kind.SECONDS),
 )
-_TOTAL = (ATTEMPTS, COST, HELD)
+_TOTAL = (ATTEMPTS, *SPENT)
 _AS_TEXT = {
     "request_id": "CAST(request_id AS text) AS request_id",
     "tags": "(SELECT string_agg(key || '=' || value, ', ' ORDER BY key) FROM jsonb_each_text(event.tags)) AS tags",
@@ -67,7 +69,8 @@ def events(snapshot: Snapshot, question: Question) -> Report:
         **values, page_rows=question.limit, page_start=question.offset,
     )  # fmt: skip
     figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in _TOTAL)
-    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    summed = facts(events_of(question.dataset), condition)
+    total = snapshot.row(f"SELECT {figures}, {SURENESS} {summed}", **values)
     fresh = read_freshness(snapshot, question)
     first, last = question.offset + 1, question.offset + len(rows)
     listed = f"Events {first:,} to {last:,} of {total['attempts']:,}, newest first." if rows else "No events here."
@@ -77,7 +80,7 @@ def events(snapshot: Snapshot, question: Question) -> Report:
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
-        total={measure.name: total[measure.name] for measure in _TOTAL},
+        total=dict(zip((measure.name for measure in _TOTAL), cells(total, _TOTAL), strict=True)),
         complete_until=fresh.complete_until,
         notes=(listed, *notes_on(question, total, fresh)),
     )

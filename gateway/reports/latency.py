@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, Measure, aggregate, count
+from gateway.reports.aggregate import ATTEMPTS, Measure, aggregate
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -15,7 +15,12 @@ DEFAULT_BY = (Dimension.ROUTE, Dimension.DEPLOYMENT)
 def _percentile(name: str, column: str, share: float) -> Measure:
     """NULL where nothing was measured: Postgres leaves NULLs out of an ordered set."""
     sql = f"percentile_cont({share}) WITHIN GROUP (ORDER BY {column})"
-    return Measure(name=name, unit="s", kind=Kind.SECONDS, sql=sql)
+    return Measure(name=name, unit="s", kind=Kind.SECONDS, sql=sql, needs_events=True)
+
+
+def _count(name: str, condition: str) -> Measure:
+    sql = f"count(*) FILTER (WHERE {condition})"
+    return Measure(name=name, unit="attempts", kind=Kind.COUNT, sql=sql, needs_events=True)
 
 
 MEASURES = (
@@ -26,8 +31,8 @@ MEASURES = (
     _percentile("tpot_p95_s", "tpot_s", 0.95),
     _percentile("duration_p50_s", "duration_s", 0.5),
     _percentile("duration_p95_s", "duration_s", 0.95),
-    count("ttft_measured", "attempts", "ttft_s IS NOT NULL"),
-    count("ttft_not_measured", "attempts", "ttft_s IS NULL"),
+    _count("ttft_measured", "ttft_s IS NOT NULL"),
+    _count("ttft_not_measured", "ttft_s IS NULL"),
 )
 
 

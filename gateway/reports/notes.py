@@ -9,17 +9,20 @@ from datetime import datetime
 from gateway.domain.money import format_usd
 from gateway.reports.connection import Row, Snapshot
 from gateway.reports.dimensions import Dimension
+from gateway.reports.gpu_days import idle_note
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 
-IDLE = "Idle GPU cost not included: not known until the GPU bill is reported."
 NOTHING_YET = "No events yet: send a first request through the gateway."
 
 # Asked for beside every report's own figures, so that no report can forget to say how sure it is.
-SURENESS = """count(*) AS sure_attempts,
-    count(*) FILTER (WHERE cost_usd IS NULL) AS sure_unknown,
-    count(*) FILTER (WHERE usage_source IN ('derived', 'estimated')) AS sure_derived,
-    coalesce(sum(held_usd) FILTER (WHERE cost_usd IS NULL), 0) AS sure_held_usd,
+SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
+    coalesce(sum(unknown_attempts), 0) AS sure_unknown,
+    coalesce(sum(derived_attempts), 0) AS sure_derived,
+    coalesce(sum(held_usd), 0) AS sure_held_usd,
+    coalesce(sum(adjustments), 0) AS sure_adjustments,
+    coalesce(sum(adjustments_usd), 0) AS sure_adjustments_usd,
+    coalesce(sum(expected_attempts), 0) AS sure_expected,
     coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
 
 # Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs the whole.
@@ -30,19 +33,20 @@ _NEWEST = """SELECT coalesce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How far the dataset reaches, and the state of the month asked for (None: no month, or never opened)."""
+    """How far the dataset reaches, the state of the month asked for (None: no month), and the idle left out."""
 
     complete_until: datetime | None
     month_state: str | None
+    idle_note: str
 
 
 def read_freshness(snapshot: Snapshot, question: Question) -> Freshness:
-    """Read the newest event of the dataset and the state of the question's month."""
+    """Read the newest event of the dataset, the state of the question's month and its idle GPU cost."""
     newest = snapshot.row(_NEWEST.format(events=question.dataset.events))["newest"]
     states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=question.month)
     is_real_month = question.dataset is Dataset.REAL and question.month is not None
     state = (states[0]["state"] if states else "open") if is_real_month else None
-    return Freshness(complete_until=newest, month_state=state)
+    return Freshness(complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question))
 
 
 def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()) -> tuple[str, ...]:
@@ -52,7 +56,8 @@ def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dime
         _completeness(fresh),
         *_month_state(question, fresh),
         *_sureness(total),
-        *((IDLE,) if total["sure_self_hosted"] else ()),
+        *_adjusted(total),
+        *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
         *(_TAGS if Dimension.TAG in by else ()),
         "Money in USD, days and months in UTC; a month holds the events posted to it.",
     )
@@ -101,6 +106,20 @@ def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
         found.append(
             f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are derived or estimated: "
             f"counted from what was seen, not the provider's final figure."
+        )
+    return tuple(found)
+
+
+def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
+    adjustments, expected = (int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected"))
+    if not adjustments:
+        return ()
+    amount = format_usd(total["sure_adjustments_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+    found = [f"{adjustments:,} adjustment(s) of {amount} are in adjustments_usd and total_usd, not in cost_usd."]
+    if expected:
+        found.append(
+            f"{expected:,} of them stand at an expected cost: nobody said in time what those attempts cost "
+            f"(tollgate reconcile resolve)."
         )
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, COST, HELD, Measure, aggregate, count, money, tokens
+from gateway.reports.aggregate import ATTEMPTS, SPENT, Measure, aggregate, count, money, tokens
 from gateway.reports.connection import Snapshot
 from gateway.reports.question import Question
 from gateway.reports.report import Kind, Report
@@ -11,23 +11,22 @@ TITLE = "Overview"
 
 
 def _distinct(name: str, unit: str, sql: str) -> Measure:
-    return Measure(name=name, unit=unit, kind=Kind.COUNT, sql=f"count(DISTINCT {sql})")
+    return Measure(name=name, unit=unit, kind=Kind.COUNT, sql=f"count(DISTINCT {sql})", needs_events=True)
 
 
 MEASURES = (
     ATTEMPTS,
     _distinct("requests", "requests", "request_id"),
-    count("failed_attempts", "attempts", "outcome <> 'ok'"),
-    count("unknown_attempts", "attempts", "cost_usd IS NULL"),
-    count("derived_attempts", "attempts", "usage_source IN ('derived', 'estimated')"),
-    COST,
-    HELD,
+    count("failed_attempts"),
+    count("unknown_attempts"),
+    count("derived_attempts"),
+    *SPENT,
     money("self_hosted_cost_usd", "is_self_hosted"),
     money("external_cost_usd", "NOT is_self_hosted"),
-    tokens("input_tokens", "input_tokens"),
-    tokens("cached_input_tokens", "cached_input_tokens"),
-    tokens("output_tokens", "output_tokens"),
-    tokens("reasoning_tokens", "reasoning_tokens"),
+    tokens("input_tokens"),
+    tokens("cached_input_tokens"),
+    tokens("output_tokens"),
+    tokens("reasoning_tokens"),
     _distinct("teams", "teams", "team"),
 )
 

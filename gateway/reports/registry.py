@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.reports import destinations, events, latency, months, overview, spend, tokens
+from gateway.reports import destinations, events, gpu, latency, months, overview, spend, tokens, unsettled
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -49,6 +49,14 @@ REPORTS: dict[str, ReportKind] = {
         ReportKind(
             name="destinations", title=destinations.TITLE, by=destinations.DEFAULT_BY, run=destinations.destinations,
             question="Where did data and money go: own GPUs or external providers, and in which region?",
+        ),
+        ReportKind(
+            name="gpu", title=gpu.TITLE, by=None, run=gpu.gpu_cost,
+            question="What did our own GPUs cost, and how much of that did requests pay for?",
+        ),
+        ReportKind(
+            name="unsettled", title=unsettled.TITLE, by=None, run=unsettled.unsettled,
+            question="Which attempts have an unknown cost, for how long, and why?",
         ),
         ReportKind(
             name="months", title=months.TITLE, by=None, run=months.months,

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     MONEY = "money"
     SHARE = "share"  # 0 to 1
     SECONDS = "seconds"
+    HOURS = "hours"
     DAY = "day"
     TIME = "time"
     FLAG = "flag"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, COST, aggregate, count, tokens
+from gateway.reports.aggregate import ATTEMPTS, SPENT, aggregate, count, tokens
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -12,16 +12,15 @@ TITLE = "Tokens by kind"
 DEFAULT_BY = (Dimension.DAY,)
 
 # Disjoint kinds, so that they can be stacked: the parts that a provider does not report stay in their whole.
-_FRESH_INPUT = "input_tokens - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)"
 MEASURES = (
     ATTEMPTS,
-    tokens("uncached_input_tokens", _FRESH_INPUT),
-    tokens("cached_input_tokens", "cached_input_tokens"),
-    tokens("cache_write_tokens", "cache_write_tokens"),
-    tokens("plain_output_tokens", "output_tokens - coalesce(reasoning_tokens, 0)"),
-    tokens("reasoning_tokens", "reasoning_tokens"),
-    count("unreported_attempts", "attempts", "input_tokens IS NULL"),
-    COST,
+    tokens("uncached_input_tokens"),
+    tokens("cached_input_tokens"),
+    tokens("cache_write_tokens"),
+    tokens("plain_output_tokens"),
+    tokens("reasoning_tokens"),
+    count("unreported_attempts"),
+    *SPENT,
 )
 
 

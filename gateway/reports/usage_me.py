@@ -6,23 +6,28 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from gateway.reports.aggregate import ATTEMPTS, COST, HELD
+from gateway.reports.aggregate import ATTEMPTS, SPENT
 from gateway.reports.connection import Row, Snapshot
+from gateway.reports.dimensions import Dimension
+from gateway.reports.facts import facts, source_for
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 
-_MEASURES = (ATTEMPTS, COST, HELD)
+_MEASURES = (ATTEMPTS, *SPENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known cost."""
+    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known cost; with what was
+    booked for them since, it is `total_usd`."""
 
     attempts: int
     input_tokens: int | None
     output_tokens: int | None
     cost_usd: Decimal | None
+    adjustments_usd: Decimal
+    total_usd: Decimal | None
     held_usd: Decimal
     unknown_attempts: int
 
@@ -54,13 +59,14 @@ def usage_me(snapshot: Snapshot, *, team: str, key_id: str, now: datetime, datas
         "key_month": "posted_period = :month AND key_id = :key_id",
         "key_today": "occurred_at >= :today AND key_id = :key_id",
     }
-    own = f"FROM {dataset.events} WHERE team = :team"
     values = {"team": team, "key_id": key_id, "month": month, "today": today}
-    spent = {
-        group: _spent(snapshot.row(f"SELECT {_FIGURES} {own} AND {condition}", **values))
+    of_team, of_key = (source_for(dataset, splits) for splits in ((), (Dimension.KEY,)))
+    own = {
+        group: facts(of_key if group.startswith("key") else of_team, f"team = :team AND {condition}")
         for group, condition in groups.items()
     }
-    total = snapshot.row(f"SELECT {SURENESS} {own} AND {groups['team_month']}", **values)
+    spent = {group: _spent(snapshot.row(f"SELECT {_FIGURES} {chosen}", **values)) for group, chosen in own.items()}
+    total = snapshot.row(f"SELECT {SURENESS} {own['team_month']}", **values)
     question = Question(dataset=dataset, month=month)
     fresh = read_freshness(snapshot, question)
     return OwnUsage(
@@ -79,17 +85,19 @@ _FIGURES = ", ".join(
         *(f"{measure.sql} AS {measure.name}" for measure in _MEASURES),
         "CAST(sum(input_tokens) AS bigint) AS input_tokens",
         "CAST(sum(output_tokens) AS bigint) AS output_tokens",
-        "count(*) FILTER (WHERE cost_usd IS NULL) AS unknown_attempts",
+        "coalesce(sum(unknown_attempts), 0) AS unknown_attempts",
     ]
 )
 
 
 def _spent(row: Row) -> Spent:
     return Spent(
-        attempts=row["attempts"],
+        attempts=int(row["attempts"]),
         input_tokens=row["input_tokens"] if row["attempts"] else 0,
         output_tokens=row["output_tokens"] if row["attempts"] else 0,
         cost_usd=row["cost_usd"],
+        adjustments_usd=row["adjustments_usd"],
+        total_usd=row["total_usd"],
         held_usd=row["held_usd"],
-        unknown_attempts=row["unknown_attempts"],
+        unknown_attempts=int(row["unknown_attempts"]),
     )

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gateway.domain.intent import Intent
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price, hold_nusd
 from gateway.domain.request import Request
 from gateway.domain.routing import Candidate, Decision
-from gateway.domain.settlement import Settlement, settle
+from gateway.domain.settlement import Counted, Settlement, settle
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.services.ports import Clock, EventSink
-from gateway.wire.openai_answer import Seen
+from gateway.services.meter import Meter
+from gateway.services.ports import Clock
+from gateway.wire.seen import Seen
 
 # Where neither caller nor deployment bounds the answer, the hold takes this many output tokens.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
@@ -33,7 +35,7 @@ class Attempt:
     received_s: float
     held_nusd: int
     clock: Clock
-    sink: EventSink
+    meter: Meter
     seen: Seen = field(default_factory=Seen)
     http_status: int | None = None
     headers_s: float | None = None
@@ -50,11 +52,13 @@ class Attempt:
         """Some of the answer has come."""
         if self.seen.has_content:
             self.last_token_s = self.clock.monotonic()
-            self.first_token_s = self.first_token_s or self.last_token_s
+            if self.first_token_s is None:
+                self.first_token_s = self.last_token_s
+                self.meter.saw_first_usage()
 
     def cost_text(self, usage: TokenUsage) -> str | None:
-        """What the answer may say it cost: plain dollars, None where it is not known."""
-        settlement = self._settlement(usage, is_final=True, was_served=True)
+        """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
+        settlement = self._settlement(usage, was_served=True)
         self._shown = (usage, settlement)
         return None if settlement.cost_nusd is None else plain_usd(settlement.cost_nusd)
 
@@ -65,12 +69,22 @@ class Attempt:
             return None
         return self.started_s - self.received_s
 
-    def settle(self, outcome: Outcome, *, was_served: bool = True) -> UsageEvent:
-        """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing."""
-        if self.event is not None:
-            return self.event
-        self.event = self._as_event(outcome, was_served)
-        self.sink.take(self.event)
+    async def intend(self) -> None:
+        """Write down that this attempt will be sent. Returns when that is durable; raises `JournalFull`."""
+        unheard = self._settlement(None, was_served=True)
+        intent = Intent(
+            event=self._as_event(Outcome.INTERRUPTED, unheard), price=self._price, writes_output=self._writes_output
+        )
+        await self.meter.intend(intent, self)
+
+    def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
+        """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
+
+        `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves.
+        """
+        if self.event is None:
+            self.event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
+            self.meter.settle(self.event)
         return self.event
 
     @property
@@ -78,18 +92,25 @@ class Attempt:
         assert self.candidate.price is not None, "an unpriced deployment is never eligible"
         return self.candidate.price
 
-    def _settlement(self, usage: TokenUsage | None, *, is_final: bool, was_served: bool) -> Settlement:
+    @property
+    def _writes_output(self) -> bool:
+        return self.request.ask.operation is not Operation.EMBEDDINGS
+
+    def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
+        final = self.seen.final
+        if self._shown is not None and self._shown[0] is final:
+            return self._shown[1]  # what the caller was told is what is booked
+        return self._settlement(final, was_served=was_served, counted=counted)
+
+    def _settlement(self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None) -> Settlement:
         return settle(
-            usage, is_final=is_final, was_served=was_served, price=self._price, held_nusd=self.held_nusd,
-            writes_output=self.request.ask.operation is not Operation.EMBEDDINGS,
+            final, running=self.seen.running, counted=counted, was_served=was_served, price=self._price,
+            held_nusd=self.held_nusd, writes_output=self._writes_output,
+            least_output_tokens=self.seen.least_output_tokens, service_tier=self.seen.service_tier,
         )  # fmt: skip
 
-    def _as_event(self, outcome: Outcome, was_served: bool) -> UsageEvent:
+    def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         request, deployment, seen = self.request, self.candidate.deployment, self.seen
-        if self._shown is not None and self._shown[0] is seen.usage and seen.is_final:
-            settlement = self._shown[1]
-        else:
-            settlement = self._settlement(seen.usage, is_final=seen.is_final, was_served=was_served)
         return UsageEvent(
             request_id=request.request_id,
             attempt=self.number,
@@ -98,7 +119,7 @@ class Attempt:
             project=request.project,
             cost_centre=self.decision.team.cost_centre,
             key_id=request.caller.key_id,
-            end_user=request.ask.end_user,
+            end_user=request.end_user,
             tags=dict(request.tags),
             route=self.decision.route.name,
             deployment=deployment.name,
@@ -125,6 +146,9 @@ class Attempt:
             finish_reason=seen.finish_reason,
             client_request_id=request.client_request_id,
             upstream_request_id=seen.upstream_id,
+            service_tier=seen.service_tier,
+            reported=settlement.reported,
+            is_stand_in_price=self._price.is_stand_in,
             is_suspect=settlement.is_suspect,
             features=self._features(),
             decision=self.decision.record,
@@ -149,13 +173,12 @@ class Attempt:
             "capabilities": sorted(ask.capabilities),
             "features": sorted(ask.features),
             "class_source": self.request.data_class_source,
-            **({"service_tier": self.seen.service_tier} if self.seen.service_tier else {}),
         }
 
 
 def begin(
     request: Request, decision: Decision, candidate: Candidate, *, number: int, received_s: float, clock: Clock,
-    sink: EventSink,
+    meter: Meter,
 ) -> Attempt:  # fmt: skip
     """Hold an upper bound of the attempt's cost and start its clock."""
     assert candidate.price is not None, "an unpriced deployment is never eligible"
@@ -166,7 +189,7 @@ def begin(
     )
     return Attempt(
         request=request, decision=decision, candidate=candidate, number=number, started_at=clock.now(),
-        started_s=clock.monotonic(), received_s=received_s, held_nusd=held, clock=clock, sink=sink,
+        started_s=clock.monotonic(), received_s=received_s, held_nusd=held, clock=clock, meter=meter,
     )  # fmt: skip
 
 

@@ -291,12 +291,12 @@ class _Draft:
         )
         whole, part = self.usage, self._part_of_usage()
         if outcome in (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE):
-            return settle(None, is_final=True, was_served=False, price=price, held_nusd=bound)
+            return settle(None, was_served=False, price=price, held_nusd=bound)
         if outcome is Outcome.UPSTREAM_TIMEOUT:  # it may have worked on the prompt: nobody can say
-            return settle(None, is_final=False, was_served=True, price=price, held_nusd=bound)
+            return settle(None, was_served=True, price=price, held_nusd=bound)
         if outcome is Outcome.OK:
-            return settle(whole, is_final=True, was_served=True, price=price, held_nusd=bound)
-        return settle(part, is_final=False, was_served=True, price=price, held_nusd=bound)
+            return settle(whole, was_served=True, price=price, held_nusd=bound)
+        return settle(None, running=part, was_served=True, price=price, held_nusd=bound)
 
     def _part_of_usage(self) -> TokenUsage:
         """What was seen of an answer that stopped half-way. Reasoning is reported at the end only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -53,8 +53,27 @@ class PolicyShelf(Protocol):
         """Make a document the current one and return its version."""
 
 
-class PriceBook(Protocol):
+class Book(Protocol):
+    """Stored prices, as they were read; `storage.prices.StoredBook` is one."""
+
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The price that `price add` set for a deployment at a moment."""
+
+    def has_listed(self, deployment: Deployment) -> bool:
+        """True where the list's price of its model was imported: then that counts, not the bundled list."""
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The list price of its model at a moment, as imported."""
+
+
+class PriceShelf(Protocol):
     """Keeps dated prices; `storage.prices.PriceStore` is one."""
+
+    def book(self, deployments: Iterable[Deployment]) -> Book:
+        """What is stored for these deployments."""
+
+    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
+        """Import the list's prices of models that the book does not have yet."""
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
         """Write the prices that are not in force yet, from `at` on."""
@@ -114,7 +133,7 @@ class Explanation:
 
 
 def apply_policy(
-    document: str, *, policies: PolicyShelf, prices: PriceBook, builtin: BuiltinPrices, author: str,
+    document: str, *, policies: PolicyShelf, prices: PriceShelf, builtin: BuiltinPrices, author: str,
     message: str, now: datetime, is_demo: bool = False, expected_version: int | None = None,
 ) -> Applied:  # fmt: skip
     """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
@@ -137,7 +156,9 @@ def apply_policy(
         )
     else:
         version = current.version
-    found = prices_of(policy, at=now, builtin=builtin)
+    deployments = policy.deployments.values()
+    prices.pin(deployments, author=author, reason=f"first used by policy version {version}")
+    found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
     prices.ensure(found, policy_version=version, at=now)
     return Applied(version=version, sha256=digest, is_new=is_new, policy=policy, prices=found)
 
@@ -168,13 +189,32 @@ def require_team(version: PolicyVersion, name: str) -> Team:
     return teams[name]
 
 
-def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices) -> dict[str, Price]:
-    """The price of each deployment: the policy's own, else its GPU standard cost, else the built-in list's.
+def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None) -> dict[str, Price]:
+    """The price of each deployment at a moment; a deployment without any is absent. See `price_of`.
 
-    A deployment without any is absent. A self-hosted one never takes the list's: that is another's price.
+    Without a book (for a document that is not applied anywhere) the bundled list alone is asked.
     """
-    found = {name: _price(deployment, at, builtin) for name, deployment in policy.deployments.items()}
+    found = {
+        name: price_of(deployment, at=at, builtin=builtin, book=book) for name, deployment in policy.deployments.items()
+    }
     return {name: price for name, price in found.items() if price is not None}
+
+
+def price_of(deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+    """The price of one deployment at a moment, by the one order of precedence.
+
+    The policy's own, else `price add`, else the GPU standard cost, else the list's (as imported, else as bundled),
+    else the policy's stand-in. A self-hosted one never takes the list's: that is another's price.
+    """
+    if deployment.price is not None:
+        return deployment.price
+    override = None if book is None else book.override(deployment, at=at)
+    if override is not None:
+        return override
+    if deployment.gpu is not None:
+        return standard_price(deployment.gpu, model=deployment.model)
+    listed = None if deployment.is_self_hosted else _list_price(deployment, at, builtin, book)
+    return listed or deployment.stand_in_price
 
 
 def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
@@ -234,13 +274,9 @@ def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanati
     )
 
 
-def _price(deployment: Deployment, at: datetime, builtin: BuiltinPrices) -> Price | None:
-    if deployment.price is not None:
-        return deployment.price
-    if deployment.gpu is not None:
-        return standard_price(deployment.gpu, model=deployment.model)
-    if deployment.is_self_hosted:
-        return None
+def _list_price(deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+    if book is not None and book.has_listed(deployment):
+        return book.listed(deployment, at=at)
     return builtin(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at)
 
 

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
+from uuid import UUID
 
+from gateway.domain.intent import Intent
 from gateway.domain.policy import Deployment
 from gateway.domain.request import Request
 from gateway.domain.residency import Permit
-from gateway.domain.usage_event import UsageEvent
+from gateway.domain.settlement import Counted
+from gateway.domain.tokens import TokenUsage
+from gateway.domain.usage_event import Key, UsageEvent
+from gateway.domain.written import Written
 from gateway.errors import RequestError
-from gateway.wire.openai_answer import AnswerStream, CostText, Seen
+from gateway.wire.openai_answer import AnswerStream, CostText
+from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_request import ReadBody
+from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 
 
 class Upstream(Protocol):
-    """An upstream's answer whose headers have come."""
+    """One exchange with an upstream, from the moment its request was handed to the socket.
 
-    status: int
-    headers: Mapping[str, str]
+    Cancelling a waiter loses nothing: what it waited for can be awaited again, by whoever takes the exchange over.
+    """
+
+    async def head(self) -> tuple[int, Mapping[str, str]]:
+        """Status and headers, names in lower case. Raises `UpstreamError` or `UpstreamTimeout`."""
+
+    async def chunk(self) -> bytes:
+        """The next piece of the body, empty at its end. Raises `UpstreamError` if cut, `UpstreamTimeout` if stalled."""
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The whole body. Raises `UpstreamError` over the limit or when it is cut."""
-
-    def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes. Raises `UpstreamError` when it is cut, `UpstreamTimeout` when it stalls."""
+        """The whole body. Raises `UpstreamError` over the limit or when it is cut, `UpstreamTimeout`."""
 
     def close(self) -> None:
-        """Drop the connection at once unless the body was read to its end."""
+        """Drop the connection at once, unless the body was read to its end: then it is used again. No await."""
 
 
 class Transport(Protocol):
     """The only way out for content."""
 
     async def send(self, permit: Permit, call: UpstreamCall) -> Upstream:
-        """Send one attempt. Raises `ResidencyDenied`, `UpstreamUnreachable` or `UpstreamTimeout`."""
+        """Connect and write one request. Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent."""
 
 
 class Provider(Protocol):
@@ -48,8 +58,14 @@ class Provider(Protocol):
     def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
         """Return the rewriter of a streamed answer."""
 
+    def assembler(self, read: ReadBody, *, limit_bytes: int) -> Assembler:
+        """Return what makes a plain answer of the stream that was asked for in its place."""
+
     def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller and note in `seen` what it says of itself."""
+
+    def error_usage(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that an error answer reports, None where it reports none."""
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Return the caller's error for an upstream's error answer, by status and type."""
@@ -58,18 +74,78 @@ class Provider(Protocol):
         """Return the event that ends a stream which has already begun."""
 
 
-class EventSink(Protocol):
-    """Where settled events go. Taking one never waits and never fails."""
+class TokenCounter(Protocol):
+    """Counts what was sent and seen of an answer whose upstream never said. Off the event loop, in memory only."""
 
-    def take(self, event: UsageEvent) -> None:
-        """Take one event."""
+    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+        """Return a count, an estimate where there is no better. Never raises, and is bounded in time."""
+
+
+class EventJournal(Protocol):
+    """The durable record on this machine: written before anything is sent, and again when it has ended."""
+
+    def intend(self, intent: Intent) -> Awaitable[None]:
+        """Append now; what is returned resolves when it is durable. Raises `Overloaded` where there is no room."""
+
+    def settle(self, event: UsageEvent) -> None:
+        """Append the settled event. Never waits and never fails: its room was reserved with the intent."""
+
+    def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
+        """Note the last running usage of all live attempts."""
+
+
+class SettledBatch(Protocol):
+    """Documents of settled events as they stand in a journal; `position` is where the next batch begins."""
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """Which attempts."""
+
+    @property
+    def documents(self) -> Sequence[bytes]:
+        """Their events."""
+
+    @property
+    def position(self) -> Any:
+        """Where the next batch begins."""
+
+
+class SettledEvents(Protocol):
+    """A journal's settled events, in order. `read` is called in a thread, all else on the event loop."""
+
+    journal_id: UUID
+
+    def end(self) -> Any:
+        """How far there is something to read now."""
+
+    def read(self, upto: Any, *, max_events: int) -> SettledBatch:
+        """Read on from what was let go last."""
+
+    def let_go(self, batch: Any) -> None:
+        """The batch is in Postgres."""
+
+    def finish(self) -> None:
+        """All of it was read and is in Postgres: remove it from this machine. Only of a process that is gone."""
+
+
+class JournalNotes(Protocol):
+    """What Postgres knows of the journals. Called in a thread; each raises `DatabaseUnavailable`."""
+
+    def register(self, journal_id: UUID, *, replica: str) -> None:
+        """A worker holds this journal, now."""
+
+    def drained(self, journal_id: UUID) -> None:
+        """All of it is in the ledger and nobody holds it any more."""
 
 
 class EventLedger(Protocol):
-    """The durable ledger behind the sink."""
+    """The ledger in Postgres."""
 
-    def write(self, events: Sequence[UsageEvent]) -> int:
-        """Write events exactly once; return how many were new. Raises `DatabaseUnavailable`."""
+    def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
+        """Write events exactly once. Raises `DatabaseUnavailable`; then nothing of the batch is in."""
+
+    def interrupt(self) -> bool:
+        """Make a call that hangs in another thread raise `DatabaseUnavailable`; False where none is running."""
 
 
 class Clock(Protocol):

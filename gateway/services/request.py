@@ -1,4 +1,4 @@
-"""The story of a request: decide, then for each attempt hold, send, relay and settle."""
+"""The story of a request: decide, then for each attempt hold, intend, send, relay and settle."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gateway.domain.request import Request
 from gateway.domain.routing import Decision, decide, find_route
 from gateway.domain.usage_event import Outcome
 from gateway.errors import (
+    JournalFull,
     Overloaded,
     RateLimited,
     RequestError,
@@ -21,18 +22,19 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.attempt import Attempt, begin
-from gateway.services.ports import Clock, EventSink, Provider, Transport, Upstream
+from gateway.services.endings import Endings
+from gateway.services.exchange import Exchange
+from gateway.services.meter import Meter
+from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.snapshot import Snapshot
-from gateway.wire.members import MalformedJson, decode_members
-from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
-MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
 ANOTHER_MAY_DO_BETTER = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited, Overloaded)
 OUTCOMES: dict[type[RequestError], Outcome] = {
     UpstreamUnreachable: Outcome.UPSTREAM_UNREACHABLE,
     UpstreamTimeout: Outcome.UPSTREAM_TIMEOUT,
+    ResidencyDenied: Outcome.GATEWAY_ERROR,
 }
 
 
@@ -55,7 +57,8 @@ class RequestService:
 
     transport: Transport
     providers: Mapping[str, Provider]
-    sink: EventSink
+    meter: Meter
+    endings: Endings
     clock: Clock
     max_attempts: int
 
@@ -67,10 +70,12 @@ class RequestService:
         failure: RequestError | None = None
         for number, candidate in enumerate(decision.ranked[: self.max_attempts], start=1):
             attempt = begin(
-                request, decision, candidate, number=number, received_s=received_s, clock=self.clock, sink=self.sink
+                request, decision, candidate, number=number, received_s=received_s, clock=self.clock, meter=self.meter
             )
             try:
                 return await self._attempt(attempt, read)
+            except JournalFull:
+                raise  # no other deployment has more room on this machine
             except RequestError as error:
                 error.attempts = number
                 if not isinstance(error, ANOTHER_MAY_DO_BETTER):
@@ -94,113 +99,88 @@ class RequestService:
 
     async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
+        exchange: Exchange | None = None
+        try:
+            await attempt.intend()
+            exchange = await self._send(attempt, read)
+            await exchange.head()
+            if read.ask.is_stream:
+                return await self._streamed(exchange)
+            body = await exchange.body()
+            exchange.upstream.close()
+            attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
+            return Answer(attempt, exchange.content_type, body)
+        except JournalFull:
+            raise  # nothing was written down, so nothing was sent and there is nothing to settle
+        except asyncio.CancelledError:
+            self.endings.left(attempt, exchange)
+            raise
+        except (RequestError, EventTooLarge) as problem:
+            error = _as_error(problem, exchange)
+            self._failed(attempt, exchange, _outcome(error, exchange))
+            raise error from None
+        except Exception:
+            self._failed(attempt, exchange, Outcome.GATEWAY_ERROR)
+            raise
+
+    async def _send(self, attempt: Attempt, read: ReadBody) -> Exchange:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        was_sent = False
-        try:
-            call = provider.call(attempt.candidate.deployment, read, request=attempt.request)
-            was_sent = True
-            upstream = await self.transport.send(permit, call)
-            attempt.note_status(upstream.status)
-            if not _is_success(upstream.status):
-                raise await self._upstream_error(attempt, provider, upstream)
-            if not read.ask.is_stream:
-                return await self._plain(attempt, provider, upstream, read)
-            stream = provider.stream(read, cost=attempt.cost_text, asked_running_usage=call.asks_running_usage)
-            attempt.seen = stream.seen
-            return await self._streamed(attempt, provider, upstream, read, stream)
-        except (ResidencyDenied, UpstreamUnreachable) as error:
-            attempt.settle(OUTCOMES.get(type(error), Outcome.GATEWAY_ERROR), was_served=False)
-            raise
-        except RequestError as error:
-            outcome = OUTCOMES.get(type(error), Outcome.UPSTREAM_ERROR)
-            refused = attempt.http_status is not None and not _is_success(attempt.http_status)
-            attempt.settle(outcome, was_served=was_sent and not refused)
-            raise
-        except asyncio.CancelledError:
-            attempt.settle(Outcome.CLIENT_GONE)
-            raise
-        except Exception:
-            attempt.settle(Outcome.GATEWAY_ERROR, was_served=was_sent)
-            raise
+        call = provider.call(deployment, read, request=attempt.request)
+        upstream = await self.transport.send(permit, call)
+        return Exchange(attempt=attempt, provider=provider, read=read, call=call, upstream=upstream)
 
-    async def _upstream_error(self, attempt: Attempt, provider: Provider, upstream: Upstream) -> RequestError:
-        try:
-            body = await upstream.read(MAX_ANSWER_BYTES)
-        except RequestError:
-            body = b""
-        finally:
-            upstream.close()
-        return provider.error(attempt.candidate.deployment, upstream.status, upstream.headers, body=body)
+    def _failed(self, attempt: Attempt, exchange: Exchange | None, outcome: Outcome) -> None:
+        if exchange is None:
+            attempt.settle(outcome, was_served=False)
+        elif exchange.is_refused:
+            exchange.upstream.close()
+            attempt.settle(outcome, was_served=False)
+        else:
+            self.endings.done(exchange, outcome)
 
-    async def _plain(self, attempt: Attempt, provider: Provider, upstream: Upstream, read: ReadBody) -> Answer:
-        try:
-            body = await upstream.read(MAX_ANSWER_BYTES)
-        finally:
-            upstream.close()
-        rewritten = provider.rewrite(read, body, attempt.seen, cost=attempt.cost_text)
-        if not attempt.seen.is_done and not attempt.seen.is_error:
-            _require_json(attempt, body)
-        attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
-        return Answer(attempt, upstream.headers.get("content-type", "application/json"), rewritten)
-
-    async def _streamed(
-        self, attempt: Attempt, provider: Provider, upstream: Upstream, read: ReadBody, stream: AnswerStream
-    ) -> Answer:
+    async def _streamed(self, exchange: Exchange) -> Answer:
         """Wait for the first piece, so that a stream which dies before it can still be tried elsewhere."""
-        relay = self._relay(attempt, provider, upstream, read, stream)
-        return Answer(attempt, "text/event-stream; charset=utf-8", await anext(relay), relay)
+        relay = self._relay(exchange)
+        return Answer(exchange.attempt, "text/event-stream; charset=utf-8", await anext(relay), relay)
 
-    async def _relay(
-        self, attempt: Attempt, provider: Provider, upstream: Upstream, read: ReadBody, stream: AnswerStream
-    ) -> AsyncGenerator[bytes, None]:
+    async def _relay(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         """Pass the stream on as it comes. However it ends, it is settled here."""
-        outcome = Outcome.CLIENT_GONE
-        has_begun = False
+        attempt, has_begun = exchange.attempt, False
         try:
-            async with aclosing(upstream.chunks()) as chunks:
-                async for chunk in chunks:
-                    piece = stream.feed(chunk)
-                    attempt.note_progress()
-                    if piece:
-                        has_begun = True
-                        yield piece
-            outcome = Outcome.UPSTREAM_ERROR if stream.seen.is_error else Outcome.OK
-            if not stream.seen.is_done and not stream.seen.is_error:
-                raise UpstreamError(_cut_message(attempt))
+            async with aclosing(exchange.pieces()) as pieces:
+                async for piece in pieces:
+                    has_begun = True
+                    yield piece
+            self.endings.done(exchange, Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         except (RequestError, EventTooLarge) as problem:
-            if stream.seen.is_done:  # the answer was whole; only its connection ended badly
-                outcome = Outcome.OK
+            if attempt.seen.is_done:  # the answer was whole; only its connection ended badly
+                self.endings.done(exchange, Outcome.OK)
                 return
-            error = problem if isinstance(problem, RequestError) else UpstreamError(_cut_message(attempt))
-            outcome = Outcome.UPSTREAM_TIMEOUT if isinstance(error, UpstreamTimeout) else Outcome.UPSTREAM_CUT
+            error = _as_error(problem, exchange)
             if not has_begun:
                 raise error from None
+            self.endings.done(exchange, _outcome(error, exchange))
             # Official SDKs take a clean close for success, so a cut stream ends with an error event.
-            yield provider.error_event(read, error)
-        finally:
-            upstream.close()
+            yield exchange.provider.error_event(exchange.read, error)
+        except (asyncio.CancelledError, GeneratorExit):
             # SDKs hang up as soon as they have read `[DONE]`: that caller got all of its answer.
-            has_all = outcome is Outcome.CLIENT_GONE and stream.seen.is_done
-            attempt.settle(Outcome.OK if has_all else outcome)
+            if attempt.seen.is_done:
+                self.endings.done(exchange, Outcome.OK)
+            else:
+                self.endings.left(attempt, exchange)
+            raise
 
 
-def _is_success(status: int) -> bool:
-    """A redirect is none: it is not followed, and where it points to was never decided on."""
-    return 200 <= status < 300
+def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:
+    """How a failed attempt ended: an answer that had begun was cut, unless its upstream said what was wrong."""
+    is_cut = exchange is not None and exchange.has_begun and not exchange.attempt.seen.is_error
+    return OUTCOMES.get(type(error), Outcome.UPSTREAM_CUT if is_cut else Outcome.UPSTREAM_ERROR)
 
 
-def _require_json(attempt: Attempt, body: bytes) -> None:
-    """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
-    try:
-        decode_members(body)
-    except MalformedJson:
-        raise UpstreamError(f"{attempt.candidate.deployment.name} answered with something that is no JSON.") from None
-
-
-def _cut_message(attempt: Attempt) -> str:
-    return (
-        f"The answer of {attempt.candidate.deployment.name} stopped before its end. What was generated is "
-        f"charged; see the receipt at GET /v1/requests/{attempt.request.request_id}."
-    )
+def _as_error(problem: RequestError | EventTooLarge, exchange: Exchange | None) -> RequestError:
+    if isinstance(problem, RequestError):
+        return problem
+    assert exchange is not None, "only an answer has events"
+    return UpstreamError(exchange.cut_message)

@@ -55,12 +55,18 @@ class SnapshotHolder:
 
 
 def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> list[str]:
-    """Why this replica should not take traffic, each with its mend; empty when it may."""
+    """Why this replica should not take traffic, each with its mend; empty when it may.
+
+    Postgres being away is no reason while the journal takes events: that is a warning, of `domain.ledger_health`.
+    """
     found = []
     if holder.current is None:
         found.append(f"No policy is loaded: {holder.problem}.")
     if is_full:
-        found.append("Events wait for Postgres and no more fit: bring Postgres back; nothing is lost meanwhile.")
+        found.append(
+            "The journal is full: bring Postgres back or make room on its disk (docs/runbooks/journal-filling.md); "
+            "nothing is lost meanwhile."
+        )
     if is_draining:
         found.append("This replica is shutting down: send traffic to another one.")
     return found

@@ -9,7 +9,7 @@ from typing import Protocol
 from gateway.domain.api_keys import KeyRecord, Pepper
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
-from gateway.services.policies import BuiltinPrices, PriceBook, StoredDocument, prices_of, version_of
+from gateway.services.policies import BuiltinPrices, PriceShelf, StoredDocument, prices_of, version_of
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ class StoredSnapshots:
 
     policies: PolicySource
     keys: KeySource
-    prices: PriceBook
+    prices: PriceShelf
     changes: Changes
     peppers: Mapping[str, Pepper]
     builtin: BuiltinPrices
@@ -69,9 +69,10 @@ class StoredSnapshots:
         return version_of(stored)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
-        """Listed prices may change by date or time of day, so they are asked for each time."""
+        """Prices change by date or time of day without any other change, so they are asked for each time."""
         now = self.clock.now()
-        prices = prices_of(policy.policy, at=now, builtin=self.builtin)
+        book = self.prices.book(policy.policy.deployments.values())
+        prices = prices_of(policy.policy, at=now, builtin=self.builtin, book=book)
         if before is None or before.prices != prices:
             self.prices.ensure(prices, policy_version=policy.version, at=now)
         return prices

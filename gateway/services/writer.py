@@ -1,83 +1,143 @@
-"""Events on their way to Postgres: taken at once, written in batches, kept until they are committed."""
+"""From the journal to Postgres: settled events in batches, let go only when they are committed.
+
+Events are read from the journal and not kept in memory: so memory stays flat however long Postgres is away, and a
+start after a crash is nothing special. A batch that was committed without our hearing of it is written again; the
+ledger takes each event once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
-from gateway.domain.usage_event import UsageEvent
+from gateway.domain.usage_event import Key
+from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
-from gateway.services.ports import EventLedger
+from gateway.services.ports import Clock, EventLedger, JournalNotes, SettledBatch, SettledEvents
 
 log = structlog.get_logger()
 
 BATCH_EVENTS = 1000
-# About ten minutes at 100 requests a second. Beyond it new requests are refused (readiness says so).
-MAX_WAITING_EVENTS = 60_000
 MAX_PAUSE_S = 5.0
+NOTE_EVERY_S = 15.0
+HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One batch that was committed."""
+
+    keys: tuple[Key, ...]
+    written: Written
 
 
 class EventWriter:
-    """An `EventSink` that writes what it takes. Lives in one process; a batch leaves it only when committed."""
+    """Writes what the journals hold: first those of processes that are gone, then our own."""
 
     def __init__(
-        self, ledger: EventLedger, *, every_s: float, on_event: Callable[[UsageEvent], None],
-        on_written: Callable[[int, int], None], on_failure: Callable[[], None],
+        self, own: SettledEvents, adopted: Sequence[SettledEvents], ledger: EventLedger, journals: JournalNotes,
+        clock: Clock,
+        *, every_s: float, on_written: Callable[[Progress], None], on_failure: Callable[[], None],
+        replica: str = "", hung_after_s: float = HUNG_AFTER_S,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
-        self._every_s = every_s
-        self._on_event, self._on_written, self._on_failure = on_event, on_written, on_failure
-        self._waiting: deque[UsageEvent] = deque()
-        self._wake = asyncio.Event()
-        self._pause_s = every_s
+        self._own, self._adopted = own, list(adopted)
+        self._ledger, self._journals, self._clock = ledger, journals, clock
+        self._noted_at_s: float | None = None
+        self._every_s = self._pause_s = every_s
+        self._replica, self._hung_after_s = replica, hung_after_s
+        self._on_written, self._on_failure = on_written, on_failure
+        self._whole_until_s = clock.monotonic()
+        self._failing_since_s: float | None = None
+        self._stopping = asyncio.Event()
 
     @property
-    def waiting_events(self) -> int:
-        """Settled events not yet committed."""
-        return len(self._waiting)
+    def lag_s(self) -> float:
+        """How long ago everything settled until then was in Postgres."""
+        return self._clock.monotonic() - self._whole_until_s
 
     @property
-    def is_full(self) -> bool:
-        """True where no more requests should be admitted."""
-        return len(self._waiting) >= MAX_WAITING_EVENTS
+    def failing_s(self) -> float | None:
+        """For how long Postgres has taken nothing; None where it takes what it is given."""
+        return None if self._failing_since_s is None else self._clock.monotonic() - self._failing_since_s
 
-    def take(self, event: UsageEvent) -> None:
-        """Take one settled event. No await: a disconnect cancels every await around the caller."""
-        self._waiting.append(event)
-        self._on_event(event)
-        if len(self._waiting) >= BATCH_EVENTS:
-            self._wake.set()
+    @property
+    def adopted_journals(self) -> int:
+        """Journals of processes that are gone and not yet wholly written."""
+        return len(self._adopted)
 
     async def run(self) -> None:
-        """Write until cancelled: a batch every `every_s` or as soon as one is full; later after a failure."""
-        while True:
-            try:
-                await asyncio.wait_for(self._wake.wait(), timeout=self._pause_s)
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            try:
-                await self.flush()
-            except Exception:  # the background loop's boundary: what was taken is still held
-                log.exception("events_not_written", waiting=len(self._waiting))
-                self._on_failure()
-                self._pause_s = MAX_PAUSE_S
+        """Write until told to stop, and then once more; later after a failure."""
+        while not self._stopping.is_set():
+            await self.write_all()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._pause_s)
+        await self.write_all()
 
-    async def flush(self) -> None:
-        """Write all that waits now. Returns early, having lost nothing, where Postgres does not take it."""
-        while self._waiting:
-            batch = [self._waiting[i] for i in range(min(BATCH_EVENTS, len(self._waiting)))]
-            try:
-                await asyncio.to_thread(self._ledger.write, batch)
-            except DatabaseUnavailable as problem:
-                log.warning("events_not_written", waiting=len(self._waiting), problem=problem.message)
-                self._on_failure()
-                self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
-                return
-            for _ in batch:  # only now: until the commit they are ours
-                self._waiting.popleft()
-            self._pause_s = self._every_s
-            self._on_written(len(batch), len(self._waiting))
+    def stop(self) -> None:
+        """Let `run` end. A batch under way is not cut off: a thread cannot be."""
+        self._stopping.set()
+
+    async def write_all(self) -> bool:
+        """Write all that is settled now. False, having lost nothing, where Postgres did not take it."""
+        try:
+            await self._note_alive()
+            for journal in [*self._adopted, self._own]:
+                await self._write(journal)
+            await self._finish()
+        except DatabaseUnavailable as problem:
+            self._note_failure()
+            log.warning("events_not_written", problem=problem.message, retry_s=round(self._pause_s, 1))
+            return False
+        except Exception:  # the background loop's boundary: what was read is still in the journal
+            self._note_failure()
+            log.exception("events_not_written")
+            return False
+        self._pause_s, self._failing_since_s = self._every_s, None
+        return True
+
+    async def _write(self, journal: SettledEvents) -> None:
+        started_s, end = self._clock.monotonic(), journal.end()
+        while True:
+            moving = asyncio.ensure_future(asyncio.to_thread(self._move, journal, end))
+            done, _ = await asyncio.wait({moving}, timeout=self._hung_after_s)
+            if not done:
+                self._ledger.interrupt()
+            batch, written = await moving
+            if written is None:
+                break
+            journal.let_go(batch)
+            self._on_written(Progress(tuple(batch.keys), written))
+        journal.let_go(batch)
+        if journal is self._own:
+            self._whole_until_s = started_s
+
+    async def _note_alive(self) -> None:
+        """Tell Postgres of our journal: that it is there, and from time to time that it still is."""
+        now_s = self._clock.monotonic()
+        if self._noted_at_s is None or now_s - self._noted_at_s >= NOTE_EVERY_S:
+            await asyncio.to_thread(self._journals.register, self._own.journal_id, replica=self._replica)
+            self._noted_at_s = now_s
+
+    async def _finish(self) -> None:
+        """Take leave of the journals that are wholly written."""
+        for journal in tuple(self._adopted):
+            await asyncio.to_thread(self._journals.drained, journal.journal_id)
+            journal.finish()
+            self._adopted.remove(journal)
+
+    def _move(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
+        """Read a batch and commit it. Runs in a thread."""
+        batch = journal.read(end, max_events=BATCH_EVENTS)
+        if not batch.documents:
+            return batch, None
+        return batch, self._ledger.write_documents(batch.documents, journal_id=journal.journal_id)
+
+    def _note_failure(self) -> None:
+        self._on_failure()
+        self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+        if self._failing_since_s is None:
+            self._failing_since_s = self._clock.monotonic()

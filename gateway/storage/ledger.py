@@ -1,28 +1,28 @@
 """The ledger: usage events, each inserted exactly once and never changed.
 
-Owns the way from `UsageEvent` to its row. Deciding what an event says is `domain`'s.
+Owns the way from an event's document to its row. Deciding what an event says is `domain`'s, writing the document
+`documents`'. The documents are taken apart by Postgres: a batch costs Python no more than a copy of its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from hashlib import sha256
+from collections.abc import Sequence
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
-from msgspec.json import Encoder
-from sqlalchemy import Connection, text
 
-from gateway.domain.pricing import Line
 from gateway.domain.usage_event import UsageEvent
+from gateway.domain.written import Written
+from gateway.storage import adjustments, dead_letters, journals_table
 from gateway.storage.database import Database
+from gateway.storage.documents import encode_event
+from gateway.storage.writing import Sessions
 
-# What a row takes from its event, in the order of the copy. `posted_period` and `recorded_at` are set at insert.
-COLUMNS = {
+# What a row takes from its document by name. `usage` and `reported` are objects of their own, see below.
+MEMBERS = {
     "request_id": "uuid",
     "attempt": "smallint",
-    "occurred_at": "timestamptz",
     "started_at": "timestamptz",
     "team": "text",
     "project": "text",
@@ -42,11 +42,6 @@ COLUMNS = {
     "outcome": "text",
     "http_status": "smallint",
     "streamed": "boolean",
-    "input_tokens": "bigint",
-    "cached_input_tokens": "bigint",
-    "cache_write_tokens": "bigint",
-    "output_tokens": "bigint",
-    "reasoning_tokens": "bigint",
     "usage_source": "text",
     "price_id": "text",
     "lines": "jsonb",
@@ -59,154 +54,144 @@ COLUMNS = {
     "finish_reason": "text",
     "client_request_id": "text",
     "upstream_request_id": "text",
+    "service_tier": "text",
+    "is_stand_in_price": "boolean",
     "is_suspect": "boolean",
     "is_demo": "boolean",
     "features": "jsonb",
     "decision": "jsonb",
-    "digest": "bytea",
 }
+# Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever they are called.
+USAGE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+COMPUTED = ("occurred_at", *USAGE, "usage_detail", "reported_usage", "digest")
+COLUMNS = (*MEMBERS, *COMPUTED)
+
+# Flags that an older document may lack. As NULL they would be refused.
+_FLAGS = ("is_stand_in_price", "is_suspect", "is_demo")
+_SPECIAL = {
+    **{name: f"coalesce(event.{name}, false)" for name in _FLAGS},
+    # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for in the whole text.
+    "lines": """CASE WHEN document NOT LIKE '%E+%' AND document NOT LIKE '%E-%' THEN event.lines ELSE (
+        SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->> 'usd_per_mtok')::numeric::text))
+                        ORDER BY place), '[]')
+        FROM jsonb_array_elements(event.lines) WITH ORDINALITY AS priced(line, place)) END""",
+}
+_TAKEN_APART = ", ".join(
+    [
+        *(_SPECIAL.get(name, f"event.{name}") for name in MEMBERS),
+        "tollgate.uuid7_time(event.request_id)",
+        *(f"(event.usage ->> '{name}')::bigint" for name in USAGE),
+        f"nullif(jsonb_strip_nulls(event.usage - ARRAY[{', '.join(repr(name) for name in USAGE)}]), '{{}}')",
+        "nullif(jsonb_strip_nulls(event.reported), 'null')",
+        "sha256(convert_to(document, 'UTF8'))",
+    ]
+)
+_RECORD = ", ".join(f"{name} {kind}" for name, kind in (MEMBERS | {"usage": "jsonb", "reported": "jsonb"}).items())
 _NAMES = ", ".join(COLUMNS)
 _MONTH = "date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date"
 
-# Once per connection and emptied at every commit: a new table per batch would bloat the catalogue.
-_STAGE = (
-    "CREATE TEMPORARY TABLE IF NOT EXISTS staged_events "
-    f"({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}) ON COMMIT DELETE ROWS"
+# Once per connection and emptied at every commit: new tables for each batch would bloat the catalogue.
+_STAGES = f"""
+CREATE TEMPORARY TABLE staged_documents (document text NOT NULL) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE staged_events ON COMMIT DELETE ROWS AS SELECT {_NAMES} FROM tollgate.usage_events WITH NO DATA;
+"""  # noqa: S608 - constants above
+_COPY = "COPY pg_temp.staged_documents (document) FROM STDIN"
+_TAKE_APART = f"""
+INSERT INTO pg_temp.staged_events ({_NAMES})
+SELECT {_TAKEN_APART}
+FROM pg_temp.staged_documents, jsonb_to_record(document::jsonb) AS event ({_RECORD})
+"""  # noqa: S608 - same
+# The months are locked against being closed until the commit; an event of a closed one is posted to the next that is
+# open. In key order: two writers with the same rows in another order would wait for each other. By position after
+# that: of two documents of one attempt in one batch the first one counts, as it would in two batches.
+_INSERT = f"""
+WITH posting AS (
+    SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT {_MONTH} FROM pg_temp.staged_events))
+), inserted AS (
+    INSERT INTO tollgate.usage_events ({_NAMES}, posted_period)
+    SELECT {_NAMES}, posted FROM pg_temp.staged_events AS staged JOIN posting ON own = {_MONTH}
+    ORDER BY request_id, attempt, staged.ctid
+    ON CONFLICT DO NOTHING
+    RETURNING occurred_at
+), noted AS (
+    INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM inserted
 )
-_COPY = f"COPY pg_temp.staged_events ({_NAMES}) FROM STDIN"
-_OPEN_PERIODS = (
-    f"INSERT INTO tollgate.periods (month) SELECT DISTINCT {_MONTH} AS month "  # noqa: S608 - constants above
-    "FROM pg_temp.staged_events ORDER BY month ON CONFLICT DO NOTHING"
-)
-# In key order: two writers with the same rows in another order would wait for each other.
-_INSERT = (
-    f"INSERT INTO tollgate.usage_events ({_NAMES}, posted_period) SELECT {_NAMES}, {_MONTH} "  # noqa: S608 - same
-    "FROM pg_temp.staged_events ORDER BY request_id, attempt ON CONFLICT DO NOTHING"
-)
+SELECT count(*) FROM inserted
+"""  # noqa: S608 - same
 
 
 class Ledger:
-    """Writes usage events. Nothing here updates or deletes one."""
+    """Writes usage events. Nothing here updates or deletes one. Safe to share between threads."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        """Take the database; nothing is opened before the first batch."""
+        self._sessions = Sessions(database, prepare=_STAGES)
 
     def write(self, events: Sequence[UsageEvent]) -> int:
-        """Insert a batch in one transaction; return how many rows are new.
+        """Insert events; return how many are new. See `write_documents`."""
+        return self.write_documents([encode_event(event) for event in events]).inserted
 
-        An event that is already there is left as it is: writing a batch twice charges once.
-        Raises `DatabaseUnavailable`; then nothing of the batch is in.
+    def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None = None) -> Written:
+        """Insert the events of a batch, each exactly once however often it comes.
+
+        An event that is there with other content stays as it is; the difference in cost becomes an adjustment. A
+        document that the tables cannot hold becomes a dead letter and does not stop the others. With `journal_id` the
+        journal is noted to be alive. Raises `DatabaseUnavailable`: then write the whole batch again.
         """
-        if not events:
-            return 0
-        rows = [to_row(event) for event in events]
-        with self._database.begin() as connection:
-            _stage(connection, rows)
-            connection.execute(text(_OPEN_PERIODS))
-            return connection.execute(text(_INSERT)).rowcount
+        written, waiting = Written(), [tuple(documents)] if documents else []
+        while waiting:
+            batch = waiting.pop()
+            try:
+                written += self._sessions.transact(lambda connection: _write(connection, batch, journal_id))  # noqa: B023
+            except psycopg.Error as refused:
+                if len(batch) == 1:
+                    written += self._set_aside(batch[0], refused, journal_id)
+                else:  # halves, until the one that is refused is alone
+                    waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+        return written
+
+    def interrupt(self) -> bool:
+        """Make a write that hangs raise `DatabaseUnavailable`; False where none is running. From another thread.
+
+        For a server that holds the line and says nothing, which no timeout of its own can end.
+        """
+        return self._sessions.interrupt()
+
+    def close(self) -> None:
+        """Close the connections. A later write opens them again."""
+        self._sessions.close()
+
+    def _set_aside(self, document: bytes, refused: psycopg.Error, journal_id: UUID | None) -> Written:
+        # The message alone: its details repeat values of the document.
+        reason = f"{refused.diag.message_primary} ({refused.sqlstate})"
+
+        def record(connection: psycopg.Connection[Any]) -> None:
+            dead_letters.record(connection, document, error=reason, journal_id=journal_id)
+            _beat(connection, journal_id, 0)
+
+        self._sessions.transact(record)
+        return Written(dead=1)
 
 
-def to_row(event: UsageEvent) -> dict[str, Any]:
-    """Return the row of an event, in the order of `COLUMNS`. Unknown stays None."""
-    row: dict[str, Any] = {
-        "request_id": str(event.request_id),
-        "attempt": event.attempt,
-        "occurred_at": event.occurred_at.isoformat(),
-        "started_at": event.started_at.isoformat(),
-        "team": event.team,
-        "project": event.project,
-        "cost_centre": event.cost_centre,
-        "key_id": event.key_id,
-        "end_user": event.end_user,
-        "tags": _json(event.tags),
-        "route": event.route,
-        "deployment": event.deployment,
-        "provider": event.provider,
-        "model": event.model,
-        "region": event.region,
-        "is_self_hosted": event.is_self_hosted,
-        "data_class": event.data_class,
-        "policy_version": event.policy_version,
-        "operation": event.operation,
-        "outcome": str(event.outcome),
-        "http_status": event.http_status,
-        "streamed": event.streamed,
-        "input_tokens": event.usage.input_tokens,
-        "cached_input_tokens": event.usage.cached_input_tokens,
-        "cache_write_tokens": event.usage.cache_write_tokens,
-        "output_tokens": event.usage.output_tokens,
-        "reasoning_tokens": event.usage.reasoning_tokens,
-        "usage_source": str(event.usage_source),
-        "price_id": event.price_id,
-        "lines": _json([line_to_row(line) for line in event.lines]),
-        "cost_nusd": event.cost_nusd,
-        "held_nusd": event.held_nusd,
-        "ttft_s": event.ttft_s,
-        "tpot_s": event.tpot_s,
-        "duration_s": event.duration_s,
-        "overhead_s": event.overhead_s,
-        "finish_reason": event.finish_reason,
-        "client_request_id": event.client_request_id,
-        "upstream_request_id": event.upstream_request_id,
-        "is_suspect": event.is_suspect,
-        "is_demo": event.is_demo,
-        "features": _json(event.features),
-        "decision": _json(event.decision),
-    }
-    storable = {name: _storable(value) for name, value in row.items()}
-    storable["digest"] = sha256(_JSON.encode(storable)).digest()
-    return storable
-
-
-def line_to_row(line: Line) -> dict[str, Any]:
-    """Return a line as JSON: the price as a plain decimal string, so that no reader makes a float of it."""
-    return {
-        "kind": str(line.kind),
-        "tokens": line.tokens,
-        "usd_per_mtok": f"{line.usd_per_mtok:f}",
-        "cost_nusd": line.cost_nusd,
-    }
-
-
-def _stage(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    # The driver's own cursor: SQLAlchemy has no COPY, which is twice as fast as any INSERT of a batch.
-    cursor = cast("psycopg.Cursor[Any]", connection.connection.cursor())
-    cursor.execute(_STAGE)
+def _write(connection: psycopg.Connection[Any], documents: Sequence[bytes], journal_id: UUID | None) -> Written:
+    cursor = connection.cursor()
     with cursor.copy(_COPY) as copy:
-        for row in rows:
-            copy.write_row(tuple(row.values()))
+        copy.write(b"".join([_copied(document) for document in documents]))
+    cursor.execute(_TAKE_APART.encode())
+    cursor.execute(_INSERT.encode())
+    inserted = cast("tuple[int]", cursor.fetchone())[0]
+    known = len(documents) - inserted
+    conflicts = adjustments.book_redeliveries(connection) if known else 0
+    _beat(connection, journal_id, inserted)
+    return Written(inserted=inserted, known=known - conflicts, conflicts=conflicts)
 
 
-def _json(value: Any) -> str:
-    with suppress(UnicodeEncodeError):
-        encoded = _JSON.encode(value)
-        if b"\\u0000" not in encoded:
-            return encoded.decode()
-    return _JSON.encode(_storable_inside(value)).decode()
+def _copied(document: bytes) -> bytes:
+    """A document as a line of COPY's text format, in which these four bytes mean something."""
+    escaped = document.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\t", b"\\t")
+    return escaped + b"\n"
 
 
-def _plain(value: Any) -> Any:
-    """What the encoder does not know: any mapping is an object, anything else its text."""
-    return dict(value) if isinstance(value, Mapping) else str(value)
-
-
-def _storable_inside(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {_storable(str(key)): _storable_inside(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_storable_inside(item) for item in value]
-    return _storable(value)
-
-
-def _storable(value: Any) -> Any:
-    """Replace what Postgres cannot hold in text: NUL and lone surrogates, which a caller can send as JSON escapes.
-
-    Without it one such name would make its whole batch fail, for ever.
-    """
-    if not isinstance(value, str) or (value.isascii() and "\0" not in value):
-        return value
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
-
-
-# Sorted, so that equal content has an equal digest; no number is infinite in JSON, so those become null.
-_JSON = Encoder(order="sorted", enc_hook=_plain)
+def _beat(connection: psycopg.Connection[Any], journal_id: UUID | None, inserted: int) -> None:
+    if journal_id is not None:
+        journals_table.beat(connection, journal_id, inserted=inserted)

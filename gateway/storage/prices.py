@@ -1,33 +1,23 @@
-"""Prices: the built-in list, and the dated record of which price a deployment had when. Never edited."""
+"""Stored prices: the price book, and the dated record of which price a deployment had when. Never edited."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from importlib.metadata import version
+from typing import Any
 
-from genai_prices import types as genai
-from genai_prices.data_snapshot import get_snapshot
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
+from gateway.domain.policy import Deployment
+from gateway.domain.price_book import BookEntry, DailyWindow, Dated, ModelKey, Origin, PriceBook
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.tokens import TokenKind
 from gateway.storage.database import Database
-
-# Which provider of the built-in list a provider of ours is; `openai_compatible` is found by its URL.
-_LISTED_AS = {"openai": "openai"}
-# Writes to a cache are charged at the rate of the five-minute cache: a request cannot ask for another through us.
-_KINDS = {
-    "input_mtok": TokenKind.INPUT,
-    "cache_read_mtok": TokenKind.CACHED_INPUT,
-    "cache_write_mtok": TokenKind.CACHE_WRITE,
-    "output_mtok": TokenKind.OUTPUT,
-    "output_reasoning_mtok": TokenKind.REASONING,
-}
-# Charged for every request beside the tokens: a price per token alone would be too low.
-_PER_REQUEST = ("requests_kcount",)
+from gateway.storage.price_list import builtin_price as builtin_price
+from gateway.storage.price_list import listed_key, schedule
 
 _ADD_PRICE = (
     "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) "
@@ -45,33 +35,133 @@ SELECT :deployment, :price_id, :policy_version,
        GREATEST(CAST(:at AS timestamptz), (SELECT valid_from FROM latest) + interval '1 microsecond')
 WHERE NOT EXISTS (SELECT FROM latest WHERE price_id = :price_id OR policy_version > :policy_version)
 """
+# The clock of Postgres, not the caller's: entries of one moment belong together, and later ones are later.
+_ADD_ENTRY = """
+INSERT INTO tollgate.price_entries (
+    origin, provider, model, deployment, valid_from, daily_since, daily_until, price_id, source, author, reason
+) VALUES (
+    :origin, :provider, :model, :deployment, :valid_from, :daily_since, :daily_until, :price_id, :source, :author,
+    :reason
+)
+"""
+_IN_FORCE = """
+SELECT d.valid_from, d.price_id, d.policy_version, p.source
+FROM tollgate.deployment_prices d JOIN tollgate.prices p USING (price_id)
+WHERE d.deployment = :deployment ORDER BY d.valid_from DESC LIMIT :limit
+"""
+_STAMP = "SELECT count(*), max(entry_id) FROM tollgate.price_entries"
+_ENTRIES = """
+SELECT e.entry_id, e.origin, e.provider, e.model, e.deployment, e.valid_from, e.daily_since, e.daily_until,
+       e.source, e.author, e.reason, e.created_at,
+       p.price_id, p.provider AS price_provider, p.model AS price_model, p.source AS price_source, p.rates
+FROM tollgate.price_entries e LEFT JOIN tollgate.prices p USING (price_id)
+WHERE e.origin = 'override'
+   OR (e.provider, e.model) IN (SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:models AS text[])))
+ORDER BY e.entry_id
+"""
 
 
-def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-    """Return the bundled list price of a model at a moment, or None where the list cannot say what it costs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """What is to be added to the book. `source` is the price's own unless it has none."""
 
-    None also where requests cost extra or everything is listed at zero: an admin then declares the price.
-    Some prices depend on the hour or start at a date: ask again, what comes back then is another price.
-    Never uses the network.
-    """
-    found = _listed(provider, model, base_url)
-    if found is None:
-        return None
-    listed_provider, listed_model = found
-    listed = listed_model.get_prices(at)
-    rates = tuple(_rates(listed))
-    is_whole = any(r.kind is TokenKind.INPUT for r in rates) and not any(getattr(listed, k) for k in _PER_REQUEST)
-    if not is_whole or not any(rate.usd_per_mtok for rate in rates):
-        return None
-    source = f"genai-prices {version('genai-prices')}"
-    return Price(provider=listed_provider.id, model=model, source=source, rates=rates)
+    origin: Origin
+    dated: Dated
+    provider: str | None = None
+    model: str | None = None
+    deployment: str | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """From when on a deployment was charged by a price."""
+
+    valid_from: datetime
+    price_id: str
+    source: str
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBook:
+    """The book as it was read, asked by deployment."""
+
+    book: PriceBook
+
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The price that `price add` set for a deployment at a moment."""
+        return self.book.override(deployment, at)
+
+    def has_listed(self, deployment: Deployment) -> bool:
+        """True where the list's price of its model was imported."""
+        key = key_of(deployment)
+        return key is not None and self.book.has_listed(key)
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The list price of its model at a moment, as imported."""
+        key = key_of(deployment)
+        return None if key is None else self.book.listed(key, at)
 
 
 class PriceStore:
-    """Records prices as policies bring them in."""
+    """Keeps the book, and records prices as policies bring them in."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._read: tuple[object, StoredBook] | None = None
+
+    def book(self, deployments: Iterable[Deployment]) -> StoredBook:
+        """The book as far as it can matter to these deployments. Raises `DatabaseUnavailable`.
+
+        Entries only ever come: while their number stays the book is not read again.
+        """
+        keys = sorted({key for key in map(key_of, deployments) if key is not None})
+        with self._database.begin() as connection:
+            state = (tuple(connection.execute(text(_STAMP)).one()), tuple(keys))
+            if self._read is None or self._read[0] != state:
+                self._read = (state, StoredBook(_read_book(connection, keys)))
+        return self._read[1]
+
+    def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
+        """All overrides, and what was imported for these models of the list."""
+        with self._database.begin() as connection:
+            return _read_book(connection, sorted(keys))
+
+    def add(self, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
+        """Add entries in one transaction, in order; return how many."""
+        with self._database.begin() as connection:
+            return _add(connection, entries, author=author, reason=reason)
+
+    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> int:
+        """Import the list's prices of models that the book does not have yet; return how many entries that made.
+
+        From then on their prices change by `price sync` alone, not because a replica has a newer list.
+        """
+        external = [deployment for deployment in deployments if not deployment.is_self_hosted]
+        keys = sorted({key for key in map(key_of, external) if key is not None})
+        with self._database.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.price_entries'))"))
+            known = _read_book(connection, keys)
+            new = [
+                NewEntry(origin=Origin.LIST, provider=key.provider, model=key.model, dated=dated)
+                for key in keys
+                if not known.has_listed(key)
+                for dated in schedule(key)
+            ]
+            return _add(connection, new, author=author, reason=reason)
+
+    def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
+        """The latest of the record of what a deployment was charged by, newest first."""
+        with self._database.begin() as connection:
+            rows = connection.execute(text(_IN_FORCE), {"deployment": deployment, "limit": limit})
+            return [
+                InForce(
+                    valid_from=row.valid_from, price_id=row.price_id, source=row.source,
+                    policy_version=row.policy_version,
+                )
+                for row in rows
+            ]  # fmt: skip
 
     def keep(self, prices: Iterable[Price]) -> None:
         """Record prices that no deployment of ours uses, so that receipts of demo events can name their source."""
@@ -89,12 +179,14 @@ class PriceStore:
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)
 
 
+def key_of(deployment: Deployment) -> ModelKey | None:
+    """What the built-in list calls a deployment's model; None where it does not know it."""
+    return listed_key(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url)
+
+
 def price_to_row(price: Price) -> dict[str, str]:
     """Return the row of a price; rates are plain decimal strings."""
-    rates = [
-        {"kind": str(r.kind), "usd_per_mtok": f"{r.usd_per_mtok:f}", "from_input_tokens": r.from_input_tokens}
-        for r in price.rates
-    ]
+    rates = [rate_to_row(rate) for rate in price.rates]
     return {
         "price_id": price.price_id,
         "provider": price.provider,
@@ -109,23 +201,59 @@ def _date_price(connection: Connection, deployment: str, price: Price, *, policy
     connection.execute(text(_DATE_PRICE), entry)
 
 
-def _listed(provider: str, model: str, base_url: str) -> tuple[genai.Provider, genai.ModelInfo] | None:
-    by_url = base_url if provider == "openai_compatible" else None
-    by_name = _LISTED_AS.get(provider)
-    if by_url is None and by_name is None:
-        return None
-    try:
-        return get_snapshot().find_provider_model(model, None, by_name, by_url)
-    except LookupError:
-        return None
+def rate_to_row(rate: Rate) -> dict[str, str | int]:
+    """Return a rate as JSON. A standard rate has no `service_tier`."""
+    row: dict[str, str | int] = {
+        "kind": rate.kind.value,
+        "usd_per_mtok": f"{rate.usd_per_mtok:f}",
+        "from_input_tokens": rate.from_input_tokens,
+    }
+    return row if rate.service_tier is None else row | {"service_tier": rate.service_tier}
 
 
-def _rates(listed: genai.ModelPrice) -> Iterable[Rate]:
-    for key, kind in _KINDS.items():
-        value = getattr(listed, key)
-        if isinstance(value, genai.TieredPrices):
-            yield Rate(kind=kind, usd_per_mtok=value.base)
-            # Theirs applies above `start`, ours from a number on.
-            yield from (Rate(kind=kind, usd_per_mtok=t.price, from_input_tokens=t.start + 1) for t in value.tiers)
-        elif isinstance(value, Decimal):
-            yield Rate(kind=kind, usd_per_mtok=value)
+def rate_from_row(row: Mapping[str, Any]) -> Rate:
+    """Return a rate."""
+    return Rate(
+        kind=TokenKind(row["kind"]),
+        usd_per_mtok=Decimal(row["usd_per_mtok"]),
+        from_input_tokens=row["from_input_tokens"],
+        service_tier=row.get("service_tier"),
+    )
+
+
+def entry_from_row(row: Row[*tuple[object, ...]]) -> BookEntry:
+    """Return one entry with its price."""
+    price = None
+    if row.price_id is not None:
+        rates = tuple(rate_from_row(rate) for rate in row.rates)
+        price = Price(provider=row.price_provider, model=row.price_model, source=row.price_source, rates=rates)
+    daily = None if row.daily_since is None else DailyWindow(row.daily_since, row.daily_until)
+    return BookEntry(
+        entry_id=row.entry_id, origin=Origin(row.origin), provider=row.provider, model=row.model,
+        deployment=row.deployment, dated=Dated(valid_from=row.valid_from, price=price, daily=daily),
+        source=row.source, author=row.author, reason=row.reason, created_at=row.created_at,
+    )  # fmt: skip
+
+
+def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
+    known = list(keys)
+    wanted = {"providers": [key.provider for key in known], "models": [key.model for key in known]}
+    return PriceBook(entries=tuple(entry_from_row(row) for row in connection.execute(text(_ENTRIES), wanted)))
+
+
+def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
+    count = 0
+    for entry in entries:
+        price, daily = entry.dated.price, entry.dated.daily
+        if price is not None:
+            connection.execute(text(_ADD_PRICE), price_to_row(price))
+        row = {
+            "origin": entry.origin.value, "provider": entry.provider, "model": entry.model,
+            "deployment": entry.deployment, "valid_from": entry.dated.valid_from,
+            "daily_since": daily and daily.since, "daily_until": daily and daily.until,
+            "price_id": price and price.price_id, "source": entry.source or (price.source if price else "list"),
+            "author": author, "reason": reason,
+        }  # fmt: skip
+        connection.execute(text(_ADD_ENTRY), row)
+        count += 1
+    return count

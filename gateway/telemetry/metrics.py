@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from prometheus_client import (
@@ -13,11 +14,14 @@ from prometheus_client import (
     start_http_server,
 )
 
+from gateway.domain.ledger_health import LedgerHealth, LedgerState
 from gateway.domain.usage_event import UsageEvent
+from gateway.domain.written import Written
 from gateway.errors import BadUsage
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+_SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
@@ -69,8 +73,52 @@ class Metrics:
             "tollgate_write_failures_total", "Batches that Postgres did not take; they are tried again.",
             registry=self.registry,
         )  # fmt: skip
+        self._declare_ledger()
         self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
         self._children: dict[tuple[object, ...], Any] = {}
+
+    def _declare_ledger(self) -> None:
+        """What alerts watch (deploy/alerts). Counters stand at 0 from the start: an increase from nothing is seen."""
+        self.journal_used = Gauge("tollgate_journal_used_bytes", "Bytes of the journal in use.", registry=self.registry)
+        self.journal_max = Gauge("tollgate_journal_max_bytes", "Bytes the journal may take.", registry=self.registry)
+        self.oldest_unsettled = Gauge(
+            "tollgate_journal_oldest_unsettled_seconds", "Age of the oldest attempt still running, 0 for none.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.writer_lag = Gauge(
+            "tollgate_writer_lag_seconds", "Age of the oldest settled record not in Postgres yet, 0 for none.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.journal_sync = Histogram(
+            "tollgate_journal_sync_seconds", "Time of one group commit of the journal.", buckets=_SYNC_SECONDS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.dead_letters = Counter(
+            "tollgate_dead_letters_total", "Records Postgres cannot take, set aside.", registry=self.registry
+        )
+        self.conflicting_events = Counter(
+            "tollgate_conflicting_events_total", "Events that came again with other content.", registry=self.registry
+        )
+        self.default_partition_rows = Gauge(
+            "tollgate_default_partition_rows", "Events in the default partition; any is too many.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.missing_partitions = Gauge(
+            "tollgate_missing_partitions", "Partitions of this month and the next ones that are not there.",
+            registry=self.registry,
+        )  # fmt: skip
+
+    def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
+        """Ask `read`, which must not block, whenever the metrics are read."""
+        self.journal_used.set_function(lambda: read().journal_used_bytes)
+        self.journal_max.set_function(lambda: read().journal_max_bytes)
+        self.oldest_unsettled.set_function(lambda: read().oldest_unsettled_s or 0.0)
+        self.writer_lag.set_function(lambda: read().writer_lag_s or 0.0)
+
+    def note_state(self, state: LedgerState) -> None:
+        """Postgres was asked how the ledger is."""
+        self.default_partition_rows.set(state.default_partition_rows)
+        self.missing_partitions.set(len(state.missing_partitions))
 
     def count_event(self, event: UsageEvent) -> None:
         """Count one settled attempt."""
@@ -101,9 +149,11 @@ class Metrics:
         """Count one answered request."""
         self._child(self.requests, endpoint, str(status)).inc()
 
-    def note_written(self, written: int, waiting: int) -> None:
+    def note_written(self, written: Written, waiting: int) -> None:
         """A batch was committed."""
-        self.written_events.inc(written)
+        self.written_events.inc(written.inserted)
+        self.conflicting_events.inc(written.conflicts)
+        self.dead_letters.inc(written.dead)
         self.waiting_events.set(waiting)
 
     def _child(self, metric: Metric, *values: str) -> Metric:

@@ -6,7 +6,7 @@ is decoded once, partially, and changed by splices: `"model"` here, `"usage"` th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,14 +14,14 @@ MAX_MEMBERS = 1000  # of one object; a request has about fifteen
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _BLANK = b" \t\r\n"
+_CLOSE, _COMMA, _BACKSLASH, _SPACE = b"},\\ "
 
 
 class MalformedJson(ValueError):
     """The bytes are not one JSON object, or name a member twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """Half-open byte ranges: the whole member starts at `name_start`, its value is `[start, end)`."""
 
     name_start: int
@@ -55,20 +55,19 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
         raise MalformedJson(f"more than {MAX_MEMBERS} members")
     found: dict[str, Member] = {}
     at = _skip(body, body.index(b"{") + 1)
-    while body[at] != 0x7D:  # }
-        name_start = at
+    while body[at] != _CLOSE:
         name_end = _string_end(body, at)
-        name = _decode_name(body[at:name_end])
+        name = _name(body, at, name_end)
         start = _skip(body, _skip(body, name_end) + 1)  # past the colon
-        value = memoryview(values[name])
+        value = bytes(values[name])
         end = start + len(value)
-        if name in found or body[start:end] != value:
+        if name in found or not body.startswith(value, start):
             raise MalformedJson(f"the member {name!r} occurs twice")
-        found[name] = Member(name_start, start, end)
+        found[name] = Member(at, start, end)
         at = _skip(body, end)
-        if body[at] == 0x2C:  # ,
+        if body[at] == _COMMA:
             at = _skip(body, at + 1)
-        elif body[at] != 0x7D:  # an earlier `12` begins like the later `1` that the decoder kept
+        elif body[at] != _CLOSE:  # an earlier `12` begins like the later `1` that the decoder kept
             raise MalformedJson(f"the member {name!r} occurs twice")
     return found
 
@@ -95,21 +94,27 @@ def cut(body: bytes, member: Member) -> bytes:
 
 
 def _skip(body: bytes, at: int) -> int:
-    while body[at] in _BLANK:
+    while body[at] <= _SPACE:  # of valid JSON: no other control character stands between its tokens
         at += 1
     return at
+
+
+def _name(body: bytes, quote: int, end: int) -> str:
+    """The member name in quotes at `[quote, end)`."""
+    text = body[quote + 1 : end - 1]
+    return _decode_name(body[quote:end]) if b"\\" in text else text.decode()
 
 
 def _string_end(body: bytes, at: int) -> int:
     """The index after the closing quote of the string that opens at `at`."""
     end = body.index(b'"', at + 1)
-    while _backslashes_before(body, end) % 2:
+    while body[end - 1] == _BACKSLASH and _backslashes_before(body, end) % 2:
         end = body.index(b'"', end + 1)
     return end + 1
 
 
 def _backslashes_before(body: bytes, at: int) -> int:
     count = 0
-    while body[at - count - 1] == 0x5C:
+    while body[at - count - 1] == _BACKSLASH:
         count += 1
     return count

@@ -16,7 +16,8 @@ import msgspec
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.members import MalformedJson, Member, cut, locate, replace
 from gateway.wire.openai_error import error_event, read_error
-from gateway.wire.openai_usage import usage_from_wire
+from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
 
 DONE = b"[DONE]"
@@ -30,7 +31,9 @@ _NOTHING = (b"", b"null")
 
 
 class _Choice(msgspec.Struct):
+    index: Any = 0
     finish_reason: str | None = None
+    message: msgspec.Raw = _ABSENT
     delta: msgspec.Raw = _ABSENT
     text: msgspec.Raw = _ABSENT
 
@@ -44,6 +47,7 @@ class _Chunk(msgspec.Struct):
     usage: msgspec.Raw = _ABSENT
     error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
+    x_groq: msgspec.Raw = _ABSENT
 
 
 class _ResponseBody(msgspec.Struct):
@@ -52,6 +56,7 @@ class _ResponseBody(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     status: str | None = None
+    output: msgspec.Raw = _ABSENT
     usage: msgspec.Raw = _ABSENT
     service_tier: str | None = None
 
@@ -61,26 +66,14 @@ class _ResponseEvent(msgspec.Struct):
 
     type: str | None = None
     response: msgspec.Raw = _ABSENT
+    delta: Any = None
+    output_index: Any = 0
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 _decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
 _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
-
-
-@dataclass(slots=True, kw_only=True)
-class Seen:
-    """What an answer has said of itself so far."""
-
-    usage: TokenUsage | None = None
-    is_final: bool = False  # `usage` is the upstream's last word
-    finish_reason: str | None = None
-    upstream_id: str | None = None
-    service_tier: str | None = None
-    is_error: bool = False
-    is_done: bool = False  # the dialect's own end was seen
-    has_content: bool = False
 
 
 def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
@@ -91,10 +84,13 @@ def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> byte
     except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
         return body
     _note_chunk(seen, chunk)
-    if seen.usage is not None:
-        seen.is_final = True
+    usage = _usage_of(chunk)
+    if usage is not None:
+        if usage.output_tokens == 0:  # rare, and only then does it matter whether anything was said
+            seen.has_content = seen.has_content or any(_holds_text(c.message) for c in chunk.choices or ())
+        seen.note_final(usage)
     seen.is_done = not seen.is_error
-    return _spliced(body, places, chunk, model=model, cost_text=cost(seen.usage) if seen.usage else None)
+    return _spliced(body, places, chunk, model=model, cost_text=cost(seen.final) if seen.final else None)
 
 
 def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
@@ -104,9 +100,9 @@ def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> 
         places = locate(body)
     except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
         return body
-    _note_response(seen, response)
+    _note_response(seen, response, is_last=True)
     seen.is_done = True
-    return _spliced(body, places, response, model=model, cost_text=cost(seen.usage) if seen.usage else None)
+    return _spliced(body, places, response, model=model, cost_text=cost(seen.final) if seen.final else None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +115,7 @@ class ChatStream:
     wants_running_usage: bool
     asked_running_usage: bool
     seen: Seen
+    choices: int  # that each prompt was asked for
     _splitter: EventSplitter
     # An event up to the end of its model's name, as it came and as it goes on: the same for a whole stream.
     _head: bytes = b""
@@ -131,27 +128,61 @@ class ChatStream:
     def _event(self, event: bytes) -> bytes:
         payload = data_of(event)
         if payload is None or self.seen.is_done:
-            return b"" if self.seen.is_done else event
+            return self._late(payload) if self.seen.is_done else event
         if payload == DONE:
-            # A `[DONE]` after an error says nothing: vLLM sends one after it died.
-            self.seen.is_done = not self.seen.is_error
-            return event if self.seen.is_done else b""
+            return self._end(event)
         try:
             chunk = _decode_chunk(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return event
         _note_chunk(self.seen, chunk)
         if bytes(chunk.error) not in _NOTHING:
+            if (usage := _usage_of(chunk)) is not None:
+                self.seen.note_final(usage)
             # vLLM's error has a number for its `code`, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
         return self._rewritten(event, payload, chunk)
 
+    def _end(self, event: bytes) -> bytes:
+        """A `[DONE]` after an error says nothing: vLLM sends one after it died."""
+        seen = self.seen
+        seen.is_done = not seen.is_error
+        if seen.is_done and seen.final is None and not self.asked_running_usage:
+            seen.final = seen.running  # told of its own accord, and nothing came after it
+        return event if seen.is_done else b""
+
+    def _late(self, payload: bytes | None) -> bytes:
+        """Nothing is passed on after `[DONE]`, but usage that came nowhere else is metered."""
+        if self.seen.final is None and payload is not None and _USAGE in payload:
+            try:
+                usage = _usage_of(_decode_chunk(payload))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                return b""
+            if usage is not None:
+                self.seen.note_final(usage)
+        return b""
+
+    def _note_usage(self, chunk: _Chunk) -> bool:
+        """Meter the chunk's usage; True where it is the last word.
+
+        That stands on a chunk of its own, or, with some providers, on the one that ends a choice. A figure on
+        any other chunk is a running one, asked for or not.
+        """
+        is_final = not chunk.choices or (
+            not self.asked_running_usage and any(choice.finish_reason for choice in chunk.choices)
+        )
+        if not is_final:
+            assert chunk.choices is not None
+            choice = _number(chunk.choices[0].index)
+            self.seen.note_running(chunk.usage, choice=choice, choices_per_prompt=self.choices)
+        elif (usage := _usage_of(chunk)) is not None:
+            self.seen.note_final(usage)
+        return is_final
+
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
         usage = bytes(chunk.usage)
         has_usage = usage not in _NOTHING
-        # Some providers put the final usage on a chunk with choices; a running figure stands there too.
-        is_final = has_usage and (not chunk.choices or not self.asked_running_usage)
-        self.seen.is_final = self.seen.is_final or is_final
+        is_final = has_usage and self._note_usage(chunk)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         renames = chunk.model is not None and chunk.model != self.model
@@ -160,7 +191,7 @@ class ChatStream:
         keeps_usage = self._keeps_usage(is_final, has_usage)
         try:
             if is_final and keeps_usage:
-                cost_text = self.cost(self.seen.usage) if self.seen.usage else None
+                cost_text = self.cost(self.seen.final) if self.seen.final else None
                 return with_data(
                     event, _spliced(payload, locate(payload), chunk, model=self.model, cost_text=cost_text)
                 )
@@ -179,7 +210,9 @@ class ChatStream:
         return self._new_head + payload[len(self._head) :]
 
     def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
-        return (self.wants_usage and (is_final or not has_usage)) or self.wants_running_usage
+        if self.wants_running_usage:
+            return True
+        return self.wants_usage and (is_final or not has_usage or not self.asked_running_usage)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,7 +234,7 @@ class ResponseStream:
             return event
         try:
             decoded = _decode_event(payload)
-            self.seen.has_content = self.seen.has_content or ".delta" in (decoded.type or "")
+            self._note_delta(decoded)
             self.seen.is_error = self.seen.is_error or decoded.type in ("error", "response.failed")
             if not bytes(decoded.response):
                 return event
@@ -209,13 +242,20 @@ class ResponseStream:
         except (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError):
             return event
 
+    def _note_delta(self, decoded: _ResponseEvent) -> None:
+        if ".delta" not in (decoded.type or ""):
+            return
+        self.seen.has_content = True
+        if self.seen.collects_text and isinstance(decoded.delta, str):
+            self.seen.note_text(decoded.delta, choice=_number(decoded.output_index))
+
     def _rewritten(self, payload: bytes, decoded: _ResponseEvent) -> bytes:
         body = bytes(decoded.response)
         response = _decode_response(body)
-        _note_response(self.seen, response)
         is_last = decoded.type in _FINAL_RESPONSE_EVENTS
+        _note_response(self.seen, response, is_last=is_last)
         self.seen.is_done = self.seen.is_done or is_last
-        cost_text = self.cost(self.seen.usage) if is_last and self.seen.usage else None
+        cost_text = self.cost(self.seen.final) if is_last and self.seen.final else None
         new = _spliced(body, locate(body), response, model=self.model, cost_text=cost_text)
         return replace(payload, [(locate(payload)["response"], b'"response"', new)])
 
@@ -224,47 +264,102 @@ AnswerStream = ChatStream | ResponseStream
 
 
 def chat_stream(
-    *, model: str, cost: CostText, wants_usage: bool, wants_running_usage: bool, asked_running_usage: bool
-) -> ChatStream:
+    *, model: str, cost: CostText, wants_usage: bool, wants_running_usage: bool, asked_running_usage: bool,
+    choices: int = 1, collects_text: bool = False,
+) -> ChatStream:  # fmt: skip
     """A fresh chat stream. `asked_running_usage`: the upstream was asked for usage on every chunk."""
     return ChatStream(
         model=model, cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running_usage,
-        asked_running_usage=asked_running_usage, seen=Seen(), _splitter=EventSplitter(),
+        asked_running_usage=asked_running_usage, seen=Seen(collects_text=collects_text), choices=choices,
+        _splitter=EventSplitter(),
     )  # fmt: skip
 
 
-def response_stream(*, model: str, cost: CostText) -> ResponseStream:
+def response_stream(*, model: str, cost: CostText, collects_text: bool = False) -> ResponseStream:
     """A fresh `/v1/responses` stream."""
-    return ResponseStream(model=model, cost=cost, seen=Seen(), _splitter=EventSplitter())
+    return ResponseStream(model=model, cost=cost, seen=Seen(collects_text=collects_text), _splitter=EventSplitter())
+
+
+def usage_of_error(body: bytes) -> TokenUsage | None:
+    """The usage that an error answer reports, if it does: an upstream that says it worked is believed."""
+    try:
+        return _usage_of(_decode_chunk(body))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _usage_of(answer: _Chunk | _ResponseBody) -> TokenUsage | None:
+    return usage_from_wire(answer.usage) if bytes(answer.usage) not in _NOTHING else None
 
 
 def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
+    """Note all that a chunk says but its usage."""
     seen.upstream_id = chunk.id or seen.upstream_id
     seen.service_tier = chunk.service_tier or seen.service_tier
     seen.is_error = seen.is_error or bytes(chunk.error) not in _NOTHING
     for choice in chunk.choices or ():
         seen.finish_reason = choice.finish_reason or seen.finish_reason
         seen.has_content = seen.has_content or _says_something(choice)
-    if bytes(chunk.usage) not in _NOTHING:
-        seen.usage = usage_from_wire(chunk.usage) or seen.usage
+        if seen.collects_text:
+            _collect(seen, choice)
+    if bytes(chunk.x_groq) and (usage := usage_from_groq(chunk.x_groq)) is not None:
+        seen.note_final(usage)  # there whether or not it was asked for
 
 
 def _says_something(choice: _Choice) -> bool:
     """True for a chunk with a token in it: the first one, with the role alone, has none."""
-    if bytes(choice.delta) not in _NOTHING:
-        try:
-            return any(value for name, value in _decode_delta(choice.delta).items() if name != "role")
-        except (msgspec.DecodeError, RecursionError):
-            return True  # a shape of tomorrow, but something was said
-    return bytes(choice.text) not in (b'""', *_NOTHING)
+    return bytes(choice.text) not in (b'""', *_NOTHING) or _holds_text(choice.delta)
 
 
-def _note_response(seen: Seen, response: _ResponseBody) -> None:
+def _holds_text(message: msgspec.Raw) -> bool:
+    if bytes(message) in _NOTHING:
+        return False
+    try:
+        return any(value for name, value in _decode_delta(message).items() if name != "role")
+    except (msgspec.DecodeError, RecursionError):
+        return True  # a shape of tomorrow, but something was said
+
+
+def _collect(seen: Seen, choice: _Choice) -> None:
+    """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
+    try:
+        if bytes(choice.delta) not in _NOTHING:
+            said: list[Any] = [value for name, value in _decode_delta(choice.delta).items() if name != "role"]
+        elif bytes(choice.text) not in _NOTHING:
+            said = [msgspec.json.decode(choice.text)]
+        else:
+            return
+    except (msgspec.DecodeError, RecursionError):
+        return
+    for text in _texts(said):
+        seen.note_text(text, choice=_number(choice.index))
+
+
+def _texts(said: list[Any]) -> list[str]:
+    """The strings in a delta's members: content, reasoning, and of tool calls their names and arguments."""
+    found: list[str] = []
+    for value in said:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, list):
+            calls = [call.get("function") for call in value if isinstance(call, dict)]
+            found += [part for call in calls if isinstance(call, dict) for part in call.values() if type(part) is str]
+    return found
+
+
+def _number(index: Any) -> int:
+    return index if isinstance(index, int) else 0
+
+
+def _note_response(seen: Seen, response: _ResponseBody, *, is_last: bool) -> None:
     seen.upstream_id = response.id or seen.upstream_id
     seen.service_tier = response.service_tier or seen.service_tier
     seen.finish_reason = response.status or seen.finish_reason
-    if bytes(response.usage) not in _NOTHING and (usage := usage_from_wire(response.usage)) is not None:
-        seen.usage, seen.is_final = usage, True
+    if not is_last:
+        if bytes(response.usage) not in _NOTHING:
+            seen.note_running(response.usage)
+    elif (usage := _usage_of(response)) is not None:
+        seen.note_final(with_tool_calls(usage, response.output))
 
 
 def _without_usage(payload: bytes, usage: bytes) -> bytes:

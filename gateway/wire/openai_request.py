@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.domain.policy import Operation
 from gateway.domain.request import Ask
-from gateway.domain.request_fields import FEATURE_OF_MEMBER, HOSTED_TOOL_PREFIXES, STANDARD_SERVICE_TIERS
+from gateway.domain.request_fields import FEATURE_OF_MEMBER, HOSTED_TOOL_PREFIXES, tier_feature
 from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, Member, decode_members, locate, replace
 
@@ -157,8 +157,8 @@ def _features(operation: Operation, fields: _Fields, members: Mapping[str, msgsp
         found.add("stored_state")
     if any(str(tool.get("type", "")).startswith(HOSTED_TOOL_PREFIXES) for tool in fields.tools or ()):
         found.add("hosted_tools")
-    if fields.service_tier is not None and fields.service_tier not in STANDARD_SERVICE_TIERS:
-        found.add("service_tier")
+    if fields.service_tier is not None and (feature := tier_feature(fields.service_tier)) is not None:
+        found.add(feature)
     if "audio" in (fields.modalities or ()):
         found.add("audio")
     return found

@@ -1,11 +1,16 @@
-"""Usage as the OpenAI dialect reports it, read into the normal form. Cached ⊂ input, reasoning ⊂ output.
+"""Usage as the OpenAI dialect reports it, read into the normal form of `domain.tokens`.
 
 Field names: chat and completions say `prompt_tokens`/`completion_tokens`, responses say
-`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`.
+`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, Groq's usage can stand in a
+member of its own. All of them count as the normal form does: cached, cache-write, audio and image tokens are parts
+of the prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are inside it already.
+vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs the same whatever it stood for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,14 +18,30 @@ import msgspec
 from gateway.domain.tokens import TokenUsage
 
 
+class _Writes(msgspec.Struct):
+    """How long written tokens are kept. OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`."""
+
+    ttl_5m_tokens: Any = None
+    ttl_30m_tokens: Any = None
+    ttl_1h_tokens: Any = None
+    ttl_12h_tokens: Any = None
+    ephemeral_5m_input_tokens: Any = None
+    ephemeral_1h_input_tokens: Any = None
+
+
 class _InputDetails(msgspec.Struct):
     cached_tokens: Any = None
     cache_write_tokens: Any = None
     created_cache_tokens: Any = None
+    cache_write_tokens_details: _Writes | None = None
+    audio_tokens: Any = None
+    image_tokens: Any = None
 
 
 class _OutputDetails(msgspec.Struct):
     reasoning_tokens: Any = None
+    audio_tokens: Any = None
+    image_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
@@ -31,11 +52,31 @@ class _Usage(msgspec.Struct):
     prompt_cache_hit_tokens: Any = None
     prompt_tokens_details: _InputDetails | None = None
     input_tokens_details: _InputDetails | None = None
+    input_token_details: _InputDetails | None = None  # transcriptions
+    cache_write_tokens_details: _Writes | None = None
     completion_tokens_details: _OutputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
 
 
+class _Groq(msgspec.Struct):
+    usage: msgspec.Raw = msgspec.Raw()  # an optional Raw cannot be decoded
+
+
+class _Item(msgspec.Struct):
+    type: Any = None
+
+
 _decode = msgspec.json.Decoder(_Usage).decode
+_decode_groq = msgspec.json.Decoder(_Groq).decode
+_decode_items = msgspec.json.Decoder(list[_Item]).decode
+
+# Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
+_CALLS = {
+    "web_search_call": "web_search_calls",
+    "file_search_call": "file_search_calls",
+    "code_interpreter_call": "code_interpreter_calls",
+    "image_generation_call": "image_generation_calls",
+}
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -47,16 +88,63 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         wire = _decode(raw)
     except msgspec.DecodeError:
         return None
-    details = wire.prompt_tokens_details or wire.input_tokens_details or _InputDetails()
+    details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _InputDetails()
+    writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _Writes()
     output_details = wire.completion_tokens_details or wire.output_tokens_details or _OutputDetails()
     usage = TokenUsage(
         input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
-        cache_write_tokens=_first(details.cache_write_tokens, details.created_cache_tokens),
+        cache_write_tokens=_written(details, writes),
+        cache_write_30m_tokens=_first(writes.ttl_30m_tokens),
+        cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
+        cache_write_12h_tokens=_first(writes.ttl_12h_tokens),
+        audio_input_tokens=_first(details.audio_tokens),
+        image_input_tokens=_first(details.image_tokens),
         output_tokens=_first(wire.completion_tokens, wire.output_tokens),
         reasoning_tokens=_first(output_details.reasoning_tokens),
+        audio_output_tokens=_first(output_details.audio_tokens),
+        image_output_tokens=_first(output_details.image_tokens),
     )
     return None if usage == TokenUsage() else usage
+
+
+def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was asked for."""
+    try:
+        return usage_from_wire(_decode_groq(raw).usage)
+    except msgspec.DecodeError:
+        return None
+
+
+def with_tool_calls(usage: TokenUsage, output: msgspec.Raw | bytes) -> TokenUsage:
+    """Return the usage with the calls of the provider's own tools that a response's `output` items show.
+
+    Tools that were not called stay None; items of tomorrow's shapes are left to tomorrow.
+    """
+    if b"_call" not in bytes(output):
+        return usage
+    try:
+        items = _decode_items(output)
+    except msgspec.DecodeError:
+        return usage
+    kinds = [item.type for item in items if isinstance(item.type, str)]
+    calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
+    return replace(usage, **calls)
+
+
+def _written(details: _InputDetails, writes: _Writes) -> int | None:
+    """All tokens written to the cache: the total where it is there, else the sum of what is told apart."""
+    total = _first(details.cache_write_tokens, details.created_cache_tokens)
+    if total is not None:
+        return total
+    parts = [
+        _first(writes.ttl_5m_tokens, writes.ephemeral_5m_input_tokens),
+        _first(writes.ttl_30m_tokens),
+        _first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
+        _first(writes.ttl_12h_tokens),
+    ]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def _first(*counts: Any) -> int | None:

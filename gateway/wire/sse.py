@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 MAX_EVENT_BYTES = 2**20  # an upstream that never ends its event must not fill our memory
+MAX_PARTS = 4096  # then they are joined: a byte object takes 33 bytes beside its content
+_LONGEST_END = 4  # CR LF CR LF
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -18,16 +20,36 @@ class EventTooLarge(ValueError):
 
 
 class EventSplitter:
-    """Cuts a byte stream into complete events, blank line included. `rest` is what has not ended yet."""
+    """Cuts a byte stream into complete events, blank line included."""
 
-    __slots__ = ("rest",)
+    __slots__ = ("_parts", "_size", "_tail")
 
     def __init__(self) -> None:
-        self.rest = b""
+        self._parts: list[bytes] = []  # of the event that has not ended yet, joined only when it has
+        self._size = 0
+        self._tail = b""  # its last bytes: an ending may be cut anywhere
+
+    @property
+    def rest(self) -> bytes:
+        """What has not ended yet."""
+        return b"".join(self._parts)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the events that `data` completes. Raises `EventTooLarge`."""
-        buffer = self.rest + data if self.rest else data
+        """Return the events that `data` completes. Raises `EventTooLarge`.
+
+        What was searched is not searched again, and pieces are joined once: an event that grows by a byte at a
+        time costs its length and not the square of it.
+        """
+        if not self._parts:
+            return self._cut(data)
+        seam = self._tail + data
+        if b"\n\n" not in seam and (b"\r" not in seam or _EVENT_END.search(seam) is None):
+            return self._keep(data)
+        whole = b"".join((*self._parts, data))
+        self._parts, self._size, self._tail = [], 0, b""
+        return self._cut(whole)
+
+    def _cut(self, buffer: bytes) -> list[bytes]:
         events = []
         start = 0
         if b"\r" in buffer:
@@ -38,10 +60,19 @@ class EventSplitter:
             while (end := buffer.find(b"\n\n", start)) >= 0:
                 events.append(buffer[start : end + 2])
                 start = end + 2
-        self.rest = buffer[start:]
-        if len(self.rest) > MAX_EVENT_BYTES:
-            raise EventTooLarge(f"an event of more than {MAX_EVENT_BYTES} bytes")
+        if start < len(buffer):
+            self._keep(buffer[start:] if start else buffer)
         return events
+
+    def _keep(self, data: bytes) -> list[bytes]:
+        self._parts.append(data)
+        self._size += len(data)
+        self._tail = (self._tail + data[-_LONGEST_END:])[-_LONGEST_END:]
+        if self._size > MAX_EVENT_BYTES:
+            raise EventTooLarge(f"an event of more than {MAX_EVENT_BYTES} bytes")
+        if len(self._parts) > MAX_PARTS:
+            self._parts = [b"".join(self._parts)]
+        return []
 
 
 def data_of(event: bytes) -> bytes | None:

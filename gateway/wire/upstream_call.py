@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamCall:
-    """One POST to a deployment, ready to send. Header names are in lower case."""
+    """One POST to a deployment, ready to send. Header names are in lower case.
+
+    `is_assembled`: sent as a stream for a caller who asked for none; the answer is put together again.
+    """
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     asks_running_usage: bool = False
+    is_assembled: bool = False

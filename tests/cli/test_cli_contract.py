@@ -27,7 +27,7 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1: nobody listens
-NOT_BUILT = ("budget", "month", "reconcile", "audit", "export", "journal", "engine", "rollback", "simulate")
+NOT_BUILT = ("budget", "audit", "export", "engine", "rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:
@@ -78,6 +78,11 @@ def test_help_is_quick() -> None:
         (["policy", "validate", "no-such-file.yaml"], 2),
         (["policy", "explain"], 2),
         (["policy", "explain", "not-an-id"], 2),
+        (["month", "status"], 3),
+        (["month", "status", "November"], 2),
+        (["journal", "list"], 3),
+        (["journal", "lost", "no-id", "--reason", "x"], 2),
+        (["reconcile", "resolve", "no-id", "--as", "zero", "--reason", "x"], 2),
         (["report", "nonsense"], 1),
         (["report", "spend", "--by", "nonsense"], 2),
         (["report", "spend", "--month", "yesterday"], 2),

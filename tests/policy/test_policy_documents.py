@@ -13,7 +13,7 @@ from gateway.domain.pricing import Price, Rate
 from gateway.domain.selfhost import GpuRate
 from gateway.domain.tokens import TokenKind
 from gateway.errors import PolicyRejected
-from gateway.wire.policy import parse
+from gateway.wire.policy import parse, to_yaml
 from gateway.wire.policy.findings import MAX_ERRORS
 from gateway.wire.policy.nodes import MAX_CHARACTERS, read_document
 from tests.policy.documents import EXAMPLE, changed, findings
@@ -68,6 +68,22 @@ WRONG_VALUES = [
     ("0.80", "0.8e0", 30, "deployments[2].price.input_usd_per_mtok", "plain decimal"),
     ("0.80", ".8", 30, "deployments[2].price.input_usd_per_mtok", "plain decimal"),
     ("0.80", "free", 30, "deployments[2].price.input_usd_per_mtok", "plain decimal"),
+    ("3.20}", "3.20, service_tiers: {default: {input_usd_per_mtok: 1}}}", 30,
+     "deployments[2].price.service_tiers.default", "is the standard tier"),
+    ("3.20}", "3.20, service_tiers: {Flex: {input_usd_per_mtok: 1}}}", 30,
+     "deployments[2].price.service_tiers.Flex", "as answers report it"),
+    ("3.20}", "3.20, service_tiers: {flex: {input_usd_per_mtok: 1}}}", 30, "deployments[2].price",
+     "lacks 'output_usd_per_mtok'"),
+    ("3.20}", "3.20, service_tiers: {flex: {output_usd_per_mtok: 1}}}", 30,
+     "deployments[2].price.service_tiers.flex.input_usd_per_mtok", "is missing"),
+    ("    price: {input", "    stand_in_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}\n    price: {input", 30,
+     "deployments[2].stand_in_price", "stands in only while nothing else prices"),
+    ("    context_window: 32768", "    stand_in_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}", 16,
+     "deployments[0].stand_in_price", "remove one of them"),
+    ("price: {input_usd_per_mtok: 0.80, cached_input_usd_per_mtok: 0.20, output_usd_per_mtok: 3.20}",
+     "stand_in_price: {input_usd_per_mtok: 0.80}", 30, "deployments[2].stand_in_price", "absent is not 0"),
+    ("output_usd_per_mtok: 3.20", "output_usd_per_mtok: 3.20, web_search_usd_per_1k_calls: -1", 30,
+     "deployments[2].price.web_search_usd_per_1k_calls", "USD per thousand calls"),
     ("total_s: 120", "total_s: 0", 31, "deployments[2].timeouts.total_s", "above 0"),
     ("total_s: 120", "totals: 120", 31, "deployments[2].timeouts.totals", "did you mean 'total_s'?"),
     ("[store]", "[stor]", 32, "deployments[2].allows[0]", "did you mean 'store'?"),
@@ -268,6 +284,44 @@ def test_the_example_reads_as_written() -> None:
     )
 
 
+def test_every_kind_and_tier_of_a_declared_price_reaches_the_policy() -> None:
+    """A contract with priority service, a long cache and searches by the thousand; and it reads back the same."""
+    terms = (
+        ", cache_write_1h_usd_per_mtok: 1.60, image_input_usd_per_mtok: 0.80, audio_output_usd_per_mtok: 64, "
+        "web_search_usd_per_1k_calls: 2.5, service_tiers: {priority: {input_usd_per_mtok: 1.60, "
+        "output_usd_per_mtok: 6.40, file_search_usd_per_1k_calls: 3}}}"
+    )
+    text = changed("output_usd_per_mtok: 3.20}", f"output_usd_per_mtok: 3.20{terms}")
+    declared = parse(text).policy.deployments["partner"].price
+    assert declared is not None
+    assert {(rate.service_tier, rate.kind.value): rate.usd_per_mtok for rate in declared.rates} == {
+        (None, "input"): Decimal("0.80"), (None, "cached_input"): Decimal("0.20"), (None, "output"): Decimal("3.20"),
+        (None, "cache_write_1h"): Decimal("1.60"), (None, "image_input"): Decimal("0.80"),
+        (None, "audio_output"): Decimal(64), (None, "web_search"): Decimal(2500),
+        ("priority", "input"): Decimal("1.60"), ("priority", "output"): Decimal("6.40"),
+        ("priority", "file_search"): Decimal(3000),
+    }  # fmt: skip
+    assert parse(to_yaml(parse(text).policy)).policy == parse(text).policy
+
+
+def test_a_stand_in_price_is_flagged_and_says_so() -> None:
+    """Whatever is charged by it must be recognised later, in the event and in its price's source."""
+    text = changed("price: {input", "stand_in_price: {input")
+    partner = parse(text).policy.deployments["partner"]
+    assert partner.price is None
+    assert partner.stand_in_price is not None
+    assert (partner.stand_in_price.is_stand_in, partner.stand_in_price.source) == (True, "stand-in: policy")
+    assert parse(to_yaml(parse(text).policy)).policy == parse(text).policy
+
+
+def test_a_price_that_cannot_charge_what_its_model_sees_is_noted() -> None:
+    """Image tokens are never charged at the text rate silently: without a rate their cost stays unknown."""
+    sees = changed("allows: [store]", "allows: [store]\n    capabilities: [vision]")
+    assert any("no image_input_usd_per_mtok" in note.message for note in parse(sees).notes)
+    priced = changed("3.20}", "3.20, image_input_usd_per_mtok: 0.80}", text=sees)
+    assert not any("image_input" in note.message for note in parse(priced).notes)
+
+
 def test_an_embeddings_deployment_needs_no_output_price() -> None:
     """Embeddings write nothing, so there is nothing to price."""
     text = changed(", output_usd_per_mtok: 3.20", "", text=changed("[store]", "[store]\n    operations: [embeddings]"))
@@ -302,6 +356,14 @@ def test_an_unpriced_self_hosted_deployment_is_noted() -> None:
     text = EXAMPLE.replace("    gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, ", "    #")
     text = text.replace("          target_utilisation: 0.5}\n", "")
     assert any("neither 'gpu' nor 'price'" in note.message for note in parse(text).notes)
+
+
+def test_a_self_hosted_deployment_with_a_stand_in_is_priced() -> None:
+    """It is charged, and flagged: no note that its requests were refused."""
+    text = EXAMPLE.replace("    gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, ", "    #")
+    stand_in = "    stand_in_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}\n"
+    text = text.replace("          target_utilisation: 0.5}\n", stand_in)
+    assert not any("neither 'gpu' nor 'price'" in note.message for note in parse(text).notes)
 
 
 def test_a_note_says_that_teams_are_unlimited() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
-from gateway.domain.policy import PolicyVersion
+from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.tokens import TokenKind, TokenUsage
 from gateway.errors import BadUsage, ModelNotFound, NothingFound, PolicyRejected, RouteNotAllowed
@@ -65,9 +65,27 @@ class Shelf:
 
 @dataclass(slots=True)
 class Book:
-    """Remembers which prices were ensured for which version."""
+    """A shelf that is its own book. Remembers which prices were ensured for which version."""
 
     ensured: list[tuple[int, dict[str, Price]]] = field(default_factory=list)
+    pinned: list[tuple[str, str]] = field(default_factory=list)
+    overrides: dict[str, Price] = field(default_factory=dict)
+    imported: dict[str, Price | None] = field(default_factory=dict)
+
+    def book(self, deployments: Iterable[Deployment]) -> Book:
+        return self
+
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        return self.overrides.get(deployment.name)
+
+    def has_listed(self, deployment: Deployment) -> bool:
+        return deployment.name in self.imported
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        return self.imported[deployment.name]
+
+    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> None:
+        self.pinned.append((author, reason))
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
         assert at == NOW
@@ -149,6 +167,64 @@ def test_prices_come_from_the_policy_then_the_gpu_then_the_list() -> None:
     assert found["partner"].source == "policy"
     assert found["gpt-eu"] == LIST_PRICE
     assert found["qwen-eu"].source == "GPU rate, uncalibrated: 1 x H200 at 3.10 USD per GPU hour"
+
+
+def own(name: str) -> Price:
+    return replace(LIST_PRICE, source=name)
+
+
+STOOD_IN = changed(
+    "gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, output_tok_per_s: 2500,\n"
+    "          target_utilisation: 0.5}",
+    "stand_in_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 2}",
+    text=changed(
+        "    model: gpt-5.5\n",
+        "    model: gpt-5.5\n    stand_in_price: {input_usd_per_mtok: 5, output_usd_per_mtok: 20}\n",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "book", "expected"),
+    [
+        (EXAMPLE, None, {"qwen-eu": "GPU", "gpt-eu": "list", "partner": "policy"}),
+        (EXAMPLE, Book(), {"qwen-eu": "GPU", "gpt-eu": "list", "partner": "policy"}),
+        (
+            EXAMPLE,
+            Book(overrides={name: own("contract") for name in ("qwen-eu", "gpt-eu", "partner")}),
+            {"qwen-eu": "contract", "gpt-eu": "contract", "partner": "policy"},
+        ),
+        (
+            EXAMPLE, Book(imported={"gpt-eu": own("imported")}),
+            {"qwen-eu": "GPU", "gpt-eu": "imported", "partner": "policy"},
+        ),
+        (EXAMPLE, Book(imported={"gpt-eu": None}), {"qwen-eu": "GPU", "partner": "policy"}),
+        (STOOD_IN, Book(), {"qwen-eu": "stand-in:", "gpt-eu": "list", "partner": "policy"}),
+        (
+            STOOD_IN, Book(imported={"gpt-eu": None}),
+            {"qwen-eu": "stand-in:", "gpt-eu": "stand-in:", "partner": "policy"},
+        ),
+        (
+            STOOD_IN, Book(overrides={"qwen-eu": own("contract")}),
+            {"qwen-eu": "contract", "gpt-eu": "list", "partner": "policy"},
+        ),
+    ],
+)  # fmt: skip
+def test_there_is_one_order_of_prices(document: str, book: Book | None, expected: dict[str, str]) -> None:
+    """Policy, `price add`, GPU, the list as imported, the bundled list; a stand-in only where nothing else is."""
+    found = prices_of(parse(document).policy, at=NOW, builtin=listed, book=book)
+    assert {name: price.source.split(" ")[0] for name, price in found.items()} == expected
+    assert {name for name, price in found.items() if price.is_stand_in} == {
+        name for name, source in expected.items() if source == "stand-in:"
+    }
+
+
+def test_an_apply_pins_the_list_before_it_prices() -> None:
+    """What was in force when the policy was approved stays in force until somebody approves another list."""
+    shelf, book = Shelf(), Book(imported={"gpt-eu": own("imported")})
+    put(EXAMPLE, shelf, book)
+    assert book.pinned == [("ada", "first used by policy version 1")]
+    assert book.ensured[0][1]["gpt-eu"].source == "imported"
 
 
 def test_a_self_hosted_model_never_takes_a_list_price() -> None:

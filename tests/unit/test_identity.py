@@ -80,7 +80,7 @@ def test_outcomes_are_stable_names() -> None:
     """Reports and alerts are written against these words (docs/reference/outcomes.md)."""
     assert [outcome.value for outcome in Outcome] == [
         "ok", "upstream_error", "upstream_cut", "upstream_timeout", "upstream_unreachable", "client_gone",
-        "gateway_error",
+        "gateway_error", "gateway_stopped", "interrupted",
     ]  # fmt: skip
 
 

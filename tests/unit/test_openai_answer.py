@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.openai_answer import AnswerStream, Seen, chat_stream, response_stream, rewrite_chat, rewrite_response
+from gateway.wire.openai_answer import (
+    AnswerStream,
+    chat_stream,
+    response_stream,
+    rewrite_chat,
+    rewrite_response,
+    usage_of_error,
+)
+from gateway.wire.seen import MAX_TEXT_CHARS, Seen
 from gateway.wire.sse import EventSplitter, data_of
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
@@ -67,7 +75,7 @@ def test_a_whole_answer_is_renamed_and_priced() -> None:
         b'{ "id":"x", "model" : "assistant", "choices":[{"finish_reason":"stop"}], '
         b'"usage": {"prompt_tokens":10,\n"completion_tokens":2,"cost_usd":0.000000012} }'
     )
-    assert seen == Seen(usage=METERED, is_final=True, finish_reason="stop", upstream_id="x", is_done=True)
+    assert seen == Seen(final=METERED, finish_reason="stop", upstream_id="x", is_done=True)
 
 
 def test_a_cost_that_the_upstream_put_there_is_replaced() -> None:
@@ -139,9 +147,7 @@ def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
     stream = chat()
     sent = stream.feed(event(chunk("a")) + event(chunk("b", finish="stop")) + event(tail()) + DONE)
     assert payloads(sent) == [chunk("a", model="assistant"), chunk("b", finish="stop", model="assistant"), "[DONE]"]
-    assert stream.seen == Seen(
-        usage=METERED, is_final=True, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True
-    )
+    assert stream.seen == Seen(final=METERED, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True)
 
 
 def test_usage_the_caller_asked_for_comes_with_its_cost() -> None:
@@ -191,6 +197,181 @@ def test_the_last_usage_wins() -> None:
     stream = chat()
     stream.feed(event(tail({"prompt_tokens": 10, "completion_tokens": 1})) + event(tail()) + DONE)
     assert stream.seen.usage == METERED
+
+
+@pytest.mark.parametrize(
+    ("later", "believed"),
+    [
+        ({"prompt_tokens": 10, "completion_tokens": 3}, TokenUsage(input_tokens=10, output_tokens=3)),
+        ({"prompt_tokens": 10, "completion_tokens": 1}, TokenUsage(input_tokens=10, output_tokens=1)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, METERED),
+        ({"prompt_tokens": 10, "completion_tokens": -1}, METERED),
+        ({"prompt_tokens": 10, "completion_tokens": 10**12}, METERED),
+        ({"completion_tokens": 3}, METERED),
+        ({"prompt_tokens": "x"}, METERED),
+        (None, METERED),
+    ],
+)
+def test_of_two_last_words_the_last_that_can_be_true_counts_once(later: Any, believed: TokenUsage) -> None:
+    """Chained proxies repeat the final chunk, and some end with zeros."""
+    stream = chat(wants_usage=True)
+    stream.feed(event(chunk("a", finish="stop")) + event(tail()) + event(tail(later)) + DONE)
+    assert (stream.seen.final, stream.seen.running, stream.seen.is_done) == (believed, None, True)
+
+
+def test_two_last_words_that_cannot_be_true_leave_the_last() -> None:
+    """It is settled as suspect; which of the two is kept does not matter, but one is."""
+    stream = chat()
+    broken = {"prompt_tokens": -1, "completion_tokens": 2}
+    stream.feed(event(tail({"prompt_tokens": -5, "completion_tokens": 1})) + event(tail(broken)) + DONE)
+    assert stream.seen.final == TokenUsage(input_tokens=-1, output_tokens=2)
+
+
+def test_zero_stays_zero() -> None:
+    """An explicit 0 is a figure; a missing one is none."""
+    stream = chat()
+    stream.feed(event(tail({"prompt_tokens": 0, "completion_tokens": 0})) + DONE)
+    assert stream.seen.final == TokenUsage(input_tokens=0, output_tokens=0)
+    silent = chat()
+    silent.feed(event(chunk("a", finish="stop")) + DONE)
+    assert silent.seen.final is None
+
+
+def test_zero_output_in_a_whole_answer_that_says_something() -> None:
+    """The least it can have cost is one token, so that settling does not believe the zero."""
+    body = (
+        b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}'
+    )
+    said, silent = Seen(), Seen()
+    rewrite_chat(body % b'"hi"', said, model="a", cost=cost)
+    rewrite_chat(body % b"null", silent, model="a", cost=cost)
+    assert (said.least_output_tokens, silent.least_output_tokens) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "late", [event(tail()) + DONE, DONE + event(tail()), b": ping\n\n" + event({"choices": []}) + event(tail())]
+)
+def test_usage_after_done_is_metered_and_not_passed_on(late: bytes) -> None:
+    """One `[DONE]`, and an upstream that counts late is not free."""
+    stream = chat(wants_usage=True)
+    assert stream.feed(event(chunk("a", finish="stop", model="assistant")) + DONE + late).count(b"[DONE]") == 1
+    assert (stream.seen.final, stream.seen.is_done) == (METERED, True)
+
+
+@pytest.mark.parametrize("late", [b'data: {"usage"\n\n', b'data: {"usage":{}}\n\n', b'data: {"usage":5}\n\n'])
+def test_rubbish_after_done_is_dropped(late: bytes) -> None:
+    """The answer is whole; nothing behind it can spoil it."""
+    stream = chat()
+    assert stream.feed(DONE + late) == DONE
+    assert (stream.seen.final, stream.seen.is_done) == (None, True)
+
+
+def test_usage_after_a_last_word_and_done_changes_nothing() -> None:
+    """What the answer said it cost is what is booked."""
+    stream = chat(wants_usage=True)
+    stream.feed(event(tail()) + DONE + event(tail({"prompt_tokens": 99, "completion_tokens": 99})))
+    assert stream.seen.final == METERED
+
+
+def test_running_usage_that_nobody_asked_for_is_the_last_word_only_at_the_end() -> None:
+    """Such a stream, cut in the middle, must not be booked as the provider's final figure."""
+    stream = chat(wants_usage=True)
+    sent = payloads(stream.feed(event(running("a", 1)) + event(running("b", 2))))
+    assert [one["usage"] for one in sent] == [
+        {"prompt_tokens": 10, "completion_tokens": 1}, {"prompt_tokens": 10, "completion_tokens": 2},
+    ]  # fmt: skip
+    assert (stream.seen.running, stream.seen.final) == (METERED, None)
+    stream.feed(DONE)
+    assert (stream.seen.final, stream.seen.is_final) == (METERED, True)
+
+
+def test_running_usage_that_we_asked_for_never_becomes_the_last_word() -> None:
+    """Row 17: the final chunk is missing. What was seen is charged, as derived."""
+    stream = chat(asked_running=True)
+    stream.feed(event(running("a", 1)) + event(running("b", 2, finish="stop")) + DONE)
+    assert (stream.seen.running, stream.seen.final, stream.seen.usage) == (METERED, None, METERED)
+
+
+def test_running_usage_of_several_choices_is_added_up() -> None:
+    """vLLM counts each choice on its own; the prompt they share is counted once."""
+    stream = chat_stream(
+        model="a", cost=cost, wants_usage=False, wants_running_usage=False, asked_running_usage=True, choices=2
+    )
+
+    def piece(index: int, made: int) -> bytes:
+        usage = {"prompt_tokens": 10, "completion_tokens": made}
+        return event({"choices": [{"index": index, "delta": {"content": "a"}}], "usage": usage})
+
+    stream.feed(piece(0, 1) + piece(1, 1) + piece(0, 2) + piece(1, 3) + piece(0, 4))
+    assert stream.seen.running == TokenUsage(input_tokens=10, output_tokens=7)
+    stream.feed(piece(2, 5) + piece(3, 1))  # a second prompt
+    assert stream.seen.running == TokenUsage(input_tokens=20, output_tokens=13)
+
+
+def test_an_error_event_with_usage_is_metered() -> None:
+    """The upstream says that it worked before it failed: it is believed."""
+    stream = chat()
+    stream.feed(event(chunk("a")) + event({"error": {"message": "died"}, "usage": USAGE}) + DONE)
+    assert (stream.seen.final, stream.seen.is_error, stream.seen.is_done) == (METERED, True, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "usage"),
+    [
+        (json.dumps({"error": {"message": "x"}, "usage": USAGE}).encode(), METERED),
+        (b'{"error":{"message":"x"}}', None),
+        (b"<html>", None),
+        (b'{"error":"x","usage":null}', None),
+        (b"[" * 5000, None),
+        (b'{"model":"\xff","usage":{"prompt_tokens":1}}', None),
+    ],
+)
+def test_usage_of_an_error_answer(body: bytes, usage: TokenUsage | None) -> None:
+    """Read where it is there, whatever else the body is."""
+    assert usage_of_error(body) == usage
+
+
+# ---- text, where nobody else counts it
+
+
+def collected(*deltas: Any) -> Seen:
+    stream = chat_stream(
+        model="a", cost=cost, wants_usage=False, wants_running_usage=False, asked_running_usage=False,
+        collects_text=True,
+    )  # fmt: skip
+    for index, delta in deltas:
+        stream.feed(event({"choices": [{"index": index, **delta}]}))
+    return stream.seen
+
+
+def test_all_that_a_model_wrote_is_kept_to_be_counted() -> None:
+    """Reasoning, refusals, the names and arguments of tools; each choice on its own."""
+    call = {"index": 0, "id": "c-1", "type": "function", "function": {"name": "weather", "arguments": '{"city":'}}
+    seen = collected(
+        (0, {"delta": {"role": "assistant", "content": ""}}),
+        (0, {"delta": {"reasoning": "hm "}}), (1, {"delta": {"content": "other"}}), (0, {"delta": {"content": "é"}}),
+        (0, {"delta": {"tool_calls": [call, 5, {"function": None}]}}), (0, {"delta": {"refusal": " no"}}),
+        (0, {"text": "old"}), (0, {}), (0, {"delta": "odd"}), ("x", {"delta": {"content": 7}}),
+    )  # fmt: skip
+    assert seen.texts == ('hm éweather{"city": noold', "other")
+    assert seen.output_bytes == len('hm éweather{"city": noold'.encode()) + 5
+    assert seen.has_all_text
+
+
+def test_text_is_bounded_but_its_size_is_not() -> None:
+    """A very long answer is not held in memory; that it was long is still known."""
+    seen = collected(*((0, {"delta": {"content": "x" * 1000}}) for _ in range(300)))
+    assert len(seen.texts[0]) <= MAX_TEXT_CHARS < seen.output_bytes == 300_000
+    assert not seen.has_all_text
+    assert seen.least_output_tokens == -(-300_000 // 1024)
+
+
+def test_text_is_kept_only_when_asked_and_never_shown() -> None:
+    """Prompts and completions are not ours to keep: memory only, and no log line holds them."""
+    stream = chat()
+    stream.feed(event(chunk("secret words")))
+    assert (stream.seen.texts, stream.seen.output_bytes, stream.seen.has_all_text) == ((), 0, False)
+    assert "secret words" not in repr(collected((0, {"delta": {"content": "secret words"}})))
 
 
 def test_an_error_then_done_is_no_success() -> None:
@@ -256,8 +437,11 @@ def test_completions_stream_text(text: str | None, has_content: bool) -> None:
 
 
 texts = st.text(max_size=6) | st.sampled_from(['"model":"m-1"', ',"usage":{}}', '\\"', "}"])
+choices = st.fixed_dictionaries(
+    {"delta": st.fixed_dictionaries({"content": texts})}, optional={"finish_reason": st.sampled_from([None, "stop"])}
+)
 chunks = st.fixed_dictionaries(
-    {"choices": st.lists(st.fixed_dictionaries({"delta": st.fixed_dictionaries({"content": texts})}), max_size=2)},
+    {"choices": st.lists(choices, max_size=2)},
     optional={
         "id": st.sampled_from(["c-1", "c-2"]), "model": st.sampled_from(["m-1", "m-10", "m-1\u00e9", "assistant"]),
         "usage": st.none() | st.just(USAGE), "x_groq": st.just({"id": "r", "model": "m-1", "usage": USAGE}),
@@ -280,10 +464,12 @@ def test_whatever_order_members_come_in_only_model_and_usage_change(
     for got, was in zip(sent, kept, strict=True):
         assert {**got, "model": 0, "usage": 0} == {**was, "model": 0, "usage": 0}
         assert got.get("model") == ("assistant" if "model" in was else None)
-        if got.get("usage"):
-            assert wants_usage
-            assert got["usage"] == {**USAGE, "cost_usd": 0.000000012}
-            assert not (asked_running and was["choices"])
+        if not got.get("usage"):
+            continue
+        ends = not was["choices"] or any(choice.get("finish_reason") for choice in was["choices"])
+        assert wants_usage
+        assert not (asked_running and was["choices"])
+        assert got["usage"] == ({**USAGE, "cost_usd": 0.000000012} if ends else USAGE)
 
 
 STREAMS = {
@@ -341,7 +527,7 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
     assert final["response"] == {**response(last, {**WIRE, "cost_usd": 0.000000012}), "model": "assistant"}
     assert sent.count(b"event: ") == 3
     assert stream.seen == Seen(
-        usage=METERED, is_final=True, finish_reason=last, upstream_id="r-1", is_error=last == "failed", is_done=True,
+        final=METERED, finish_reason=last, upstream_id="r-1", is_error=last == "failed", is_done=True,
         has_content=True,
     )  # fmt: skip
 
@@ -355,6 +541,34 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
 def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
     """As for chat."""
     assert response_stream(model="assistant", cost=cost).feed(odd) == odd
+
+
+def test_a_response_streams_text_is_kept_to_be_counted() -> None:
+    """Whatever kind of delta it is; those of other types are none of ours."""
+    stream = response_stream(model="assistant", cost=cost, collects_text=True)
+    stream.feed(
+        named("response.output_text.delta", delta="a", output_index=0)
+        + named("response.function_call_arguments.delta", delta="{", output_index=1)
+        + named("response.reasoning_text.delta", delta="b", output_index=0)
+        + named("response.audio.delta", delta={"x": 1})
+        + named("response.output_text.done", text="ab")
+    )
+    assert (stream.seen.texts, stream.seen.output_bytes) == (("ab", "{"), 3)
+
+
+def test_usage_before_a_responses_end_is_a_running_figure() -> None:
+    """Only its last event has the last word: a stream cut before it must not look finished."""
+    stream = response_stream(model="assistant", cost=cost)
+    stream.feed(named("response.in_progress", response=response("in_progress", WIRE)))
+    assert (stream.seen.running, stream.seen.final, stream.seen.is_done) == (METERED, None, False)
+
+
+def test_a_response_that_fails_without_usage_leaves_what_was_seen() -> None:
+    """Its last word is silent: nothing is invented, and nothing is lost."""
+    stream = response_stream(model="assistant", cost=cost)
+    stream.feed(named("response.in_progress", response=response("in_progress", WIRE)))
+    stream.feed(named("response.failed", response=response("failed")))
+    assert (stream.seen.running, stream.seen.final, stream.seen.is_error) == (METERED, None, True)
 
 
 def test_an_error_event_of_a_response_stream_is_noticed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.openai_usage import usage_from_wire
+from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
 from tests.unit.test_members import values
 
 
@@ -46,6 +46,60 @@ def usage(wire: Any) -> TokenUsage | None:
             {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4, "created_cache_tokens": 2}},
             TokenUsage(input_tokens=9, cached_input_tokens=4, cache_write_tokens=2),
         ),
+        (  # audio in and out, as gpt-4o-audio answers; rejected predictions are inside the completion tokens
+            {"prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 60, "text_tokens": 30},
+             "completion_tokens": 70, "completion_tokens_details": {
+                 "audio_tokens": 40, "text_tokens": 10, "reasoning_tokens": 0, "accepted_prediction_tokens": 2,
+                 "rejected_prediction_tokens": 20}},
+            TokenUsage(
+                input_tokens=90, cached_input_tokens=0, audio_input_tokens=60, output_tokens=70, reasoning_tokens=0,
+                audio_output_tokens=40,
+            ),
+        ),
+        (
+            {"input_tokens": 900, "input_token_details": {"audio_tokens": 850, "text_tokens": 50}, "output_tokens": 40},
+            TokenUsage(input_tokens=900, audio_input_tokens=850, output_tokens=40),
+        ),
+        (
+            {"input_tokens": 500, "input_tokens_details": {"image_tokens": 400, "text_tokens": 100},
+             "output_tokens": 1056, "output_tokens_details": {"image_tokens": 1056}},
+            TokenUsage(
+                input_tokens=500, image_input_tokens=400, output_tokens=1056, image_output_tokens=1056
+            ),
+        ),
+        (  # OpenAI's responses: the total and its times, inside the details or beside them
+            {"input_tokens": 900, "input_tokens_details": {
+                "cached_tokens": 100, "cache_write_tokens": 700,
+                "cache_write_tokens_details": {"ttl_30m_tokens": 500, "ttl_12h_tokens": 200}}, "output_tokens": 1},
+            TokenUsage(
+                input_tokens=900, cached_input_tokens=100, cache_write_tokens=700, cache_write_30m_tokens=500,
+                cache_write_12h_tokens=200, output_tokens=1,
+            ),
+        ),
+        (
+            {"input_tokens": 900, "cache_write_tokens_details": {"ttl_30m_tokens": 0, "ttl_12h_tokens": 200}},
+            TokenUsage(
+                input_tokens=900, cache_write_tokens=200, cache_write_30m_tokens=0, cache_write_12h_tokens=200
+            ),
+        ),
+        (
+            {"prompt_tokens": 900, "prompt_tokens_details": {"cache_write_tokens_details": {
+                "ephemeral_5m_input_tokens": 300, "ephemeral_1h_input_tokens": 100}}},
+            TokenUsage(input_tokens=900, cache_write_tokens=400, cache_write_1h_tokens=100),
+        ),
+        (
+            {"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens_details": {"ttl_30m_tokens": None}}},
+            TokenUsage(input_tokens=9),
+        ),
+        (  # vLLM says what the tokens stood for; on an engine of one's own they cost the same
+            {"prompt_tokens": 900, "prompt_tokens_details": {"multimodal_tokens": {"image": 800}}},
+            TokenUsage(input_tokens=900),
+        ),
+        (  # Groq, with its times; Mistral, with its seconds
+            {"queue_time": 0.02, "prompt_tokens": 80, "prompt_time": 0.003, "completion_tokens": 12,
+             "total_tokens": 92, "prompt_audio_seconds": None, "prompt_tokens_details": {"cached_tokens": 64}},
+            TokenUsage(input_tokens=80, cached_input_tokens=64, output_tokens=12),
+        ),
         ({"prompt_tokens": "10", "completion_tokens": 5.0}, None),
         ({"prompt_tokens": True, "completion_tokens": 5}, TokenUsage(output_tokens=5)),
         ({"prompt_tokens": -1, "completion_tokens": 5}, TokenUsage(input_tokens=-1, output_tokens=5)),
@@ -69,3 +123,38 @@ def test_any_value_is_read_or_nothing(wire: Any) -> None:
 def test_broken_bytes_are_no_usage() -> None:
     """The member was cut or is no JSON."""
     assert usage_from_wire(b'{"prompt_tokens":') is None
+
+
+def test_groq_says_usage_whether_or_not_it_was_asked() -> None:
+    """`x_groq` is on the last chunk always, and on the first with an id alone."""
+    member = {"id": "req_1", "usage": {"prompt_tokens": 80, "completion_tokens": 12, "total_time": 0.1}}
+    assert usage_from_groq(json.dumps(member).encode()) == TokenUsage(input_tokens=80, output_tokens=12)
+    assert usage_from_groq(b'{"id":"req_1"}') is None
+    assert usage_from_groq(b'{"id":') is None
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ([], {}),
+        ([{"type": "message"}, {"type": "function_call"}, {"type": "mcp_call"}], {}),
+        (
+            [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"},
+             {"type": "file_search_call"}],
+            {"web_search_calls": 2, "file_search_calls": 1},
+        ),
+        ([{"type": "code_interpreter_call"}], {"code_interpreter_calls": 1}),
+        ([{"type": "image_generation_call"}, {"type": ["x_call"]}, {"type": None}], {"image_generation_calls": 1}),
+        ({"type": "web_search_call"}, {}),
+    ],
+)  # fmt: skip
+def test_calls_of_hosted_tools_are_counted(output: Any, expected: dict[str, int]) -> None:
+    """They are charged by the call, and usage does not say how many there were."""
+    seen = TokenUsage(input_tokens=1, output_tokens=1)
+    assert with_tool_calls(seen, json.dumps(output).encode()) == TokenUsage(input_tokens=1, output_tokens=1, **expected)
+
+
+def test_broken_output_counts_no_calls() -> None:
+    """The answer was cut in the middle of an item."""
+    seen = TokenUsage(input_tokens=1, output_tokens=1)
+    assert with_tool_calls(seen, b'[{"type":"web_search_call"') == seen

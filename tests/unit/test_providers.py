@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.policy import Operation
+from gateway.domain.tokens import TokenUsage
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -64,6 +65,25 @@ def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
     """A refused field is named as the upstream named it."""
     error = OpenAI().error(deployment(), 400, {}, body=b'{"error":{"message":"bad temperature","param":"temperature"}}')
     assert (error.param, "bad temperature" in error.message) == ("temperature", True)
+
+
+def test_usage_in_an_error_answer_is_read() -> None:
+    """An upstream that failed and says what it used is charged for that, exactly."""
+    body = b'{"error":{"message":"died"},"usage":{"prompt_tokens":3,"completion_tokens":2}}'
+    assert OpenAI().error_usage(body) == TokenUsage(input_tokens=3, output_tokens=2)
+    assert OpenAI().error_usage(b'{"error":{"message":"died"}}') is None
+
+
+def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> None:
+    """It has to be counted if the stream ends early; an engine of one's own says its usage itself."""
+    chat = read(b'{"model":"m","messages":[],"stream":true}')
+    responses = read(b'{"model":"m","input":"x","stream":true}', Operation.RESPONSES)
+    streams = [
+        provider.stream(body, cost=lambda usage: None, asked_running_usage=provider.asks_running_usage)
+        for provider in (OpenAI(), Vllm(b""))
+        for body in (chat, responses)
+    ]
+    assert [stream.seen.collects_text for stream in streams] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(

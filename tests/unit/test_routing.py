@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.policy import ClassRule, DataClass, Operation, Route
+from gateway.domain.pricing import Price
 from gateway.domain.request import Ask
 from gateway.domain.routing import OBJECTIVES, OBSTACLES, Decision, decide, find_route, origin_of
 from gateway.errors import (
@@ -140,6 +141,33 @@ def test_an_unpriced_model_is_refused() -> None:
     error = refused(deployment(), unpriced=("one",))
     assert isinstance(error, UnpricedModel)
     assert "one has no price" in error.message
+
+
+def tiered() -> Price:
+    """A price with a flex tier."""
+    standard = price()
+    flex = tuple(replace(rate, service_tier="flex") for rate in standard.rates)
+    return replace(standard, rates=(*standard.rates, *flex))
+
+
+@pytest.mark.parametrize(
+    ("asked", "allows", "is_eligible"),
+    [
+        ("service_tier=flex", frozenset(), True),
+        ("service_tier=priority", frozenset(), False),
+        ("service_tier", frozenset(), False),
+        ("service_tier=priority", frozenset({"service_tier"}), True),
+    ],
+)
+def test_a_service_tier_is_sent_where_its_price_is_known(asked: str, allows: frozenset[str], is_eligible: bool) -> None:
+    """What can be charged may be asked for; any other tier needs leave, and its cost stays unknown."""
+    document = policy(deployment(allows=allows))
+    found = decide(
+        version(document), team=team(), route=document.routes["assistant"], rule_id="internal",
+        ask=ask(features=frozenset({asked})), prices={"one": tiered()},
+    )  # fmt: skip
+    assert bool(found.ranked) == is_eligible
+    assert is_eligible or "does not allow service_tier: this tier has another price" in str(found.refusal())
 
 
 def test_what_the_caller_cannot_mend_comes_first() -> None:

@@ -117,3 +117,25 @@ def test_an_event_that_never_ends_is_refused() -> None:
         assert splitter.feed(b"x" * 65536) == []
     with pytest.raises(EventTooLarge):
         splitter.feed(b"x")
+
+
+def test_an_event_that_grows_slowly_costs_its_length_and_not_its_square() -> None:
+    """65,536 pieces of one event: searched once each and joined once, or this test takes a minute."""
+    splitter = EventSplitter()
+    piece = b"data: 0123456789"
+    for _ in range(MAX_EVENT_BYTES // len(piece)):
+        assert splitter.feed(piece) == []
+    with pytest.raises(EventTooLarge):
+        splitter.feed(b"\r")
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r.", b"\n\r\n", b"\r\n\n"])
+def test_an_ending_is_found_across_every_seam(end: bytes) -> None:
+    """The pieces of a large event are not searched twice, and its ending may lie in three of them."""
+    event = b"data: " + b"x" * 100 + end.rstrip(b".")
+    for first in range(len(event) - 5, len(event)):
+        for second in range(first, len(event) + 1):
+            splitter = EventSplitter()
+            found = [splitter.feed(piece) for piece in (event[:first], event[first:second], event[second:], b"data:")]
+            assert [each for some in found for each in some] == [event]
+            assert splitter.rest == b"data:"

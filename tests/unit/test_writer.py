@@ -1,132 +1,143 @@
-"""Events on their way to Postgres: none is lost while it is away, none is written twice."""
+"""From the journal to Postgres: nothing is lost while it is away, nothing is written twice, memory stays flat."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Sequence
+from uuid import UUID
 
-from gateway.domain.usage_event import UsageEvent
-from gateway.services.writer import BATCH_EVENTS, MAX_WAITING_EVENTS, EventWriter
-from tests.fakes import FakeLedger
-from tests.unit.test_request_service import WHOLE, FakeUpstreamAnswer, body, stage
+from gateway.domain.usage_event import Key
+from gateway.domain.written import Written
+from gateway.services.writer import BATCH_EVENTS, EventWriter, Progress
+from tests.fakes import FakeClock, FakeLedger, FakeNotes, FakeSettled
+from tests.waiting import soon
 
 
-@dataclass
-class Heard:
-    """What the writer reported."""
+def settled(count: int, *, first: int = 0) -> FakeSettled:
+    """A journal with so many events."""
+    keys: list[Key] = [(UUID(int=first + n), 1) for n in range(count)]
+    return FakeSettled([(key, f"{key[0]}".encode()) for key in keys], journal_id=UUID(int=first + 1))
 
-    events: int = 0
-    written: list[tuple[int, int]] = field(default_factory=list)
-    failures: int = 0
-    on_failure: Callable[[], None] = lambda: None
 
-    def event(self, event: UsageEvent) -> None:
-        self.events += 1
+class Stage:
+    """A writer over fakes."""
 
-    def failure(self) -> None:
+    def __init__(
+        self, own: FakeSettled, *left: FakeSettled, ledger: FakeLedger | None = None, hung_after_s: float = 60
+    ) -> None:
+        self.own, self.left, self.ledger, self.clock = own, left, ledger or FakeLedger(), FakeClock()
+        self.notes = FakeNotes()
+        self.progress: list[Progress] = []
+        self.failures = 0
+        self.writer = EventWriter(
+            own, list(left), self.ledger, self.notes, self.clock, every_s=0.001, on_written=self.progress.append,
+            on_failure=self._failed, hung_after_s=hung_after_s,
+        )  # fmt: skip
+
+    def _failed(self) -> None:
         self.failures += 1
-        self.on_failure()
 
 
-def writer(ledger: FakeLedger, heard: Heard, *, every_s: float = 0.001) -> EventWriter:
-    return EventWriter(
-        ledger, every_s=every_s, on_event=heard.event, on_written=lambda n, left: heard.written.append((n, left)),
-        on_failure=heard.failure,
-    )  # fmt: skip
+async def test_what_is_settled_is_written_and_let_go() -> None:
+    """The journal keeps an event until it is committed, and no longer."""
+    on = Stage(settled(3))
+    assert await on.writer.write_all()
+    assert (len(on.ledger.rows), on.own.position, on.failures) == (3, 3, 0)
+    assert [(len(made.keys), made.written) for made in on.progress] == [(3, Written(inserted=3))]
 
 
-async def an_event() -> UsageEvent:
-    on = stage(FakeUpstreamAnswer([WHOLE]))
-    await on.answer(body())
-    return on.event
+async def test_nothing_is_let_go_while_the_database_is_away() -> None:
+    """It is read again when Postgres is back: the journal is the memory."""
+    on = Stage(settled(3), ledger=FakeLedger(is_away=True))
+    assert not await on.writer.write_all()
+    on.clock.advance(7)
+    assert (on.own.position, on.failures, on.writer.lag_s, on.writer.failing_s) == (0, 1, 7, 7)
+    on.ledger.is_away = False
+    assert await on.writer.write_all()
+    assert (on.own.position, len(on.ledger.rows), on.writer.lag_s, on.writer.failing_s) == (3, 3, 0, None)
 
 
-async def test_what_was_taken_is_written_and_reported() -> None:
-    """Taking never waits; writing says how much went and how much is left."""
-    ledger, heard = FakeLedger(), Heard()
-    made = writer(ledger, heard)
-    made.take(await an_event())
-    assert (made.waiting_events, made.is_full, ledger.batches) == (1, False, [])
-    await made.flush()
-    assert (made.waiting_events, ledger.batches, heard) == (0, [1], Heard(events=1, written=[(1, 0)]))
+async def test_a_commit_whose_answer_was_lost_is_written_again() -> None:
+    """Twice is harmless, never is not: the ledger takes each event once."""
+    on = Stage(settled(3), ledger=FakeLedger(loses_next_reply=True))
+    assert not await on.writer.write_all()
+    assert await on.writer.write_all()
+    assert (len(on.ledger.rows), on.ledger.batches) == (3, [3, 3])
 
 
-async def test_nothing_is_lost_while_the_database_is_away() -> None:
-    """A failed batch stays where it is, is reported, and goes in one piece afterwards."""
-    ledger, heard = FakeLedger(is_away=True), Heard()
-    made = writer(ledger, heard)
-    made.take(await an_event())
-    await made.flush()
-    assert (made.waiting_events, heard.failures, heard.written) == (1, 1, [])
-    ledger.is_away = False
-    await made.flush()
-    assert (made.waiting_events, len(ledger.rows)) == (0, 1)
+async def test_a_backlog_goes_in_bounded_batches() -> None:
+    """An hour's backlog must not become one transaction, nor one list in memory."""
+    on = Stage(settled(BATCH_EVENTS * 2 + 1))
+    await on.writer.write_all()
+    assert on.ledger.batches == [BATCH_EVENTS, BATCH_EVENTS, 1]
 
 
-async def test_a_batch_that_is_written_again_counts_once() -> None:
-    """The commit's acknowledgement may be lost: the batch is sent again and the ledger takes each event once."""
-    ledger, heard = FakeLedger(), Heard()
-    made = writer(ledger, heard)
-    event = await an_event()
-    made.take(event)
-    made.take(event)
-    await made.flush()
-    assert len(ledger.rows) == 1
+async def test_journals_of_the_gone_are_written_first_and_then_finished() -> None:
+    """They are older; once they are in Postgres nothing of them is left here."""
+    left = settled(2, first=100)
+    on = Stage(settled(1), left)
+    assert on.writer.adopted_journals == 1
+    await on.writer.write_all()
+    assert list(on.ledger.rows.values()) == [left.journal_id, left.journal_id, on.own.journal_id]
+    assert (left.is_finished, on.writer.adopted_journals) == (True, 0)
+    assert (on.notes.registered, on.notes.gone) == ([on.own.journal_id], [left.journal_id])
+    assert not on.own.is_finished
 
 
-async def test_many_events_go_in_bounded_batches() -> None:
-    """A backlog of an hour must not become one transaction of an hour."""
-    ledger, heard = FakeLedger(), Heard()
-    made = writer(ledger, heard)
-    event = await an_event()
-    for _ in range(BATCH_EVENTS * 2 + 1):
-        made.take(event)
-    await made.flush()
-    assert ledger.batches == [BATCH_EVENTS, BATCH_EVENTS, 1]
+async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
+    """Finishing deletes it."""
+    left = settled(2, first=100)
+    on = Stage(settled(1), left, ledger=FakeLedger(is_away=True))
+    await on.writer.write_all()
+    assert (left.is_finished, on.writer.adopted_journals) == (False, 1)
 
 
-async def test_a_full_writer_says_so() -> None:
-    """Beyond its bound nothing new is admitted: memory is not endless, and what is in flight must still fit."""
-    made = writer(FakeLedger(is_away=True), Heard())
-    event = await an_event()
-    for _ in range(MAX_WAITING_EVENTS):
-        made.take(event)
-    assert made.is_full
-
-
-async def test_the_loop_writes_and_survives_what_it_did_not_expect() -> None:
-    """An unforeseen error in one round is logged and reported; what was taken is still written later."""
-    written, failed = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    heard = Heard(on_failure=failed.set)
+async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
+    """An unforeseen error in one round is logged and counted; the next round writes what was there."""
 
     class Clumsy(FakeLedger):
-        """Fails once in a way nobody planned for."""
-
         has_failed = False
 
-        def write(self, events: object) -> int:
+        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
             if not self.has_failed:
                 self.has_failed = True
-                loop.call_soon_threadsafe(made.take, event)
                 raise ZeroDivisionError
-            loop.call_soon_threadsafe(written.set)
-            return super().write(events)  # type: ignore[arg-type]
+            return super().write_documents(documents, journal_id=journal_id)
 
-    ledger = Clumsy()
-    made = writer(ledger, heard)
-    event = await an_event()
-    made.take(event)
-    task = asyncio.create_task(made.run())
-    async with asyncio.timeout(10):
-        await failed.wait()
-        for _ in range(BATCH_EVENTS):  # a full batch does not wait for the pause after a failure
-            made.take(event)
-        await written.wait()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-    assert heard.failures == 1
-    assert len(ledger.rows) == 1
+    on = Stage(settled(2), ledger=Clumsy())
+    running = asyncio.create_task(on.writer.run())
+    await soon(lambda: on.own.position == 2, "the second round")
+    on.writer.stop()
+    await running
+    assert on.failures == 1
+
+
+async def test_stopping_writes_what_is_left() -> None:
+    """What was settled while the last round ran is in Postgres before the process ends."""
+    on = Stage(settled(0))
+    running = asyncio.create_task(on.writer.run())
+    await asyncio.sleep(0)
+    on.own.documents.extend(settled(4).documents)
+    on.writer.stop()
+    await running
+    assert len(on.ledger.rows) == 4
+
+
+async def test_a_hung_database_is_interrupted() -> None:
+    """A server that neither answers nor breaks the connection must not hold the writer for ever."""
+
+    class Hung(FakeLedger):
+        let_go = threading.Event()
+
+        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
+            assert self.let_go.wait(20), "nobody interrupted"
+            return super().write_documents(documents, journal_id=journal_id)
+
+        def interrupt(self) -> bool:
+            self.let_go.set()
+            return super().interrupt()
+
+    on = Stage(settled(1), ledger=Hung(), hung_after_s=0.01)
+    assert await on.writer.write_all()
+    assert on.ledger.interrupts == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +12,7 @@ from gateway.domain.policy import (
     ClassRule,
     DataClass,
     Deployment,
+    EndUserRule,
     Operation,
     Policy,
     Route,
@@ -17,12 +20,13 @@ from gateway.domain.policy import (
     Timeouts,
 )
 from gateway.domain.pricing import Price, Rate
-from gateway.domain.selfhost import GpuRate
-from gateway.domain.tokens import TokenKind
+from gateway.domain.selfhost import BilledHours, GpuRate
+from gateway.domain.tokens import CALL_KINDS
 from gateway.wire.policy.readers import Entry
-from gateway.wire.policy.schema import RATES
+from gateway.wire.policy.schema import CALLS_PER_RATE, RATES
 
 POLICY_SOURCE = "policy"
+STAND_IN_SOURCE = "stand-in: policy"
 
 
 def from_wire(document: Entry) -> Policy:
@@ -66,6 +70,7 @@ def to_wire(policy: Policy) -> dict[str, Any]:
                 "cost_centre": team.cost_centre,
                 "data_class": team.data_class.label,
                 "routes": list(team.routes),
+                "end_user": team.end_user.value,
             }
             for team in policy.teams.values()
         ],
@@ -90,8 +95,9 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         region=values["region"],
         is_self_hosted=values["provider"] == "vllm" if declared is None else declared,
         api_key=values["api_key"],
-        gpu=GpuRate(**values["gpu"].values) if values["gpu"] else None,
-        price=_price(values) if values["price"] else None,
+        gpu=_gpu(values["gpu"].values) if values["gpu"] else None,
+        price=_price(values, values["price"], POLICY_SOURCE) if values["price"] else None,
+        stand_in_price=_stand_in(values) if values["stand_in_price"] else None,
         operations=frozenset(map(Operation, values["operations"].items))
         if values["operations"]
         else DEFAULT_OPERATIONS,
@@ -104,10 +110,26 @@ def _deployment(values: dict[str, Any]) -> Deployment:
     )
 
 
-def _price(values: dict[str, Any]) -> Price:
-    declared = {kind: values["price"].values[f"{kind}_usd_per_mtok"] for kind in RATES}
-    rates = tuple(Rate(kind=TokenKind(kind), usd_per_mtok=usd) for kind, usd in declared.items() if usd is not None)
-    return Price(provider=values["provider"], model=values["model"], source=POLICY_SOURCE, rates=rates)
+def _gpu(values: dict[str, Any]) -> GpuRate:
+    return GpuRate(**values | {"hours": BilledHours(values["hours"])})
+
+
+def _price(values: dict[str, Any], declared: Entry, source: str) -> Price:
+    tiers = declared.values["service_tiers"].values if declared.values["service_tiers"] else {}
+    rates = [*_rates(declared, None), *(rate for tier, own in tiers.items() for rate in _rates(own, tier))]
+    return Price(provider=values["provider"], model=values["model"], source=source, rates=tuple(rates))
+
+
+def _stand_in(values: dict[str, Any]) -> Price:
+    return replace(_price(values, values["stand_in_price"], STAND_IN_SOURCE), is_stand_in=True)
+
+
+def _rates(declared: Entry, tier: str | None) -> Iterator[Rate]:
+    for kind, name in RATES.items():
+        usd = declared.values[name]
+        if usd is not None:
+            per_mtok = usd * CALLS_PER_RATE if kind in CALL_KINDS else usd
+            yield Rate(kind=kind, usd_per_mtok=per_mtok, service_tier=tier)
 
 
 def _timeouts(declared: Entry | None) -> Timeouts:
@@ -131,6 +153,7 @@ def _team(values: dict[str, Any]) -> Team:
         cost_centre=values["cost_centre"],
         data_class=DataClass[values["data_class"].upper()],
         routes=values["routes"].items,
+        end_user=EndUserRule(values["end_user"]),
     )
 
 
@@ -147,6 +170,7 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
         "self_hosted": deployment.is_self_hosted,
         "gpu": _gpu_to_wire(deployment.gpu) if deployment.gpu else None,
         "price": _price_to_wire(deployment.price) if deployment.price else None,
+        "stand_in_price": _price_to_wire(deployment.stand_in_price) if deployment.stand_in_price else None,
         "operations": sorted(operation.value for operation in deployment.operations),
         "capabilities": None if deployment.capabilities is None else sorted(deployment.capabilities),
         "allows": sorted(deployment.allows),
@@ -172,9 +196,21 @@ def _gpu_to_wire(gpu: GpuRate) -> dict[str, Any]:
         "output_tok_per_s": gpu.output_tok_per_s,
         "cached_input_tok_per_s": gpu.cached_input_tok_per_s,
         "target_utilisation": gpu.target_utilisation,
+        "hours": gpu.hours.value,
     }
     return {name: value for name, value in document.items() if value is not None}
 
 
 def _price_to_wire(price: Price) -> dict[str, Any]:
-    return {f"{rate.kind}_usd_per_mtok": rate.usd_per_mtok for rate in price.rates}
+    document: dict[str, Any] = _rates_to_wire(price, None)
+    if price.service_tiers:
+        document["service_tiers"] = {tier: _rates_to_wire(price, tier) for tier in price.service_tiers}
+    return document
+
+
+def _rates_to_wire(price: Price, tier: str | None) -> dict[str, Decimal]:
+    return {
+        RATES[rate.kind]: rate.usd_per_mtok / CALLS_PER_RATE if rate.kind in CALL_KINDS else rate.usd_per_mtok
+        for rate in price.rates
+        if rate.service_tier == tier
+    }

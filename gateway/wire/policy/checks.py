@@ -107,10 +107,19 @@ def _has(deployment: Entry, field: str) -> bool:
     return field in deployment.spots
 
 
-def _lacks_output_price(deployment: Entry) -> bool:
-    price, operations = deployment.of("price", Entry), deployment.of("operations", Listed)
-    only_embeds = operations is not None and set(operations.items) == {"embeddings"}
-    return price is not None and not _has(price, "output_usd_per_mtok") and not only_embeds
+def _lacks_output_price(field: str) -> Callable[[Entry], bool]:
+    """True where a price, or that of one of its tiers, says nothing of output although the deployment writes some."""
+
+    def lacks(deployment: Entry) -> bool:
+        price, operations = deployment.of(field, Entry), deployment.of("operations", Listed)
+        only_embeds = operations is not None and set(operations.items) == {"embeddings"}
+        if price is None or only_embeds:
+            return False
+        tiers = price.of("service_tiers", Entry)
+        blocks = (price, *(tiers.values.values() if tiers is not None else ()))
+        return any(not _has(block, "output_usd_per_mtok") for block in blocks)
+
+    return lacks
 
 
 def _answers_past_window(deployment: Entry) -> bool:
@@ -139,10 +148,18 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
         lambda d: d.of("provider", str) == "openai" and d.of("self_hosted", bool) is True,
         "provider openai is never self-hosted; for an engine of your own write vllm or openai_compatible",
     ),
+    *(
+        (
+            field,
+            _lacks_output_price(field),
+            "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' (absent is not 0)",
+        )
+        for field in ("price", "stand_in_price")
+    ),
     (
-        "price",
-        _lacks_output_price,
-        "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' (absent is not 0)",
+        "stand_in_price",
+        lambda d: _has(d, "stand_in_price") and (_has(d, "price") or _has(d, "gpu")),
+        "stands in only while nothing else prices the deployment, but 'price' or 'gpu' does; remove one of them",
     ),
     (
         "operations",

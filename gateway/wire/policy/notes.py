@@ -5,7 +5,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from gateway.domain.policy import ClassRule, Policy
+from gateway.domain.pricing import Price
 from gateway.domain.residency import ANY, denial, leaves
+from gateway.domain.tokens import TokenKind
 from gateway.wire.policy.checks import entries
 from gateway.wire.policy.findings import Findings
 from gateway.wire.policy.readers import Entry, Listed
@@ -53,7 +55,8 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
         deployment = policy.deployments[entry.values["name"]]
         if deployment.name not in used:
             findings.note(entry.place("name"), f"no route uses deployment '{deployment.name}'")
-        if deployment.is_self_hosted and deployment.gpu is None and deployment.price is None:
+        is_priced = deployment.gpu or deployment.price or deployment.stand_in_price
+        if deployment.is_self_hosted and not is_priced:
             findings.note(
                 entry.place("name"),
                 f"self-hosted deployment '{deployment.name}' has neither 'gpu' nor 'price': without a price "
@@ -61,6 +64,16 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
             )
         if deployment.price and not any(rate.usd_per_mtok for rate in deployment.price.rates):
             findings.note(entry.place("price"), f"deployment '{deployment.name}' is free: all its rates are 0")
+        if deployment.price and "vision" in (deployment.capabilities or ()) and not _prices_images(deployment.price):
+            findings.note(
+                entry.place("price"),
+                f"deployment '{deployment.name}' can see, but its price has no image_input_usd_per_mtok: where the "
+                "upstream counts image tokens apart, what they cost stays unknown and is held",
+            )
+
+
+def _prices_images(price: Price) -> bool:
+    return any(rate.kind is TokenKind.IMAGE_INPUT for rate in price.rates)
 
 
 def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, Operation, Timeouts
+from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, EndUserRule, Operation, Timeouts
+from gateway.domain.pricing import STANDARD_TIERS
 from gateway.domain.request_fields import FEATURES
 from gateway.domain.residency import ANY, UNPLACED
 from gateway.domain.routing import OBJECTIVES
+from gateway.domain.selfhost import BilledHours
+from gateway.domain.tokens import CALL_KINDS, TokenKind
 from gateway.wire.policy.addresses import address_problem
 from gateway.wire.policy.findings import Findings, Spot, Wrong, shown, suggestion
 from gateway.wire.policy.readers import (
@@ -27,7 +30,11 @@ from gateway.wire.policy.readers import (
 PROVIDERS = ("vllm", "openai", "openai_compatible")
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 LABELS = tuple(c.label for c in DataClass)
-RATES = ("input", "cached_input", "cache_write", "output", "reasoning")
+# How a price block names each kind: tokens by the million, calls of a provider's own tools by the thousand.
+RATES: dict[TokenKind, str] = {
+    kind: f"{kind}_usd_per_1k_calls" if kind in CALL_KINDS else f"{kind}_usd_per_mtok" for kind in TokenKind
+}
+CALLS_PER_RATE = 1000
 
 _DEFAULT_TIMEOUTS = Timeouts()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -36,6 +43,7 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
 _ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
 _WORDS = re.compile(r"\S(.{0,98}\S)?")
+_TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
 
 name = text(_NAME, rule=_NAME_RULE)
@@ -43,6 +51,7 @@ model_name = text(_MODEL, rule=_MODEL_RULE)
 alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
 words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
 usd_per_mtok = decimal(least="0", most="1000000", unit="USD per million tokens")
+usd_per_1k_calls = decimal(least="0", most="1000000", unit="USD per thousand calls")
 tok_per_s = decimal(above="0", most="1000000000", unit="tokens per second")
 
 
@@ -58,6 +67,14 @@ def class_key(spot: Spot, label: str) -> None:
     """Raise `Wrong` unless `label` is one of the four data classes."""
     if label not in LABELS:
         raise Wrong(spot, f"'{shown(label)}' is not a data class{suggestion(label, LABELS)}")
+
+
+def tier_key(spot: Spot, tier: str) -> None:
+    """Raise `Wrong` unless `tier` may name a service tier beside the standard one."""
+    if tier in STANDARD_TIERS:
+        raise Wrong(spot, f"'{tier}' is the standard tier; its rates are those of the price itself")
+    if not _TIER.fullmatch(tier):
+        raise Wrong(spot, f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as priority")
 
 
 def secret_reference(spot: Spot, findings: Findings) -> str:
@@ -160,34 +177,101 @@ GPU = Block(
             is_required=True, example="0.5",
             meaning="Share of an hour in which the GPU is expected to work; 0.5 doubles a token's price.",
         ),
+        Field(
+            name="hours", read=one_of(tuple(BilledHours)), example="always", default="seen", default_text="`seen`",
+            meaning="Which hours are billed: `seen` those in which the engine was up; `always` all of them, as on a "
+            "reserved machine.",
+        ),
     ),
 )  # fmt: skip
+
+_HELD = "none: such tokens are held as unknown"
+_HELD_CALLS = "none: such calls are held as unknown"
+_RATE_FIELDS = (
+    Field(
+        name="input_usd_per_mtok", read=usd_per_mtok, is_required=True, example="0.80",
+        meaning="USD per million input tokens.",
+    ),
+    Field(
+        name="cached_input_usd_per_mtok", read=usd_per_mtok, example="0.20",
+        default_text="priced as input",
+        meaning="USD per million input tokens read from the provider's cache.",
+    ),
+    Field(
+        name="cache_write_usd_per_mtok", read=usd_per_mtok, example="1.00",
+        default_text="priced as input",
+        meaning="USD per million input tokens written to the provider's cache.",
+    ),
+    Field(
+        name="cache_write_30m_usd_per_mtok", read=usd_per_mtok, example="1.00",
+        default_text="as input without `cache_write`, else none: held as unknown",
+        meaning="The same, kept for 30 minutes.",
+    ),
+    Field(
+        name="cache_write_1h_usd_per_mtok", read=usd_per_mtok, example="1.60",
+        default_text="as input without `cache_write`, else none: held as unknown",
+        meaning="The same, kept for an hour.",
+    ),
+    Field(
+        name="cache_write_12h_usd_per_mtok", read=usd_per_mtok, example="2.40",
+        default_text="as input without `cache_write`, else none: held as unknown",
+        meaning="The same, kept for twelve hours.",
+    ),
+    Field(
+        name="audio_input_usd_per_mtok", read=usd_per_mtok, example="32", default_text=_HELD,
+        meaning="USD per million audio tokens of the prompt, where the upstream counts them apart.",
+    ),
+    Field(
+        name="image_input_usd_per_mtok", read=usd_per_mtok, example="0.80", default_text=_HELD,
+        meaning="USD per million image tokens of the prompt, where the upstream counts them apart.",
+    ),
+    Field(
+        name="output_usd_per_mtok", read=usd_per_mtok, example="3.20",
+        default_text="required, unless `operations` is `[embeddings]`",
+        meaning="USD per million output tokens.",
+    ),
+    Field(
+        name="reasoning_usd_per_mtok", read=usd_per_mtok, example="3.20", default_text="priced as output",
+        meaning="USD per million reasoning tokens.",
+    ),
+    Field(
+        name="audio_output_usd_per_mtok", read=usd_per_mtok, example="64", default_text=_HELD,
+        meaning="USD per million audio tokens of the answer.",
+    ),
+    Field(
+        name="image_output_usd_per_mtok", read=usd_per_mtok, example="30", default_text=_HELD,
+        meaning="USD per million image tokens of the answer.",
+    ),
+    Field(
+        name="web_search_usd_per_1k_calls", read=usd_per_1k_calls, example="10", default_text=_HELD_CALLS,
+        meaning="USD per thousand web searches that the provider ran.",
+    ),
+    Field(
+        name="file_search_usd_per_1k_calls", read=usd_per_1k_calls, example="2.50", default_text=_HELD_CALLS,
+        meaning="USD per thousand file searches that the provider ran.",
+    ),
+    Field(
+        name="code_interpreter_usd_per_1k_calls", read=usd_per_1k_calls, example="30", default_text=_HELD_CALLS,
+        meaning="USD per thousand runs of the provider's code interpreter.",
+    ),
+    Field(
+        name="image_generation_usd_per_1k_calls", read=usd_per_1k_calls, example="40", default_text=_HELD_CALLS,
+        meaning="USD per thousand images that the provider's tool drew.",
+    ),
+)  # fmt: skip
+
+TIER_PRICE = Block(name="service tier's price", fields=_RATE_FIELDS)
 
 PRICE = Block(
     name="price block",
     fields=(
+        *_RATE_FIELDS,
         Field(
-            name="input_usd_per_mtok", read=usd_per_mtok, is_required=True, example="0.80",
-            meaning="USD per million input tokens.",
-        ),
-        Field(
-            name="cached_input_usd_per_mtok", read=usd_per_mtok, example="0.20",
-            default_text="priced as input",
-            meaning="USD per million input tokens read from the provider's cache.",
-        ),
-        Field(
-            name="cache_write_usd_per_mtok", read=usd_per_mtok, example="1.00",
-            default_text="priced as input",
-            meaning="USD per million input tokens written to the provider's cache.",
-        ),
-        Field(
-            name="output_usd_per_mtok", read=usd_per_mtok, example="3.20",
-            default_text="required, unless `operations` is `[embeddings]`",
-            meaning="USD per million output tokens.",
-        ),
-        Field(
-            name="reasoning_usd_per_mtok", read=usd_per_mtok, example="3.20", default_text="priced as output",
-            meaning="USD per million reasoning tokens.",
+            name="service_tiers", read=map_of(tier_key, TIER_PRICE),
+            example="{priority: {input_usd_per_mtok: 1.60, output_usd_per_mtok: 6.40}}",
+            default_text="none: answers from another tier are held as unknown",
+            meaning="All rates of answers whose `service_tier` is not the standard one, by its name; the fields "
+            "are those above.",
         ),
     ),
 )  # fmt: skip
@@ -245,8 +329,14 @@ DEPLOYMENT = Block(
         ),
         Field(
             name="price", read=PRICE, example="{input_usd_per_mtok: 0.80, output_usd_per_mtok: 3.20}",
-            default_text="the built-in price list",
-            meaning="A negotiated price; wins over the built-in list.",
+            default_text="the price book",
+            meaning="A negotiated price; wins over all others.",
+        ),
+        Field(
+            name="stand_in_price", read=PRICE, example="{input_usd_per_mtok: 5, output_usd_per_mtok: 20}",
+            default_text="none: without any price, requests are refused",
+            meaning="Used only while nothing else prices it; its events are flagged `is_stand_in_price`. "
+            "The fields are those of `price`.",
         ),
         Field(
             name="operations", read=list_of(one_of(tuple(Operation))), example="[chat, embeddings]",
@@ -340,6 +430,10 @@ TEAM = Block(
         Field(
             name="routes", read=list_of(model_name), is_required=True, example="[assistant]",
             meaning="Routes it may call.",
+        ),
+        Field(
+            name="end_user", read=one_of(tuple(EndUserRule)), example="keep", default="hash", default_text="`hash`",
+            meaning="What the ledger keeps of a request's `user`: `hash` a keyed hash of it, `keep` the name itself.",
         ),
     ),
     refused={

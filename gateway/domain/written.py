@@ -1,0 +1,28 @@
+"""What became of a batch of documents in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Every document of a batch is in exactly one of these counts.
+
+    `known` were there already. `conflicts` were there with other content, and for the first time so: somebody should
+    look. `dead` cannot be booked and were set aside.
+    """
+
+    inserted: int = 0
+    known: int = 0
+    conflicts: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Written) -> Written:
+        """Add the counts of another part of the batch."""
+        return Written(
+            inserted=self.inserted + other.inserted,
+            known=self.known + other.known,
+            conflicts=self.conflicts + other.conflicts,
+            dead=self.dead + other.dead,
+        )

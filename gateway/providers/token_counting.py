@@ -1,0 +1,156 @@
+"""Counting tokens ourselves, for paid upstreams whose last word never came. Offline, off the event loop, bounded.
+
+A model's own tokenizer is read from a `tokenizer.json` that an admin has put on this machine (nothing is ever
+downloaded) and needs the optional package `tokenizers`. Without one, or where counting is given up, sizes are turned
+into an estimate. Text is counted in memory and dropped; it is neither kept nor logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import msgspec
+
+from gateway.domain.settlement import Counted
+from gateway.domain.token_estimate import estimate, is_countable, tokens_in
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.openai_request import ReadBody
+from gateway.wire.seen import Seen
+
+MAX_INPUT_BYTES = 2**20  # of a request body: more is estimated. A mebibyte takes half a second of one core
+MAX_WAITING = 64  # answers whose text waits for the one counting thread; the next is estimated
+DEADLINE_S = 5.0
+# Around each message, chat templates put about three tokens: its role, where it starts and where it ends.
+TOKENS_PER_MESSAGE = 3
+_SAID_IN = ("messages", "prompt", "input", "instructions", "tools", "functions", "response_format", "text")
+
+
+class Tokenizer(Protocol):
+    """Counts the tokens of texts; called in the counting thread, so it must let go of the interpreter's lock."""
+
+    def __call__(self, texts: Sequence[str]) -> int:
+        """Return the tokens of all texts together."""
+
+
+LoadTokenizer = Callable[[str], Tokenizer]
+
+
+def load_tokenizer(path: str) -> Tokenizer:
+    """Read a `tokenizer.json`. Raises `ImportError` without the package, `Exception` (its own) for a bad file."""
+    from tokenizers import Tokenizer as File
+
+    file = File.from_file(path)
+
+    def count(texts: Sequence[str]) -> int:
+        # `encode` holds the interpreter's lock: 350 ms were measured for 160 KB. The batch calls let go of it.
+        return sum(len(each.ids) for each in file.encode_batch_fast(list(texts), add_special_tokens=False))
+
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be counted."""
+
+    read: ReadBody
+    texts: tuple[str, ...]
+    output_bytes: int
+    has_all_text: bool
+
+
+class TokenCounter:
+    """Counts what was sent and received, with the model's own tokenizer where there is one.
+
+    `tokenizers` names a `tokenizer.json` by the upstream's model name. The port for services:
+    `async def count(model: str, read: ReadBody, seen: Seen) -> Counted`. It never raises and takes at most
+    `deadline_s`; `domain.token_estimate.estimate` is what an ending uses that cannot wait at all.
+    """
+
+    def __init__(
+        self,
+        tokenizers: Mapping[str, str],
+        *,
+        load: LoadTokenizer = load_tokenizer,
+        deadline_s: float = DEADLINE_S,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._paths = tokenizers
+        self._load = cache(load)  # bounded by what the admin has named
+        self._deadline_s = deadline_s
+        self._max_waiting = max_waiting
+        self._waiting = 0
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="token-counter")
+
+    def check(self) -> Mapping[str, str]:
+        """Load every tokenizer; return by model what is wrong with it. Blocks: for start and `doctor`."""
+        problems = {}
+        for model, path in self._paths.items():
+            try:
+                self._load(path)(["Hello"])
+            except Exception as broken:
+                problems[model] = f"{path}: {broken}"
+        return problems
+
+    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+        """Return the tokens of a request and of what came back for it. Never raises."""
+        path = self._paths.get(model)
+        guess = estimate(read.ask, output_bytes=seen.output_bytes)
+        if path is None or not seen.texts or self._waiting >= self._max_waiting:
+            return guess
+        work = _Work(read, seen.texts, seen.output_bytes, seen.has_all_text)
+        self._waiting += 1
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._count, path, work)
+        future.add_done_callback(self._done)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), self._deadline_s)
+        except Exception:  # no package, a bad file, too slow: an estimate is marked as one, a lost count is not seen
+            return guess
+
+    def close(self) -> None:
+        """Let the thread end; what still waits is not counted."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, future: asyncio.Future[Counted]) -> None:
+        self._waiting -= 1
+        if not future.cancelled():
+            future.exception()  # heard in `count`, unless that has given up: then nobody needs it
+
+    def _count(self, path: str, work: _Work) -> Counted:
+        tokenizer = self._load(path)
+        kept_bytes = sum(len(text.encode()) for text in work.texts)
+        output = tokenizer(work.texts) + tokens_in(work.output_bytes - kept_bytes)
+        usage = TokenUsage(input_tokens=_input_tokens(work.read, tokenizer), output_tokens=output)
+        # Calls of tools are rewritten on their way to us: what the model wrote for them is not what we saw.
+        is_exact = work.has_all_text and "tools" not in work.read.ask.capabilities
+        return Counted(usage=usage, is_exact=is_exact)
+
+
+def _input_tokens(read: ReadBody, tokenizer: Tokenizer) -> int | None:
+    if not is_countable(read.ask):
+        return None
+    if read.ask.body_bytes > MAX_INPUT_BYTES:
+        return tokens_in(read.ask.body_bytes)
+    body = msgspec.json.decode(read.body)
+    messages = body.get("messages")
+    around = TOKENS_PER_MESSAGE * len(messages) if isinstance(messages, list) else 0
+    said = list(_leaves(body[name] for name in _SAID_IN if name in body))
+    ids = sum(type(leaf) is int for leaf in said)  # a prompt may be given as tokens
+    return tokenizer([leaf for leaf in said if isinstance(leaf, str)]) + ids + around
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Everything that is no object and no array, below these values; without recursion."""
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            todo.extend(value)
+        else:
+            yield value

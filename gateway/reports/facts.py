@@ -1,0 +1,166 @@
+"""What reports sum: events, or the roll-up that stands for them, and the adjustments booked since, as one relation.
+
+All its rows have the same columns, and every figure of every report is a sum over them: an event counts as one attempt,
+a row of a roll-up as many, an adjustment as none. So it does not matter from which source a total comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.reports.dimensions import TAG_JOIN, Dimension
+from gateway.reports.report import Dataset
+
+_EVERYWHERE = {
+    Dimension.TEAM,
+    Dimension.PROJECT,
+    Dimension.COST_CENTRE,
+    Dimension.ROUTE,
+    Dimension.MODEL,
+    Dimension.DESTINATION,
+    Dimension.DAY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A view that events can be summed from. `moment` is its `occurred_at`; `splits` are the dimensions it knows."""
+
+    dataset: Dataset
+    view: str
+    moment: str
+    splits: frozenset[Dimension]
+
+    @property
+    def is_events(self) -> bool:
+        """True where a row is one event."""
+        return self.view == self.dataset.events
+
+    @property
+    def relation(self) -> str:
+        """The view with its `occurred_at`."""
+        if self.is_events:
+            return self.view
+        return f"(SELECT summed.*, {self.moment} AS occurred_at FROM {self.view} AS summed)"  # noqa: S608 - constants
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A column of figures: its type, what one event has of it, and what one adjustment has."""
+
+    kind: str
+    of_event: str
+    of_adjustment: str = "NULL"
+
+
+def events(dataset: Dataset) -> Source:
+    """The events themselves: they know everything, and are many."""
+    return Source(dataset=dataset, view=dataset.events, moment="occurred_at", splits=frozenset(Dimension))
+
+
+_HOUR = frozenset(
+    _EVERYWHERE
+    | {Dimension.DEPLOYMENT, Dimension.PROVIDER, Dimension.REGION, Dimension.OUTCOME, Dimension.USAGE_SOURCE}
+)
+_DAY = "CAST(day AS timestamp) AT TIME ZONE 'UTC'"
+
+# Each says the same as its events: what is not summed up yet it reads from them. The first that knows enough is read.
+_REAL, _DEMO = Dataset.REAL, Dataset.DEMO
+_SUMMED = {
+    _REAL: (
+        Source(dataset=_REAL, view="finance.spend_hourly_detail", moment="hour", splits=_HOUR),
+        Source(
+            dataset=_REAL, view="finance.spend_daily_by_key", moment=_DAY,
+            splits=frozenset(_EVERYWHERE | {Dimension.KEY}),
+        ),
+        Source(
+            dataset=_REAL, view="finance.spend_daily_by_end_user", moment=_DAY,
+            splits=frozenset(_EVERYWHERE | {Dimension.END_USER}),
+        ),
+    ),
+    _DEMO: (Source(dataset=_DEMO, view="finance.demo_spend_hourly_detail", moment="hour", splits=_HOUR),),
+}  # fmt: skip
+
+
+def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
+    """Return the smallest source that can be split, or filtered, by all of these."""
+    wanted = set(splits)
+    return next((source for source in _SUMMED[dataset] if wanted <= source.splits), events(dataset))
+
+
+# Tokens are summed as numeric: two of the largest counts together are more than 64 bits hold.
+_FIGURES = {
+    "attempts": _Figure("bigint", "1", "0"),
+    "unknown_attempts": _Figure("bigint", "CASE WHEN is_unsettled THEN 1 ELSE 0 END"),
+    "derived_attempts": _Figure("bigint", "CASE WHEN usage_source IN ('derived', 'estimated') THEN 1 ELSE 0 END"),
+    "failed_attempts": _Figure("bigint", "CASE WHEN outcome <> 'ok' THEN 1 ELSE 0 END"),
+    "unreported_attempts": _Figure("bigint", "CASE WHEN input_tokens IS NULL THEN 1 ELSE 0 END"),
+    "input_tokens": _Figure("numeric", "input_tokens"),
+    "cached_input_tokens": _Figure("numeric", "cached_input_tokens"),
+    "cache_write_tokens": _Figure("numeric", "cache_write_tokens"),
+    "output_tokens": _Figure("numeric", "output_tokens"),
+    "reasoning_tokens": _Figure("numeric", "reasoning_tokens"),
+    "uncached_input_tokens": _Figure(
+        "numeric",
+        "CAST(input_tokens AS numeric) - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)",
+    ),
+    "plain_output_tokens": _Figure("numeric", "CAST(output_tokens AS numeric) - coalesce(reasoning_tokens, 0)"),
+    "total_tokens": _Figure("numeric", "CAST(input_tokens AS numeric) + output_tokens"),
+    "cost_usd": _Figure("numeric", "cost_usd"),
+    "held_usd": _Figure("numeric", "CASE WHEN is_unsettled THEN held_usd END"),
+}
+_OF_ADJUSTMENTS = {
+    "adjustments": _Figure("bigint", "0", "1"),
+    "expected_attempts": _Figure("bigint", "0", "CASE WHEN is_expected THEN 1 ELSE 0 END"),
+    "adjustments_usd": _Figure("numeric", "NULL", "amount_usd"),
+}
+# Only events have these. What is not asked for is not read: Postgres leaves unused columns out.
+_OF_EVENTS = {
+    "request_id": _Figure("uuid", "request_id"),
+    "ttft_s": _Figure("double precision", "ttft_s"),
+    "tpot_s": _Figure("double precision", "tpot_s"),
+    "duration_s": _Figure("double precision", "duration_s"),
+}
+
+
+def facts(source: Source, condition: str, *, by: tuple[Dimension, ...] = (), has_adjustments: bool = True) -> str:
+    """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the figures.
+
+    `condition` is over the columns of an event; what a roll-up calls its hour or day is `occurred_at` here too.
+    Adjustments are of real events alone.
+    """
+    parts = [_part(source.relation, condition, by, _of_source(source))]
+    if has_adjustments and source.dataset is Dataset.REAL:
+        parts.append(_part("finance.adjustments", condition, by, _of_adjustments()))
+    return f"FROM ({' UNION ALL '.join(parts)}) AS fact"
+
+
+def _part(relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str]) -> str:
+    groups = "".join(f"{dimension.sql} AS by_{dimension.value}, " for dimension in by)
+    listed = ", ".join(f"{sql} AS {name}" for name, sql in figures.items())
+    tags = TAG_JOIN if Dimension.TAG in by else ""
+    return (
+        f"SELECT {groups}posted_period, team, is_self_hosted, {listed} "  # noqa: S608 - constants; values are bound
+        f"FROM {relation} AS event {tags} WHERE {condition}"
+    )
+
+
+def _of_source(source: Source) -> dict[str, str]:
+    if source.is_events:
+        return {name: _cast(figure.of_event, figure) for name, figure in _ALL.items()}
+    summed = {name: _cast(name, figure) for name, figure in _FIGURES.items()}
+    none = {name: _cast("NULL", figure) for name, figure in _OF_EVENTS.items()}
+    return summed | {name: _cast(figure.of_event, figure) for name, figure in _OF_ADJUSTMENTS.items()} | none
+
+
+def _of_adjustments() -> dict[str, str]:
+    return {name: _cast(figure.of_adjustment, figure) for name, figure in _ALL.items()}
+
+
+def _cast(sql: str, figure: _Figure) -> str:
+    """With its type: Postgres looks through a union only where the types of its parts are the same."""
+    return f"CAST({sql} AS {figure.kind})"
+
+
+_ALL = _FIGURES | _OF_ADJUSTMENTS | _OF_EVENTS

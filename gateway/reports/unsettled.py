@@ -1,0 +1,86 @@
+"""Which attempts have an unknown cost, for how long, and why?"""
+
+from __future__ import annotations
+
+from gateway.domain.usage_event import Outcome
+from gateway.reports.aggregate import ATTEMPTS, HELD, cells
+from gateway.reports.connection import Row, Snapshot
+from gateway.reports.facts import events as events_of
+from gateway.reports.facts import facts
+from gateway.reports.notes import SURENESS, notes_on, read_freshness
+from gateway.reports.question import Question
+from gateway.reports.report import Cell, Column, Kind, Report
+
+TITLE = "Unsettled attempts"
+
+
+def _text(name: str) -> Column:
+    return Column(name=name, unit="", kind=Kind.TEXT)
+
+
+COLUMNS = (
+    Column(name="occurred_at", unit="UTC", kind=Kind.TIME),
+    _text("request_id"),
+    Column(name="attempt", unit="", kind=Kind.COUNT),
+    Column(name="age_s", unit="s", kind=Kind.SECONDS),
+    _text("team"),
+    _text("route"),
+    _text("deployment"),
+    _text("provider"),
+    _text("outcome"),
+    Column(name="held_usd", unit="USD, at most", kind=Kind.MONEY),
+    _text("why"),
+)
+WHY = {
+    Outcome.OK: "it ended well, but its usage is missing",
+    Outcome.UPSTREAM_ERROR: "the upstream failed after it may have begun to work",
+    Outcome.UPSTREAM_CUT: "the upstream broke off before it said how much it had used",
+    Outcome.UPSTREAM_TIMEOUT: "the upstream did not answer in time; it may have worked",
+    Outcome.UPSTREAM_UNREACHABLE: "the connection failed after the request may have been sent",
+    Outcome.CLIENT_GONE: "the caller left, and this upstream says only at the end how much it used",
+    Outcome.GATEWAY_ERROR: "the gateway failed in the middle of it",
+    Outcome.GATEWAY_STOPPED: "the gateway was stopped in the middle of it",
+    Outcome.INTERRUPTED: "the gateway's process ended before the attempt did",
+}
+SUSPECT = "the usage it reported cannot be true"
+_TOTAL = (ATTEMPTS, HELD)
+
+
+def unsettled(snapshot: Snapshot, question: Question) -> Report:
+    """One page of attempts nobody has settled, the oldest first. The total covers all pages."""
+    condition, values = question.condition()
+    condition = f"{condition} AND is_unsettled"
+    listed = (
+        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, provider, outcome, "
+        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double precision) AS age_s"
+    )
+    rows = snapshot.rows(
+        f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
+        f"ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
+        **values, page_rows=question.limit, page_start=question.offset,
+    )  # fmt: skip
+    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in _TOTAL)
+    chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
+    total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
+    fresh = read_freshness(snapshot, question)
+    return Report(
+        name="unsettled",
+        title=TITLE,
+        dataset=question.dataset,
+        columns=COLUMNS,
+        rows=tuple(_cells(row) for row in rows),
+        total=dict(zip((measure.name for measure in _TOTAL), cells(total, _TOTAL), strict=True)),
+        complete_until=fresh.complete_until,
+        notes=(*_what_to_do(len(rows)), *notes_on(question, total, fresh)),
+    )
+
+
+def _cells(row: Row) -> tuple[Cell, ...]:
+    why = SUSPECT if row["is_suspect"] else WHY[Outcome(row["outcome"])]
+    return tuple(why if column.name == "why" else row[column.name] for column in COLUMNS)
+
+
+def _what_to_do(listed: int) -> tuple[str, ...]:
+    if not listed:
+        return ("Every attempt is settled.",)
+    return ("Say what one cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)

@@ -1,0 +1,117 @@
+"""What happens to an attempt that its caller, its upstream or this replica did not see through to its end.
+
+An abandoned answer that is billed anyway is read to its end for the sake of its usage; what was cut before its
+upstream said any usage is counted. Both are tasks of the application, bounded in number and time, and never of the
+request: that one is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.domain.settlement import Counted
+from gateway.domain.token_estimate import estimate
+from gateway.domain.usage_event import Outcome
+from gateway.errors import RequestError
+from gateway.services.attempt import Attempt
+from gateway.services.exchange import Exchange
+from gateway.services.ports import TokenCounter
+from gateway.wire.sse import EventTooLarge
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainLimits:
+    """How much is read on for callers who left: how many answers at once, for how long, how many events each."""
+
+    answers: int
+    seconds: float
+    events: int
+
+
+class Endings:
+    """Settles what did not end well. `is_stopping` is true once live answers are cut off by this replica's stop."""
+
+    def __init__(self, counter: TokenCounter, limits: DrainLimits, *, is_stopping: Callable[[], bool]) -> None:
+        self._counter, self._limits, self._is_stopping = counter, limits, is_stopping
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def open_drains(self) -> int:
+        """Attempts whose caller is gone and which are not settled yet."""
+        return len(self._tasks)
+
+    def left(self, attempt: Attempt, exchange: Exchange | None) -> None:
+        """The caller is gone, or the replica stops. No await: nothing that waits would be waited for."""
+        outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE
+        if exchange is None:
+            attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
+        elif outcome is Outcome.CLIENT_GONE and exchange.is_read_to_its_end and self._has_room:
+            if not exchange.is_ended:
+                exchange.is_ended = True
+                self._start(self._drain(exchange, outcome))
+        else:
+            self.done(exchange, outcome)
+
+    def done(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Nothing more will be read: close, and settle by what was seen; by a count where nobody said. No await."""
+        if exchange.is_ended:
+            return
+        exchange.is_ended = True
+        exchange.upstream.close()
+        if exchange.needs_counting and self._has_room:
+            self._start(self._count(exchange, outcome))
+        else:
+            exchange.attempt.settle(outcome, counted=_estimated(exchange))
+
+    async def close(self) -> None:
+        """Settle by what was seen so far, at once: there is no one left to read on for."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _has_room(self) -> bool:
+        return not self._is_closed and len(self._tasks) < self._limits.answers
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drain(self, exchange: Exchange, outcome: Outcome) -> None:
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                await exchange.read_on(max_events=self._limits.events)
+        except (RequestError, EventTooLarge, TimeoutError):
+            pass  # what was seen until then is what there is
+        except Exception:  # the background task's boundary
+            log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
+        finally:
+            exchange.upstream.close()
+            if not exchange.needs_counting or self._is_closed:
+                exchange.attempt.settle(outcome, counted=_estimated(exchange))
+        await self._count(exchange, outcome)
+
+    async def _count(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Settle by our own count, by an estimate where there is no time for one."""
+        attempt, counted = exchange.attempt, _estimated(exchange)
+        try:
+            if attempt.event is None:
+                counted = await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
+        finally:
+            attempt.settle(outcome, counted=counted)
+
+
+def _estimated(exchange: Exchange) -> Counted | None:
+    """What sizes alone say, where something was answered and its upstream never said how much."""
+    if not exchange.needs_counting:
+        return None
+    return estimate(exchange.read.ask, output_bytes=exchange.attempt.seen.output_bytes)

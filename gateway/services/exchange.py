@@ -1,0 +1,148 @@
+"""One upstream call under way: read on from wherever it stands, by the request or, once its caller left, by a drain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from gateway.errors import RequestError, UpstreamError
+from gateway.services.attempt import Attempt
+from gateway.services.ports import Provider, Upstream
+from gateway.wire.members import MalformedJson, decode_members
+from gateway.wire.openai_answer import AnswerStream
+from gateway.wire.openai_request import ReadBody
+from gateway.wire.upstream_call import UpstreamCall
+
+MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """A request that was sent and the answer that comes. No method here settles."""
+
+    attempt: Attempt
+    provider: Provider
+    read: ReadBody
+    call: UpstreamCall
+    upstream: Upstream
+    content_type: str = ""
+    has_begun: bool = False  # a head with a success status came
+    is_ended: bool = False  # whether someone sees to its settlement already
+    _stream: AnswerStream | None = field(default=None)
+
+    @property
+    def is_read_to_its_end(self) -> bool:
+        """Whether it is read on after its caller left: where that is billed anyway, or tells the only usage there is.
+
+        An engine of one's own that says on the way what it has made is stopped at once instead.
+        """
+        says_on_the_way = self.call.asks_running_usage and (self.read.ask.is_stream or self.call.is_assembled)
+        return not (self.attempt.candidate.deployment.is_self_hosted and says_on_the_way)
+
+    @property
+    def is_refused(self) -> bool:
+        """True where the upstream answered with an error status."""
+        status = self.attempt.http_status
+        return status is not None and not _is_success(status)
+
+    @property
+    def needs_counting(self) -> bool:
+        """True where something was streamed and the upstream has said nothing of its usage."""
+        seen = self.attempt.seen
+        return self.read.ask.is_stream and seen.has_content and seen.usage is None
+
+    async def head(self) -> None:
+        """Wait for the answer to begin. Raises the caller's error for an upstream's error answer."""
+        if self.has_begun:
+            return
+        status, headers = await self.upstream.head()
+        self.attempt.note_status(status)
+        if not _is_success(status):
+            raise await self._refusal(status, headers)
+        self.has_begun = True
+        self.content_type = headers.get("content-type", "application/json")
+        if self.read.ask.is_stream:
+            self._stream = self.provider.stream(
+                self.read, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
+            )
+            self.attempt.seen = self._stream.seen
+
+    async def body(self) -> bytes:
+        """The whole plain answer, for the caller. Raises `UpstreamError` where it is none or is cut."""
+        if self.call.is_assembled:
+            self.content_type = "application/json"
+            return await self._assembled()
+        body = await self.upstream.read(MAX_ANSWER_BYTES)
+        seen = self.attempt.seen
+        rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
+        if not seen.is_done and not seen.is_error:
+            self._require_json(body)
+        return rewritten
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The stream, for the caller, as it comes. Raises `UpstreamError` where it stops before its end."""
+        assert self._stream is not None, "a stream has begun"
+        seen = self._stream.seen
+        while chunk := await self.upstream.chunk():
+            piece = self._stream.feed(chunk)
+            self.attempt.note_progress()
+            if piece:
+                yield piece
+        if not seen.is_done and not seen.is_error:
+            raise UpstreamError(self.cut_message)
+
+    async def _assembled(self) -> bytes:
+        assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
+        seen = self.attempt.seen = assembler.seen
+        while chunk := await self.upstream.chunk():
+            assembler.feed(chunk)
+            self.attempt.note_progress()
+        if not seen.is_done and not seen.is_error:
+            raise UpstreamError(self.cut_message)
+        return self.provider.rewrite(self.read, assembler.body(), seen, cost=self.attempt.cost_text)
+
+    async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
+        try:
+            body = await self.upstream.read(MAX_ANSWER_BYTES)
+        except RequestError:
+            body = b""
+        deployment = self.attempt.candidate.deployment
+        usage = self.provider.error_usage(body)
+        if usage is not None:
+            self.attempt.seen.note_final(usage)
+        return self.provider.error(deployment, status, headers, body=body)
+
+    def _require_json(self, body: bytes) -> None:
+        """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
+        try:
+            decode_members(body)
+        except MalformedJson:
+            name = self.attempt.candidate.deployment.name
+            raise UpstreamError(f"{name} answered with something that is no JSON.") from None
+
+    async def read_on(self, *, max_events: int) -> None:
+        """Read what is left for the sake of its usage, at most about `max_events` more events."""
+        await self.head()
+        if self._stream is None:
+            await self.body()
+            return
+        events = 0
+        async with aclosing(self.pieces()) as pieces:
+            async for piece in pieces:
+                events += piece.count(b"\ndata:") + 1
+                if events > max_events:
+                    return
+
+    @property
+    def cut_message(self) -> str:
+        """What the caller of a cut answer is told."""
+        return (
+            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. What was generated is "
+            f"charged; see the receipt at GET /v1/requests/{self.attempt.request.request_id}."
+        )
+
+
+def _is_success(status: int) -> bool:
+    """A redirect is none: it is not followed, and where it points to was never decided on."""
+    return 200 <= status < 300

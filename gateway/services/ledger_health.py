@@ -1,0 +1,50 @@
+"""One worker's journal and writer as they stand, for readiness and metrics."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.domain.ledger_health import LedgerHealth
+from gateway.services.meter import Meter
+from gateway.services.writer import EventWriter
+
+
+class JournalFigures(Protocol):
+    """How a journal stands; `storage.journal.JournalStats` has more."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Taken."""
+
+    @property
+    def max_bytes(self) -> int:
+        """At most."""
+
+    @property
+    def oldest_intent_age_s(self) -> float | None:
+        """Of the attempt that runs longest."""
+
+
+class OwnJournal(Protocol):
+    """This worker's journal; `storage.event_journal.OwnJournal` is one."""
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more is admitted."""
+
+    def stats(self) -> JournalFigures:
+        """How it stands."""
+
+
+def ledger_health(own: OwnJournal, writer: EventWriter, meter: Meter) -> LedgerHealth:
+    """Return the figures of this moment. Does not block."""
+    journal = own.stats()
+    return LedgerHealth(
+        journal_used_bytes=journal.used_bytes,
+        journal_max_bytes=journal.max_bytes,
+        oldest_unsettled_s=journal.oldest_intent_age_s,
+        writer_lag_s=writer.lag_s if meter.waiting_events else None,
+        waiting_events=meter.waiting_events,
+        is_full=own.is_full,
+        failing_since_s=writer.failing_s,
+    )

@@ -1,0 +1,91 @@
+"""The meter: every attempt is written down before it is sent and settled after, and is seen here in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from gateway.domain.intent import Intent
+from gateway.domain.tokens import TokenUsage
+from gateway.domain.usage_event import Key, UsageEvent
+from gateway.services.ports import EventJournal
+from gateway.wire.seen import Seen
+
+PROGRESS_EVERY_S = 0.25
+FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
+MOST_RECENT = 10_000  # about 40 MB; older ones that are not written yet are `pending` to who asks
+
+
+class Live(Protocol):
+    """An attempt under way."""
+
+    seen: Seen
+
+
+class Meter:
+    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet."""
+
+    def __init__(self, journal: EventJournal, *, on_event: Callable[[UsageEvent], None]) -> None:
+        self._journal, self._on_event = journal, on_event
+        self._live: dict[Key, Live] = {}
+        self._recent: dict[Key, UsageEvent] = {}
+        self._settled = self._written = 0
+        self._soon: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting_events(self) -> int:
+        """Settled events not yet in Postgres."""
+        return self._settled - self._written
+
+    async def intend(self, intent: Intent, live: Live) -> None:
+        """Return when the intent is durable. Raises `Overloaded` where the journal has no room; then it is not in."""
+        durable = self._journal.intend(intent)
+        self._live[intent.event.key] = live
+        await durable
+
+    def settle(self, event: UsageEvent) -> None:
+        """Take a settled event. No await: a disconnect cancels every await around the caller."""
+        self._journal.settle(event)
+        self._live.pop(event.key, None)
+        self._settled += 1
+        self._recent[event.key] = event
+        if len(self._recent) > MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._on_event(event)
+
+    def note_written(self, keys: Sequence[Key]) -> None:
+        """These are in Postgres now."""
+        self._written += len(keys)
+        for key in keys:
+            self._recent.pop(key, None)
+
+    def recent(self, request_id: UUID) -> list[UsageEvent]:
+        """The attempts of a request that were settled here and are not in Postgres yet."""
+        return [event for number in range(1, 11) if (event := self._recent.get((request_id, number))) is not None]
+
+    def is_live(self, request_id: UUID) -> bool:
+        """Whether an attempt of this request runs here."""
+        return any((request_id, number) in self._live for number in range(1, 11))
+
+    def saw_first_usage(self) -> None:
+        """An attempt has its first running usage: note it soon rather than at the next turn."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(FIRST_PROGRESS_S, self._note_progress)
+
+    async def run(self) -> None:
+        """Note the progress of all live attempts until cancelled."""
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            self._note_progress()
+
+    def _note_progress(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        running: Mapping[Key, TokenUsage] = {
+            key: live.seen.usage for key, live in self._live.items() if live.seen.usage is not None
+        }
+        if running:
+            self._journal.note_progress(running)

@@ -1,0 +1,45 @@
+"""Keeps the ledger's sums up to date and lets go of holds that nobody resolved in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.errors import OperatorError
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 60.0
+# The running hour is summed again and again, the longer the fuller it is: at most a twentieth of the time goes there.
+LEAST_PAUSES = 20
+
+
+class RollupKeeper:
+    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are too old and returns
+    how many. Both run in a thread, in every worker: Postgres lets one of them at it at a time."""
+
+    def __init__(self, refresh: Callable[[], int], expire: Callable[[], int], clock: Clock) -> None:
+        self._refresh, self._expire, self._clock = refresh, expire, clock
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            began_s = self._clock.monotonic()
+            await self.look()
+            await asyncio.sleep(max(LOOK_EVERY_S, LEAST_PAUSES * (self._clock.monotonic() - began_s)))
+
+    async def look(self) -> bool:
+        """Do once what is due; False where the database could not be asked. Reports are right without it, but slow."""
+        try:
+            hours = await asyncio.to_thread(self._refresh)
+            expired = await asyncio.to_thread(self._expire)
+        except OperatorError as problem:
+            log.warning("rollups_not_refreshed", problem=problem.message)
+            return False
+        if expired:
+            log.warning("holds_expired", attempts=expired)
+        log.debug("rollups_refreshed", hours=hours)
+        return True

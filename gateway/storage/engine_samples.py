@@ -1,0 +1,121 @@
+"""Samples of self-hosted engines, and the GPU hours they prove, with the rate in force when they were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from gateway.domain.engine_sample import LONGEST_GAP, EngineSample, up, watched
+from gateway.domain.policy import Deployment, PolicyVersion
+from gateway.domain.selfhost import BilledHours, GpuRate, gpu_bill_nusd
+from gateway.storage.database import Database
+
+KEPT = timedelta(days=35)
+
+_COLUMNS = tuple(field.name for field in fields(EngineSample))
+_NAMES = ", ".join(_COLUMNS)
+_LATEST = (
+    f"SELECT DISTINCT ON (deployment) {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
+    "WHERE at >= :since ORDER BY deployment, at DESC"
+)
+_ADD = (
+    f"INSERT INTO tollgate.engine_samples ({_NAMES}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+)
+_HOUR = (
+    "SELECT watched_ms, up_ms, billed_ms FROM tollgate.gpu_hours "
+    "WHERE deployment = :deployment AND hour = :hour AND policy_version = :policy_version"
+)
+_KEEP_HOUR = """
+INSERT INTO tollgate.gpu_hours (deployment, hour, policy_version, gpu_type, gpu_count, usd_per_gpu_hour, basis,
+                                watched_ms, up_ms, billed_ms, bill_nusd)
+VALUES (:deployment, :hour, :policy_version, :gpu_type, :gpu_count, :usd_per_gpu_hour, :basis,
+        :watched_ms, :up_ms, :billed_ms, :bill_nusd)
+ON CONFLICT (deployment, hour, policy_version) DO UPDATE
+SET watched_ms = excluded.watched_ms, up_ms = excluded.up_ms, billed_ms = excluded.billed_ms,
+    bill_nusd = excluded.bill_nusd
+"""
+
+
+class EngineSamples:
+    """Keeps what was seen of engines. Safe with several writers: a stretch of time is counted once."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+        """Keep the round of samples begun at `at` and add the time since the one before.
+
+        A deployment that is not in the round any more gets a last sample, so that its return is no long uptime.
+        Raises `DatabaseUnavailable`.
+        """
+        with self._database.begin() as connection:
+            # One round after the other: what a sample proves begins where the one before it ended.
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))"))
+            latest = connection.execute(text(_LATEST), {"since": at - LONGEST_GAP}).mappings()
+            before = {row["deployment"]: EngineSample(**row) for row in latest}
+            for sample in (*samples, *_departed(before, samples, at=at)):
+                previous = before.get(sample.deployment)
+                if previous is not None and sample.at <= previous.at:
+                    continue  # another leader with a clock ahead of ours was here
+                connection.execute(text(_ADD), {name: getattr(sample, name) for name in _COLUMNS})
+                _count(connection, previous, sample, policy)
+
+    def forget(self, *, now: datetime) -> int:
+        """Drop samples that are older than `KEPT`; return how many. Hours are kept for ever."""
+        with self._database.begin() as connection:
+            statement = "DELETE FROM tollgate.engine_samples WHERE at < :before"
+            return connection.execute(text(statement), {"before": now - KEPT}).rowcount
+
+
+def _departed(
+    before: Mapping[str, EngineSample], samples: Sequence[EngineSample], *, at: datetime
+) -> list[EngineSample]:
+    present = {sample.deployment for sample in samples}
+    gone = sorted(name for name, latest in before.items() if name not in present and latest.is_watched)
+    return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
+
+
+def _count(connection: Connection, previous: EngineSample | None, sample: EngineSample, policy: PolicyVersion) -> None:
+    span, up_span = watched(previous, sample), up(previous, sample)
+    deployment = policy.policy.deployments.get(sample.deployment)
+    if span is None or deployment is None:
+        return
+    up_ms = dict(up_span.by_hour()) if up_span else {}
+    for hour, watched_ms in span.by_hour():
+        _add(connection, deployment, policy.version, hour=hour, watched_ms=watched_ms, up_ms=up_ms.get(hour, 0))
+
+
+def _add(
+    connection: Connection, deployment: Deployment, policy_version: int, *, hour: datetime, watched_ms: int, up_ms: int
+) -> None:
+    key = {"deployment": deployment.name, "hour": hour, "policy_version": policy_version}
+    so_far = connection.execute(text(_HOUR), key).mappings().one_or_none() or {
+        "watched_ms": 0, "up_ms": 0, "billed_ms": 0,
+    }  # fmt: skip
+    gpu = deployment.gpu
+    billed_ms = so_far["billed_ms"] + (watched_ms if _is_always_billed(gpu) else up_ms)
+    totals = {
+        "watched_ms": so_far["watched_ms"] + watched_ms,
+        "up_ms": so_far["up_ms"] + up_ms,
+        "billed_ms": billed_ms,
+        "bill_nusd": None if gpu is None else gpu_bill_nusd(gpu, billed_ms),
+    }
+    connection.execute(text(_KEEP_HOUR), {**key, **totals, **_rate_to_row(gpu)})
+
+
+def _is_always_billed(gpu: GpuRate | None) -> bool:
+    return gpu is not None and gpu.hours is BilledHours.ALWAYS
+
+
+def _rate_to_row(gpu: GpuRate | None) -> dict[str, Any]:
+    return {
+        "gpu_type": gpu.type if gpu else None,
+        "gpu_count": gpu.count if gpu else None,
+        "usd_per_gpu_hour": gpu.usd_per_gpu_hour if gpu else None,
+        "basis": (gpu.hours if gpu else BilledHours.SEEN).value,
+    }

@@ -1,0 +1,115 @@
+"""What an answer has said of itself so far: its usage, how it ended, and, where nobody else will count, its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.openai_usage import usage_from_wire
+
+MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
+# No tokenizer in use has a longer token: so many bytes of text are at least one.
+MOST_BYTES_PER_TOKEN = 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What was seen of one answer.
+
+    `final` is the upstream's last word on its usage. Text is kept only where `collects_text` (an upstream without
+    running usage), in memory, bounded, and never shown by `repr`.
+    """
+
+    final: TokenUsage | None = None
+    finish_reason: str | None = None
+    upstream_id: str | None = None
+    service_tier: str | None = None
+    is_error: bool = False
+    is_done: bool = False  # the dialect's own end was seen
+    has_content: bool = False
+    collects_text: bool = False
+    output_bytes: int = 0  # of the answer's text; counted only where `collects_text`
+    _texts: dict[int, list[str]] = field(default_factory=dict, repr=False)
+    _kept_chars: int = 0
+    _running: dict[int, msgspec.Raw] = field(default_factory=dict, repr=False)  # as it came, by choice
+    _choices_per_prompt: int = 1
+
+    @property
+    def running(self) -> TokenUsage | None:
+        """The upstream's last figure on the way; None where it gave none that can be read.
+
+        Read only when asked for: it comes with every token, and reading it costs as much as all else done to an
+        event. Each choice has a figure of its own; choices of one prompt share its input.
+        """
+        read = {choice: usage_from_wire(raw) for choice, raw in self._running.items()}
+        known = {choice: usage for choice, usage in read.items() if usage is not None}
+        if len(known) < 2:
+            return next(iter(known.values()), None)
+        inputs = {choice // self._choices_per_prompt: usage.input_tokens for choice, usage in known.items()}
+        return TokenUsage(
+            input_tokens=_sum(inputs.values()),
+            output_tokens=_sum(usage.output_tokens for usage in known.values()),
+            reasoning_tokens=_sum(usage.reasoning_tokens for usage in known.values()),
+        )
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The last figure, final or not."""
+        return self.final if self.final is not None else self.running
+
+    @property
+    def is_final(self) -> bool:
+        """`usage` is the upstream's last word."""
+        return self.final is not None
+
+    @property
+    def least_output_tokens(self) -> int:
+        """What the answer cannot have cost less than."""
+        return max(int(self.has_content), -(-self.output_bytes // MOST_BYTES_PER_TOKEN))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each choice, as far as it was kept."""
+        return tuple("".join(parts) for _, parts in sorted(self._texts.items()))
+
+    @property
+    def has_all_text(self) -> bool:
+        """Nothing was left out of `texts`."""
+        return self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
+
+    def note_final(self, usage: TokenUsage) -> None:
+        """Take a last word. Of several the last one that can be true counts, once."""
+        if self.final is None or self._is_no_worse(usage, self.final):
+            self.final = usage
+
+    def note_running(self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1) -> None:
+        """Take a running figure, as it came."""
+        self._running[choice] = usage
+        self._choices_per_prompt = choices_per_prompt
+
+    def note_text(self, text: str, *, choice: int = 0) -> None:
+        """Take a piece of the answer, to be counted if nobody says how much it was."""
+        self.output_bytes += len(text.encode())
+        self._kept_chars += len(text)
+        if self._kept_chars <= MAX_TEXT_CHARS:
+            self._texts.setdefault(choice, []).append(text)
+
+    def _is_no_worse(self, usage: TokenUsage, than: TokenUsage) -> bool:
+        return self._can_be_true(usage) or not self._can_be_true(than)
+
+    def _can_be_true(self, usage: TokenUsage) -> bool:
+        output = usage.output_tokens
+        return (
+            usage.is_plausible
+            and usage.input_tokens is not None
+            and (output is None or output >= self.least_output_tokens)
+        )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """None where nobody said anything: unknown is never 0."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

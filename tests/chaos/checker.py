@@ -1,0 +1,375 @@
+"""Joins three books that share no code: what the upstream generated, what finance reads, what callers saw.
+
+Pure. Its arithmetic is its own (fractions, not the gateway's decimals), and every run plants faults in a copy of its
+input and demands that they are found, so that a checker that finds nothing cannot pass for a gateway that has none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from tests.chaos.client import Call
+
+Attempt = dict[str, Any]
+Event = dict[str, Any]
+MOST_UNKNOWN = 0.005
+# A kill may be found by the journal's last progress, which is at most so old, or by the upstream so much later.
+KILL_SLACK_S = 2.0
+PROGRESS_EVERY_S = 1.0
+ON_ITS_WAY_S = 0.1  # what an engine sent so shortly before its end may never have been read: the caller had gone
+OVERHEAD_TOKENS = 64  # what the gateway adds to a request's bytes for its hold
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be. `kind` is what the self-test counts."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What is compared. `rates` are USD per million tokens by model: input, cached input, output."""
+
+    attempts: Sequence[Attempt]
+    events: Sequence[Event]
+    calls: Sequence[Call]
+    kills_s: Sequence[float]
+    rates: dict[str, tuple[str, str, str]]
+    most_unknown: float = MOST_UNKNOWN
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found, and what was counted on the way."""
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+
+    def find(self, kind: str, detail: str) -> None:
+        """Note something that must not be."""
+        self.findings.append(Finding(kind, detail))
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Findings by kind."""
+        return Counter(finding.kind for finding in self.findings)
+
+
+def check(books: Books) -> Verdict:
+    """Return the verdict on one run."""
+    verdict = Verdict()
+    verdict.fired = Counter(attempt["fault"] for attempt in books.attempts if _has_fired(attempt))
+    verdict.endings = Counter(call.ending for call in books.calls)
+    pairs = _join(books, verdict)
+    for attempt, event in pairs:
+        _check_tokens(attempt, event, books, verdict)
+    for event in books.events:
+        _check_cost(event, books, verdict)
+    _check_teams(pairs, books, verdict)
+    _check_unknown(pairs, books, verdict)
+    _check_callers(books, verdict)
+    verdict.counts.update(
+        {
+            "requests": len(books.calls), "attempts": len(books.attempts), "events": len(books.events),
+            "kills": len(books.kills_s), "lost": verdict.kinds["lost"], "doubled": verdict.kinds["doubled"],
+        }
+    )  # fmt: skip
+    verdict.counts.update(Counter(f"source {event['usage_source']}" for event in books.events))
+    verdict.counts.update(Counter(f"outcome {event['outcome']}" for event in books.events))
+    return verdict
+
+
+def self_test(books: Books) -> list[str]:
+    """Plant faults in copies of the books; return the names of those that were not found, or could not be planted."""
+    before = check(books).kinds
+    missed = []
+    for name, kind, plant in PLANTS:
+        planted = plant(books)
+        if planted is None or check(planted).kinds[kind] <= before[kind]:
+            missed.append(name)
+    return missed
+
+
+# ---- the checks
+
+
+def _has_fired(attempt: Attempt) -> bool:
+    """A breaking fault has fired when the attempt ended by it; the harmless ones as soon as it was answered."""
+    return attempt["ending"] == "fault" or attempt["fault"] in ("none", "split", "slow", "no usage") or (
+        attempt["fault"] == "idle connection closed" and attempt["ending"] == "complete"
+    )  # fmt: skip
+
+
+def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
+    """Pair attempts with events by request and model, in order. What stays alone is lost, doubled or an orphan."""
+    arrived: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
+    booked: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for attempt in sorted(books.attempts, key=lambda a: float(a["arrived_s"])):
+        arrived[attempt["request_id"], attempt["model"]].append(attempt)
+    for event in sorted(books.events, key=lambda e: int(e["attempt"])):
+        booked[str(event["request_id"]), event["model"]].append(event)
+    pairs = []
+    for key in arrived.keys() | booked.keys():
+        attempts, events = arrived[key], booked[key]
+        pairs += list(zip(attempts, events, strict=False))
+        for attempt in attempts[len(events) :]:
+            verdict.find("lost", f"{key[0]} at {key[1]}: {attempt['output']} tokens out, {attempt['ending']}")
+        for event in events[len(attempts) :]:
+            _check_orphan(event, has_twin=bool(attempts), books=books, verdict=verdict)
+    _check_early_leavers(books, verdict)
+    return pairs
+
+
+def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdict) -> None:
+    """An event that no attempt of the upstream's explains."""
+    if event["usage_source"] == "none" and not has_twin:
+        verdict.counts["never sent"] += 1  # nobody listened, or the permit was refused
+    elif event["outcome"] == "interrupted" and not has_twin and _near(float(_unix(event)), books.kills_s):
+        verdict.counts["killed before it was sent"] += 1
+    elif event["outcome"] == "client_gone" and not has_twin:
+        verdict.counts["left before it arrived"] += 1
+    else:
+        kind = "doubled" if has_twin else "orphan"
+        verdict.find(kind, f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at {event['model']}")
+
+
+def _check_early_leavers(books: Books, verdict: Verdict) -> None:
+    """A caller may go when its request is already sent but not read there. No more events than such callers."""
+    arrived = {attempt["index"] for attempt in books.attempts}
+    callers = sum(call.ending == "left" and not call.request_id and call.index not in arrived for call in books.calls)
+    if verdict.counts["left before it arrived"] > callers:
+        verdict.find("orphan", f"{verdict.counts['left before it arrived']} early leavers booked, only {callers} were")
+
+
+def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict) -> None:
+    """What was booked against what was generated."""
+    where = f"{event['request_id']}/{event['attempt']} {event['model']} {event['outcome']} ({attempt['fault']})"
+    source = event["usage_source"]
+    if event["outcome"] == "interrupted" and not _overlaps(attempt, books.kills_s):
+        verdict.find("outcome", f"{where}: interrupted, but nothing was killed then")
+    if source == "none":
+        if attempt["output"]:
+            verdict.find("free", f"{where}: {attempt['output']} tokens were generated and nothing booked")
+        return
+    if source == "provider":
+        true = tuple(attempt[name] for name in ("input", "cached", "output", "reasoning"))
+        names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
+        seen = tuple(event[name] or 0 for name in names)
+        if seen != true:
+            verdict.find("tokens", f"{where}: booked {seen}, generated {true}")
+        return
+    true_nusd = _cost(attempt["input"], attempt["cached"], attempt["output"], books.rates[event["model"]])
+    if source == "unknown":
+        if event["held_usd"] is None or _nusd(event["held_usd"]) < true_nusd:
+            verdict.find("hold", f"{where}: held {event['held_usd']}, true {true_nusd} n$")
+        return
+    is_counted = source == "estimated" or attempt["model"].startswith("paid")
+    if not is_counted:  # a running figure of the engine: progress ≤ true
+        if event["input_tokens"] != attempt["input"] or not 0 <= (event["output_tokens"] or 0) <= attempt["output"]:
+            booked = (event["input_tokens"], event["output_tokens"])
+            verdict.find("tokens", f"{where}: derived {booked}, true {(attempt['input'], attempt['output'])}")
+    else:
+        verdict.counts["counted by the gateway"] += 1
+        verdict.counts["counted: tokens booked"] += event["output_tokens"] or 0
+        verdict.counts["counted: tokens true"] += attempt["output"]
+
+
+def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
+    """Cost is the sum of lines, each tokens × price rounded once, half to even."""
+    where = f"{event['request_id']}/{event['attempt']}"
+    plain, cached, output = (Fraction(rate) for rate in books.rates[event["model"]])
+    rate_of = {"input": plain, "cached_input": cached, "cache_write": plain, "output": output, "reasoning": output}
+    lines = event["lines"]
+    if event["cost_usd"] is None:
+        if event["usage_source"] != "unknown" or event["held_usd"] is None:
+            verdict.find("cost", f"{where}: no cost, {event['usage_source']}, held {event['held_usd']}")
+        return
+    total = 0
+    for line in lines:
+        due = round(int(line["tokens"]) * rate_of[line["kind"]] * 1000)  # n$; round() is half to even
+        if due != int(line["cost_nusd"]):
+            verdict.find("cost", f"{where}: line {line} should be {due} n$")
+        total += due
+    if total != _nusd(event["cost_usd"]):
+        verdict.find("cost", f"{where}: {event['cost_usd']} USD is not the sum of its lines, {total} n$")
+    if sum(int(line["tokens"]) for line in lines) != (event["input_tokens"] or 0) + (event["output_tokens"] or 0):
+        verdict.find("cost", f"{where}: lines {lines} do not cover all tokens")
+
+
+def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: Verdict) -> None:
+    """Provider-sourced tokens per team, by the caller's own list of who asked what."""
+    team_of = {call.index: call.team for call in books.calls}
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for attempt, event in pairs:
+        team = team_of.get(attempt["index"], "?")
+        if event["team"] != team:
+            verdict.find("team", f"{event['request_id']}: booked on {event['team']}, asked by {team}")
+        if event["usage_source"] == "provider":
+            seen = sums[event["team"]]
+            seen[0] += event["input_tokens"]
+            seen[1] += event["output_tokens"]
+            seen[2] += attempt["input"]
+            seen[3] += attempt["output"]
+    for team, (booked_in, booked_out, true_in, true_out) in sorted(sums.items()):
+        if (booked_in, booked_out) != (true_in, true_out):
+            verdict.find("team", f"{team}: booked {booked_in}/{booked_out}, generated {true_in}/{true_out}")
+        verdict.counts[f"tokens of {team}"] = booked_in + booked_out
+
+
+def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: Verdict) -> None:
+    """Unknown only where no usage had come, and rarely."""
+    unknown = [(attempt, event) for attempt, event in pairs if event["usage_source"] == "unknown"]
+    for attempt, event in unknown:
+        if not attempt["usage_s"]:
+            continue
+        age_s = attempt["ended_s"] - attempt["usage_s"]
+        is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith("vllm")
+        if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else ON_ITS_WAY_S * is_closed_at_once):
+            verdict.find("unknown", f"{event['request_id']} {event['model']} {event['outcome']}: usage had been sent")
+    share = sum(1 for event in books.events if event["usage_source"] == "unknown") / max(len(books.events), 1)
+    verdict.counts["unknown per 100,000"] = round(share * 100_000)
+    if share > books.most_unknown:
+        causes = Counter(f"{attempt['fault']}/{attempt['model'][:4]}/{event['outcome']}" for attempt, event in unknown)
+        verdict.find("unknown", f"{share:.2%} of the events are unknown: {dict(causes.most_common(6))}")
+
+
+def _check_callers(books: Books, verdict: Verdict) -> None:
+    """What callers were told is what was booked."""
+    by_request: dict[str, list[Event]] = defaultdict(list)
+    for event in books.events:
+        by_request[str(event["request_id"])].append(event)
+    for call in books.calls:
+        where = f"request {call.index} ({call.request_id})"
+        if call.ending in ("truncated", "no_answer", "refused", "open"):
+            verdict.find("caller", f"{where}: {call.ending} after {call.took_s:.1f} s")
+        if call.ending == "broken" and not _near_span(call.sent_s, call.ended_s, books.kills_s):
+            verdict.find("caller", f"{where}: its connection broke and nothing was killed then")
+        if call.status in (401, 402, 403, 404):
+            verdict.find("caller", f"{where}: {call.status} {call.code} for a known key")
+        events = by_request.get(call.request_id, [])
+        if call.ending == "complete" and events:
+            _check_answer(call, events, where, verdict)
+
+
+def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict) -> None:
+    last = max(events, key=lambda e: int(e["attempt"]))
+    if last["outcome"] not in ("ok", "interrupted"):
+        verdict.find("caller", f"{where}: a whole answer is booked as {last['outcome']}")
+    if call.usage is None or last["usage_source"] == "unknown" or last["outcome"] != "ok":
+        return
+    told = (call.usage.get("prompt_tokens"), call.usage.get("completion_tokens"))
+    if told != (last["input_tokens"], last["output_tokens"]):
+        verdict.find("caller", f"{where}: told {told}, booked {(last['input_tokens'], last['output_tokens'])}")
+    cost = call.usage.get("cost_usd")
+    if cost is not None and Decimal(str(cost)) != last["cost_usd"]:
+        verdict.find("caller", f"{where}: told {cost} USD, booked {last['cost_usd']}")
+
+
+# ---- arithmetic of its own
+
+
+def _cost(input_tokens: int, cached: int, output: int, rates: tuple[str, str, str]) -> int:
+    plain, cached_rate, output_rate = (Fraction(rate) for rate in rates)
+    return sum(
+        round(count * rate * 1000)
+        for count, rate in ((input_tokens - cached, plain), (cached, cached_rate), (output, output_rate))
+    )
+
+
+def _nusd(usd: Decimal) -> int:
+    return int(usd * 10**9)
+
+
+def _unix(event: Event) -> float:
+    return float(event["started_at"].timestamp())
+
+
+def _near(moment_s: float, kills_s: Sequence[float]) -> bool:
+    return any(abs(kill_s - moment_s) < KILL_SLACK_S for kill_s in kills_s)
+
+
+def _near_span(began_s: float, ended_s: float, kills_s: Sequence[float]) -> bool:
+    return any(began_s - KILL_SLACK_S < kill_s < ended_s + KILL_SLACK_S for kill_s in kills_s)
+
+
+def _overlaps(attempt: Attempt, kills_s: Sequence[float]) -> bool:
+    return _near_span(attempt["arrived_s"], attempt["ended_s"] or attempt["arrived_s"], kills_s)
+
+
+# ---- what the self-test plants
+
+
+def _with_events(books: Books, events: list[Event]) -> Books:
+    return Books(
+        attempts=books.attempts, events=events, calls=books.calls, kills_s=books.kills_s, rates=books.rates,
+        most_unknown=books.most_unknown,
+    )  # fmt: skip
+
+
+def _charged(books: Books) -> Event | None:
+    """An event with tokens that the upstream explains."""
+    arrived = {(attempt["request_id"], attempt["model"]) for attempt in books.attempts}
+    found = (
+        event for event in books.events
+        if event["usage_source"] == "provider" and (str(event["request_id"]), event["model"]) in arrived
+    )  # fmt: skip
+    return next(found, None)
+
+
+def _lose(books: Books) -> Books | None:
+    victim = _charged(books)
+    return None if victim is None else _with_events(books, [event for event in books.events if event is not victim])
+
+
+def _double(books: Books) -> Books | None:
+    victim = _charged(books)
+    twin = {**(victim or {}), "attempt": -1}
+    return None if victim is None else _with_events(books, [*books.events, twin])
+
+
+def _changed(change: Callable[[Event], None]) -> Callable[[Books], Books | None]:
+    def plant(books: Books) -> Books | None:
+        victim = _charged(books)
+        if victim is None:
+            return None
+        wrong = copy.deepcopy(victim)
+        change(wrong)
+        return _with_events(books, [wrong if event is victim else event for event in books.events])
+
+    return plant
+
+
+def _one_token_more(event: Event) -> None:
+    event["output_tokens"] += 1
+
+
+def _one_nano_more(event: Event) -> None:
+    event["cost_usd"] += Decimal("0.000000001")
+
+
+def _another_team(event: Event) -> None:
+    event["team"] = "nobody"
+
+
+def _no_usage(event: Event) -> None:
+    event.update(usage_source="unknown", cost_usd=None, held_usd=Decimal(10**6))
+
+
+PLANTS: tuple[tuple[str, str, Callable[[Books], Books | None]], ...] = (
+    ("a lost event", "lost", _lose),
+    ("a doubled event", "doubled", _double),
+    ("a token too many", "tokens", _changed(_one_token_more)),
+    ("a nano-dollar too many", "cost", _changed(_one_nano_more)),
+    ("another team's event", "team", _changed(_another_team)),
+    ("usage said and not booked", "unknown", _changed(_no_usage)),
+)

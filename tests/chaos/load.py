@@ -1,0 +1,94 @@
+"""Callers: who asks what, from the seed, as fast as so many at once can or at a given rate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.chaos.client import Call, Leave, ask
+from tests.chaos.fleet import ROUTES, TEAMS, Fleet
+from tests.chaos.plans import shape
+
+LIMIT_S = 30.0  # of one request; the longest way through two failing deployments takes about six
+
+
+@dataclass(slots=True, kw_only=True)
+class Load:
+    """Requests of one run. `leave_share` of the callers go within the time or the bytes; `calls` is what all saw."""
+
+    fleet: Fleet
+    leave_share: float = 0.0
+    stream_share: float = 0.7
+    routes: tuple[str, ...] = tuple(ROUTES)
+    leave_within_s: float = 0.12
+    leave_within_bytes: int = 3000
+    calls: list[Call] = field(default_factory=list)
+    _next: int = 0
+
+    async def one(self) -> Call:
+        """Make the next request and see it to its end."""
+        index, self._next = self._next + 1, self._next + 1
+        fleet = self.fleet
+        rng = Random(f"{fleet.seed}/{index}/caller")
+        wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=self.stream_share)
+        call = Call(index=index, team=rng.choice(TEAMS), route=rng.choice(self.routes), is_stream=wanted.is_stream)
+        self.calls.append(call)
+        leave = None
+        if rng.random() < self.leave_share:
+            leave = self._leave(rng)
+        ports = list(fleet.ports)
+        rng.shuffle(ports)
+        await ask(call, wanted.body(call.route), key=fleet.keys[call.team], ports=ports, limit_s=LIMIT_S, leave=leave)
+        call.body.clear()
+        return call
+
+    def _leave(self, rng: Random) -> Leave:
+        """Half of them go after a time, most of these before the answer; half once they have some of it."""
+        reset = rng.random() < 0.5
+        if rng.random() < 0.5:
+            return Leave(after_s=rng.uniform(0.0, self.leave_within_s), reset=reset)
+        return Leave(after_bytes=rng.randint(0, self.leave_within_bytes), reset=reset)
+
+    async def crowd(self, requests: int, callers: int) -> None:
+        """So many requests, by so many callers one after another."""
+        todo = iter(range(requests))
+
+        async def caller() -> None:
+            for _ in todo:
+                await self.one()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(callers):
+                group.create_task(caller())
+
+    async def stream_of(self, per_s: float, is_over: Callable[[], bool]) -> None:
+        """Requests at a rate, whether earlier ones are answered or not, until it is over; then wait for the last."""
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        async with asyncio.TaskGroup() as group:
+            while not is_over():
+                group.create_task(self.one())
+                due_s += 1 / per_s
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+
+
+async def idle(fleet: Fleet, *, within_s: float = 30.0) -> bool:
+    """Wait until no request is in flight anywhere; False where some stay."""
+    return await until(lambda: asyncio.to_thread(_is_idle, fleet), within_s=within_s)
+
+
+async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> bool:
+    """Wait for a condition; False where it does not come to hold in time."""
+    deadline_s = asyncio.get_running_loop().time() + within_s
+    while not await holds():
+        if asyncio.get_running_loop().time() > deadline_s:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+def _is_idle(fleet: Fleet) -> bool:
+    at_work = sum(replica.gauge("tollgate_inflight") or 0 for replica in fleet.replicas if replica.is_alive)
+    return fleet.upstream_stats()["busy"] == 0 and at_work == 0

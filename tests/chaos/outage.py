@@ -1,0 +1,71 @@
+"""Postgres goes away for minutes while known keys ask at a steady rate. Nobody may notice, and nothing may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.chaos.checker import Books
+from tests.chaos.fleet import RATES, Fleet
+from tests.chaos.load import Load, idle
+from tests.chaos.report import Result
+
+WARM_UP_S = 10.0
+WRITTEN_WITHIN_S = 60.0
+
+
+async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: float) -> None:
+    """Warm up, take Postgres away, bring it back, and time the catching up."""
+    with Fleet(seed=result.seed, mix="healthy", replicas=1, most_output=12) as fleet:
+        fleet.start()
+        (replica,) = fleet.replicas
+        load = Load(fleet=fleet, stream_share=0.3)
+        end_s = time.monotonic() + WARM_UP_S
+        await load.stream_of(per_s, lambda: time.monotonic() > end_s)
+        await fleet.settled(len(load.calls))
+        before, memory = len(load.calls), [replica.rss_mib()]
+        await asyncio.to_thread(fleet.postgres.stop)
+        end_s = time.monotonic() + away_s
+        watcher = asyncio.create_task(_watch(replica.rss_mib, memory))
+        await load.stream_of(per_s, lambda: time.monotonic() > end_s)
+        watcher.cancel()
+        during = load.calls[before:]
+        memory.append(replica.rss_mib())
+        waiting = replica.gauge("tollgate_unwritten_events")
+        await asyncio.to_thread(fleet.postgres.start)
+        attempts = fleet.attempts()
+        took_s = await fleet.settled(len(attempts), within_s=WRITTEN_WITHIN_S + 10)
+        after = len(load.calls)
+        end_s = time.monotonic() + 2
+        await load.stream_of(per_s, lambda: time.monotonic() > end_s)
+        result.demand(await idle(fleet), "hanging", "requests are still in flight")
+        attempts = fleet.attempts()
+        await fleet.settled(len(attempts))
+        failed = [call for call in load.calls if call.ending != "complete"]
+        waits_ms = sorted(1000 * (call.first_s - call.sent_s) for call in during if call.first_s)
+        result.say("Postgres away, requests meanwhile", f"{away_s:.0f} s, {len(during):,} at {per_s:.0f}/s")
+        result.say("failed", f"{len(failed):,}")
+        result.say("first byte meanwhile, p50 / p99", f"{_at(waits_ms, 0.5):.1f} / {_at(waits_ms, 0.99):.1f} ms")
+        result.say("waiting events at its return", waiting)
+        result.say("all written after its return", f"{took_s:.1f} s")
+        result.say("memory before / most / at return", f"{memory[0]:.0f} / {max(memory):.0f} / {memory[-1]:.0f} MiB")
+        result.say("served after its return", f"{len(load.calls) - after:,}")
+        for call in failed[:3]:
+            result.demand(False, "failed", f"request {call.index}: {call.ending} {call.status} {call.code}")
+        result.demand(took_s <= WRITTEN_WITHIN_S, "late", f"all written only {took_s:.0f} s after its return")
+        growth = max(memory) - memory[0]
+        result.demand(
+            growth <= most_growth_mib, "memory", f"it grew by {growth:.0f} MiB, {most_growth_mib:.0f} allowed"
+        )
+        result.judge(Books(attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES))
+
+
+async def _watch(rss_mib: object, memory: list[float]) -> None:
+    assert callable(rss_mib)
+    while True:
+        memory.append(await asyncio.to_thread(rss_mib))
+        await asyncio.sleep(1)
+
+
+def _at(ordered: list[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

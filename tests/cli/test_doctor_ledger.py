@@ -1,0 +1,115 @@
+"""The doctor looks into the ledger: journals, writers, unknown usage, partitions, what was set aside, roll-ups."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.main import build_toolbox
+from gateway.settings import Settings
+from gateway.storage.database import Database
+from gateway.storage.ledger import Ledger
+from tests.cli.conftest import Cli
+from tests.storage.factories import event
+
+READY = {
+    "status": "not ready",
+    "problems": ["The journal is full: bring Postgres back."],
+    "checks": [
+        {"check": "journal", "status": "fail", "finding": "full", "what_to_do": "see docs/runbooks/journal-filling.md"},
+        {"check": "writer", "status": "ok", "finding": "0 event(s) wait", "what_to_do": ""},
+    ],
+}
+
+
+def checks(cli: Cli) -> dict[str, dict[str, str]]:
+    return {row["check"]: row for row in json.loads(cli("doctor", "--format", "json").out)}
+
+
+def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
+    """Every line is there, and none of them asks for anything."""
+    found = checks(applied)
+    for name in (
+        "journals", "writers", "unknown usage", "partitions", "dead letters", "conflicting events", "roll-up",
+    ):  # fmt: skip
+        assert (found[name]["status"], found[name]["what to do"]) == ("ok", ""), found[name]
+
+
+def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(applied: Cli, database_url: str) -> None:
+    """Whoever was woken by an alert finds the same thing here, and the page that says what to do."""
+    now = datetime.now(UTC)
+    database = Database(database_url)
+    unknown: dict[str, Any] = {
+        "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 7,
+    }  # fmt: skip
+    Ledger(database).write([event(1, at=now, **unknown), event(2, at=now), event(3, at=now + timedelta(days=400))])
+    database.close()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO tollgate.dead_letters (document, error, digest) VALUES ('\\x00', 'no', '\\x01')"
+        )
+        connection.execute(
+            "INSERT INTO tollgate.journals (id, replica, heartbeat) VALUES (gen_random_uuid(), 'gone', now() - "
+            "interval '2 hours')"
+        )
+        connection.execute(
+            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, "
+            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 't', 'c', '2026-11-01', now(), 1, "
+            "'redelivery', 'came again', 'x')"
+        )
+    found = checks(applied)
+    said = {name: (row["status"], row["finding"]) for name, row in found.items()}
+    assert said["unknown usage"] == ("warn", "1 of 2 attempts of the last hour are unknown (50.0%)")
+    assert said["partitions"] == ("warn", "1 event(s) in the default partition")
+    assert said["dead letters"][0] == said["conflicting events"][0] == said["writers"][0] == "warn"
+    assert said["roll-up"][0] == "ok"
+    for name in ("unknown usage", "partitions", "dead letters", "conflicting events", "writers"):
+        assert "docs/runbooks/" in found[name]["what to do"]
+
+
+def test_a_journal_left_behind_is_named(applied: Cli) -> None:
+    """Its events are in no total until somebody starts a gateway there."""
+    journal_id = uuid4()
+    home = applied.toolbox.options.home
+    (home / "journal" / str(journal_id)).mkdir(parents=True)
+    row = checks(applied)["journals"]
+    assert row["status"] == "warn"
+    assert str(journal_id) in row["finding"]
+    assert "start a gateway" in row["what to do"]
+
+
+def test_the_doctor_repeats_what_a_running_gateway_says_of_itself(
+    cli_at: Callable[[str], Cli], database_url: str, tmp_path: Any
+) -> None:
+    """Only that process knows its journal's age and its writer's lag."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(json.dumps(READY).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        settings = Settings(home=tmp_path / "home", database_url=database_url, port=server.server_address[1])
+        found = checks(Cli(build_toolbox(settings)))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (found["gateway"]["status"], found["gateway"]["finding"]) == ("fail", READY["problems"][0])
+    assert found["gateway journal"]["status"] == "fail"
+    assert found["gateway journal"]["what to do"] == "see docs/runbooks/journal-filling.md"
+    assert found["gateway writer"]["status"] == "ok"

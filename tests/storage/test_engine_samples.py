@@ -1,0 +1,149 @@
+"""GPU hours as they are stored: what was seen, once, at the rate then in force, by whoever looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from gateway.domain.engine_sample import EngineSample
+from gateway.domain.policy import PolicyVersion
+from gateway.domain.selfhost import BilledHours, GpuRate
+from gateway.storage.database import Database
+from gateway.storage.engine_samples import KEPT, EngineSamples
+from gateway.storage.leadership import Leadership
+from tests import factories
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOUR_MS = 3_600_000
+GPU = GpuRate(
+    type="H200", count=2, usd_per_gpu_hour=Decimal("3.10"), input_tok_per_s=Decimal(1000),
+    output_tok_per_s=Decimal(100), target_utilisation=Decimal("0.5"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def samples(database_url: str) -> Iterator[EngineSamples]:
+    """Samples kept in the role that the gateway has."""
+    database = Database(database_url, role="tollgate_gateway")
+    yield EngineSamples(database)
+    database.close()
+
+
+def policy(number: int = 1, *, names: tuple[str, ...] = ("qwen",), gpu: GpuRate | None = GPU) -> PolicyVersion:
+    own = [factories.deployment(name, is_self_hosted=True, gpu=gpu) for name in names]
+    return factories.version(factories.policy(*own), number=number)
+
+
+def seen(minute: float, *, name: str = "qwen", is_up: bool = True, started: float | None = -5) -> EngineSample:
+    return EngineSample(
+        deployment=name, at=NOON + timedelta(minutes=minute), is_up=is_up,
+        started_at=None if started is None or not is_up else NOON + timedelta(minutes=started),
+    )  # fmt: skip
+
+
+def record(samples: EngineSamples, *looks: EngineSample, under: PolicyVersion | None = None) -> None:
+    for look in looks:
+        samples.record([look], under or policy(), at=look.at)
+
+
+def hours(database_url: str) -> list[dict[str, Any]]:
+    with psycopg.connect(database_url, row_factory=dict_row) as connection:
+        return connection.execute(
+            "SELECT deployment, hour, policy_version, watched_ms, up_ms, billed_ms, bill_nusd "
+            "FROM tollgate.gpu_hours ORDER BY deployment, hour, policy_version"
+        ).fetchall()
+
+
+def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(samples: EngineSamples, database_url: str) -> None:
+    """A new rate must never reach back: last month's bill would change."""
+    dearer = policy(2, gpu=replace(GPU, usd_per_gpu_hour=Decimal("6.20")))
+    record(samples, seen(0), seen(30))
+    record(samples, seen(45), under=dearer)
+    record(samples, seen(90), under=dearer)
+    half, rest = HOUR_MS // 2, HOUR_MS // 2
+    assert [tuple(row.values())[1:] for row in hours(database_url)] == [
+        (NOON, 1, half, half, half, 3_100_000_000),
+        (NOON, 2, rest, rest, rest, 6_200_000_000),
+        (NOON + timedelta(hours=1), 2, half, half, half, 6_200_000_000),
+    ]
+
+
+def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database_url: str) -> None:
+    """A lost acknowledgement, two leaders for a moment, a clock that went back: each minute is paid once."""
+    record(samples, seen(0), seen(30), seen(30), seen(10), seen(20), seen(60))
+    assert [(row["watched_ms"], row["up_ms"]) for row in hours(database_url)] == [(HOUR_MS, HOUR_MS)]
+
+
+def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_url: str) -> None:
+    """Nobody pays for an engine that is off, unless the machine is reserved."""
+    record(samples, seen(0), seen(15), seen(30, is_up=False), seen(60, is_up=False))
+    (row,) = hours(database_url)
+    assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (HOUR_MS, HOUR_MS // 4, HOUR_MS // 4)
+
+
+def test_a_reserved_machine_is_billed_while_it_is_down(samples: EngineSamples, database_url: str) -> None:
+    """`hours: always`: the invoice does not ask whether the engine ran."""
+    reserved = policy(gpu=replace(GPU, hours=BilledHours.ALWAYS))
+    record(samples, seen(0, is_up=False), seen(60, is_up=False), under=reserved)
+    (row,) = hours(database_url)
+    assert (row["up_ms"], row["billed_ms"], row["bill_nusd"]) == (0, HOUR_MS, 6_200_000_000)
+
+
+def test_a_deployment_that_left_the_policy_is_not_billed_until_it_is_back(
+    samples: EngineSamples, database_url: str
+) -> None:
+    """Its engine may run on for others: what nobody declared is not our bill."""
+    both = policy(names=("qwen", "other"))
+    samples.record([seen(0), seen(0, name="other")], both, at=NOON)
+    samples.record([seen(20, name="other")], policy(2, names=("other",)), at=NOON + timedelta(minutes=20))
+    samples.record([], policy(3, names=("hosted",), gpu=None), at=NOON + timedelta(minutes=25))
+    samples.record([seen(50), seen(50, name="other")], both, at=NOON + timedelta(minutes=50))
+    samples.record([seen(60), seen(60, name="other")], both, at=NOON + timedelta(minutes=60))
+    found = {(row["deployment"], row["policy_version"]): row["up_ms"] // 60_000 for row in hours(database_url)}
+    assert found == {("qwen", 1): 10, ("other", 1): 10, ("other", 2): 20}
+
+
+def test_a_deployment_without_a_rate_has_hours_and_no_bill(samples: EngineSamples, database_url: str) -> None:
+    """An unknown bill is NULL, never zero."""
+    record(samples, seen(0), seen(60), under=policy(gpu=None))
+    (row,) = hours(database_url)
+    assert (row["up_ms"], row["bill_nusd"]) == (HOUR_MS, None)
+
+
+def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str) -> None:
+    """A sample is evidence for weeks, an hour is a fact of the books."""
+    record(samples, seen(0), seen(60))
+    assert samples.forget(now=NOON + KEPT) == 0
+    assert samples.forget(now=NOON + KEPT + timedelta(minutes=1)) == 1
+    assert len(hours(database_url)) == 1
+
+
+def test_one_worker_leads_until_it_gives_up_or_its_connection_dies(database_url: str) -> None:
+    """Two leaders would probe twice; none would leave hours unseen."""
+    database = Database(database_url, role="tollgate_gateway")
+    first, second = Leadership(database, "engines"), Leadership(database, "engines")
+    try:
+        assert first.is_mine()
+        assert first.is_mine()
+        assert not second.is_mine()
+        assert Leadership(database, "another job").is_mine()
+        first.give_up()
+        assert second.is_mine()
+        with psycopg.connect(database_url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+        assert first.is_mine()
+        assert not second.is_mine()
+    finally:
+        first.give_up()
+        second.give_up()
+        database.close()
