@@ -170,7 +170,7 @@ async def _serve(
     from gateway.api.server import serve_until_stopped
     from gateway.domain.end_user import end_user_key
     from gateway.domain.ledger_health import health_checks
-    from gateway.providers.http1_transport import open_transport
+    from gateway.providers.transport import open_transport
     from gateway.providers.registry import build_providers
     from gateway.providers.token_counting import TokenCounter
     from gateway.services.endings import DrainLimits, Endings

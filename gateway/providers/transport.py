@@ -1,109 +1,106 @@
-"""The way out: one aiohttp session, and a permit for every attempt. The only importer of the HTTP client.
+"""The way out: our own HTTP/1.1 client, and a permit for every attempt. The only importer of that client.
 
-aiohttp and not httpx: on this path httpx costs 15 to 20 times the CPU and leaks pool slots under
-cancellation (docs/decisions/0002). Redirects are not followed, proxies of the environment are ignored,
-cookies are not kept, and TLS verification has no switch.
+Redirects are not followed, proxies of the environment are ignored, cookies are not kept, and TLS verification has
+no switch (docs/decisions/0007).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-import aiohttp
-from yarl import URL
-
-from gateway.domain.policy import Deployment, Timeouts
 from gateway.domain.residency import Permit, verify
-from gateway.domain.routing import origin_of
-from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.domain.routing import DEFAULT_PORTS, origin_of
+from gateway.errors import UpstreamUnreachable
+from gateway.providers.http1.connection import Exchange
+from gateway.providers.http1.pool import Pool
 from gateway.wire.upstream_call import UpstreamCall
 
-READ_BUFFER_BYTES = 256 * 1024
 
-
-class AiohttpUpstream:
-    """An upstream's answer whose headers have come."""
-
-    def __init__(self, response: aiohttp.ClientResponse, deployment: Deployment) -> None:
-        self._response = response
-        self._name, self._idle_s = deployment.name, deployment.timeouts.idle_s
-        self.status = response.status
-        self.headers: Mapping[str, str] = {key.lower(): value for key, value in response.headers.items()}
-
-    async def read(self, limit_bytes: int) -> bytes:
-        """The whole body. Raises `UpstreamError` or `UpstreamTimeout`."""
-        parts, size = [], 0
-        async for part in self.chunks():
-            parts.append(part)
-            size += len(part)
-            if size > limit_bytes:
-                raise UpstreamError(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
-        return b"".join(parts)
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes."""
-        try:
-            while True:
-                async with asyncio.timeout(self._idle_s):
-                    part = await self._response.content.readany()
-                if not part:
-                    return
-                yield part
-        except TimeoutError:
-            raise UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.") from None
-        except aiohttp.ClientError as broken:
-            raise UpstreamError(f"The connection to {self._name} broke: {type(broken).__name__}.") from None
-
-    def close(self) -> None:
-        """Drop the connection at once unless the body was read to its end; then it goes back to the pool."""
-        self._response.close()
-
-
-class AiohttpTransport:
+class Http1Transport:
     """Sends what a permit allows, where the permit allows it."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, max_connections: int, tls: ssl.SSLContext) -> None:
+        self._max_connections = max_connections
+        self.pool = Pool(max_connections, tls)
 
-    async def send(self, permit: Permit, call: UpstreamCall) -> AiohttpUpstream:
-        """Send one attempt. Raises `ResidencyDenied`, `UpstreamUnreachable` or `UpstreamTimeout`."""
-        name, timeouts = permit.deployment.name, permit.deployment.timeouts
+    async def send(self, permit: Permit, call: UpstreamCall) -> Exchange:
+        """Hand one attempt to a socket. Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
+
+        Cancelled here, nothing was sent either: no await follows the write.
+        """
         verify(permit, origin=origin_of(call.url))
+        deployment = permit.deployment
+        target = target_of(call.url)
+        head = head_bytes(target, call)
+        origin = self.pool.origin(target.host, target.port, is_tls=target.is_tls)
+        name, connect_s = deployment.name, deployment.timeouts.connect_s
         try:
-            # The headers' own deadline; what comes after them is bounded per read.
-            async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s):
-                response = await self._session.post(
-                    URL(call.url, encoded=True), data=call.body, headers=call.headers,
-                    allow_redirects=False, timeout=_timeout(timeouts),
-                )  # fmt: skip
-        except aiohttp.ConnectionTimeoutError:
-            raise UpstreamUnreachable(f"{name} could not be connected to in {timeouts.connect_s:g} s.") from None
+            connection = await self.pool.take(origin, connect_s)
         except TimeoutError:
-            raise UpstreamTimeout(f"{name} did not begin to answer in {timeouts.first_byte_s:g} s.") from None
-        except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError) as broken:
+            if self.pool.is_full:
+                raise UpstreamUnreachable(
+                    f"{name} was not called: all {self._max_connections} connections of the gateway are in use."
+                ) from None
+            raise UpstreamUnreachable(f"{name} could not be connected to in {connect_s:g} s.") from None
+        except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
             raise UpstreamUnreachable(f"{name} could not be reached: {type(broken).__name__}.") from None
-        except aiohttp.ClientError as broken:
-            raise UpstreamError(f"{name} closed the connection without an answer: {type(broken).__name__}.") from None
-        return AiohttpUpstream(response, permit.deployment)
+        return connection.start(head, call.body, name=name, timeouts=deployment.timeouts)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        self.pool.close()
 
 
-def open_transport(max_connections: int) -> AiohttpTransport:
+def open_transport(max_connections: int) -> Http1Transport:
     """Return a transport; call it inside the running loop."""
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=max_connections, ttl_dns_cache=30, keepalive_timeout=30),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-        read_bufsize=READ_BUFFER_BYTES,
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-    )
-    return AiohttpTransport(session)
+    return Http1Transport(max_connections, ssl.create_default_context())
 
 
-def _timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=timeouts.total_s, sock_connect=timeouts.connect_s, connect=timeouts.connect_s)
+class Target(NamedTuple):
+    """An address taken apart once. `opening` is the request line and the `host` header."""
+
+    host: str
+    port: int
+    is_tls: bool
+    opening: str
+
+
+@lru_cache(maxsize=1024)  # a policy has a few addresses
+def target_of(url: str) -> Target:
+    """Where an address leads. Raises `ValueError` for one that cannot stand in a request line."""
+    parts = urlsplit(url)
+    host, port, default = parts.hostname or "", parts.port, DEFAULT_PORTS[parts.scheme]
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    named = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode("ascii")
+    shown = named if port in (None, default) else f"{named}:{port}"
+    if not host or not all("!" <= character <= "~" for character in path + shown):
+        raise ValueError("an address needs a host and printable ASCII without spaces; write the rest as %XX")
+    return Target(host, port or default, parts.scheme == "https", f"POST {path} HTTP/1.1\r\nhost: {shown}\r\n")
+
+
+def head_bytes(target: Target, call: UpstreamCall) -> bytes:
+    """The request without its body. Raises `ValueError` for a header that would become two, or none."""
+    lines = [target.opening]
+    lines += [f"{name}: {value}\r\n" for name, value in call.headers.items()]
+    lines.append(f"content-length: {len(call.body)}\r\n\r\n")
+    head = "".join(lines)
+    expected = len(call.headers) + 4  # request line, host, content-length, and the empty line
+    if head.count("\n") != expected or head.count("\r") != expected or "\0" in head:
+        raise ValueError(f"a header has a line break or a NUL: {_odd_header(call.headers)}")
+    try:
+        return head.encode("latin-1")
+    except UnicodeEncodeError:
+        raise ValueError(f"a header has characters that HTTP cannot carry: {_odd_header(call.headers)}") from None
+
+
+def _odd_header(headers: Mapping[str, str]) -> str:
+    """The name of the header that is at fault, never its value: it may be a credential."""
+    return next((repr(name) for name, value in headers.items() if _is_odd(name + value)), "?")
+
+
+def _is_odd(text: str) -> bool:
+    return any(character in text for character in "\r\n\0") or any(ord(character) > 255 for character in text)

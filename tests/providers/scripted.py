@@ -15,7 +15,7 @@ from gateway.domain.policy import ClassRule, Timeouts
 from gateway.domain.residency import Permit
 from gateway.domain.routing import origin_of
 from gateway.providers.http1.connection import Exchange
-from gateway.providers.http1_transport import Http1Transport
+from gateway.providers.transport import Http1Transport
 from gateway.wire.upstream_call import UpstreamCall
 from tests.factories import deployment
 

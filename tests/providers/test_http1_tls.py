@@ -11,7 +11,7 @@ import pytest
 
 from gateway.errors import UpstreamUnreachable
 from gateway.providers.http1.connection import READ_AHEAD_BYTES
-from gateway.providers.http1_transport import open_transport
+from gateway.providers.transport import open_transport
 from tests.providers.authority import Authority
 from tests.providers.scripted import CHUNKED, OK, Client, Peer, answering, calling, serving
 

@@ -42,6 +42,19 @@ def importers_of(package: str) -> list[str]:
     return sorted(set(found))
 
 
+def importers_below(package: str) -> list[str]:
+    """Who imports a package of ours or anything in it."""
+    found = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            if any(f"{name}.".startswith(f"{package}.") for name in names):
+                found.append(path)
+    return sorted(set(found))
+
+
 def test_a_permit_is_made_in_one_place() -> None:
     """Leave to send content comes out of the decision alone: a second maker would be a second policy."""
     assert calls_of("Permit") == ["gateway/domain/routing.py"]
@@ -58,8 +71,13 @@ def test_no_permit_is_changed_into_another() -> None:
 
 def test_content_leaves_through_one_module() -> None:
     """The transport alone imports the HTTP client for content, so that no other way out can be overlooked."""
-    assert importers_of("aiohttp") == ["gateway/providers/transport.py"]
-    assert list(importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []
+    assert importers_of("httptools") == ["gateway/providers/http1/answer.py"]
+    assert importers_of("aiohappyeyeballs") == ["gateway/providers/http1/pool.py"]
+    own = [path for path in importers_below("gateway.providers.http1") if "/http1/" not in path]
+    assert own == ["gateway/providers/transport.py"]
+    # The doctor's connections carry no content.
+    assert set(calls_of("create_connection")) == {"gateway/cli/doctor.py", "gateway/providers/http1/pool.py"}
+    assert list(importers_of("aiohttp") + importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []
 
 
 def test_nothing_turns_certificate_checks_off() -> None:
