@@ -64,6 +64,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
         database_url=settings.database_url,
         reports_database_url=settings.reports_database_url,
         pepper_path=settings.pepper_path,
+        journal_path=settings.journal_path,
         engine_home=settings.engine_home_path,
         host=settings.host,
         port=settings.port,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.cli.database import first_ahead
@@ -22,7 +21,7 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
     """Journals below this home. One that nobody holds waits for the next start of a gateway."""
     from gateway.storage.journal import journals_on
 
-    found = journals_on(journal_root(toolbox.options.home))
+    found = journals_on(toolbox.options.journal_path)
     left = [listing for listing in found if not listing.is_held]
     used_mib = sum(listing.used_bytes for listing in found) / 2**20
     finding = f"{len(found)} on this machine, {used_mib:.1f} MiB; {len(found) - len(left)} held by a running gateway"
@@ -30,13 +29,8 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
         yield Check("journals", Status.OK, finding)
         return
     names = ", ".join(str(listing.journal_id) for listing in left)
-    mend = "start a gateway on this TOLLGATE_HOME: it writes what they hold"
+    mend = f"start a gateway on {toolbox.options.journal_path}: it writes what they hold"
     yield Check("journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", mend)
-
-
-def journal_root(home: Path) -> Path:
-    """Where the journals of this home are."""
-    return home / "journal"
 
 
 def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:

@@ -206,10 +206,13 @@ def _receipt_text(receipt: Receipt) -> str:
         text += [
             "",
             f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, {attempt.model}, {attempt.region}): "
-            f"{attempt.outcome}, usage from {attempt.usage_source}",
+            f"{attempt.outcome}",
+            f"  usage         {attempt.usage_source}: {attempt.usage_obtained}",
+            *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
             *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in attempt.lines),
             f"  cost          {format_usd(attempt.cost_usd)}",
-            *([f"  held          {format_usd(attempt.held_usd)}"] if attempt.cost_usd is None else []),
+            *([f"  held          {format_usd(attempt.held_usd)}"] if attempt.total_usd is None else []),
+            *(f"  adjusted      {format_usd(a.amount_usd)} ({a.kind}: {a.reason})" for a in attempt.adjustments),
             *(f"  why           {v.deployment} in {v.region}: {v.reason}" for v in attempt.verdicts),
         ]
-    return "\n".join([*text, "", f"Total {format_usd(receipt.cost_usd)}", ""])
+    return "\n".join([*text, "", f"Total {format_usd(receipt.total_usd)}", ""])

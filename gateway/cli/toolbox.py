@@ -24,6 +24,7 @@ class Options:
     database_url: str | None  # None: the embedded Postgres
     reports_database_url: str | None
     pepper_path: Path
+    journal_path: Path
     engine_home: Path
     host: str
     port: int

@@ -25,8 +25,9 @@ def usd_from_nusd(amount_nusd: int) -> Decimal:
 
 def plain_usd(amount_nusd: int) -> str:
     """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros (`0.0001234`)."""
-    text = f"{usd_from_nusd(amount_nusd):.9f}".rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
+    whole, rest = divmod(abs(amount_nusd), NUSD_PER_USD)
+    sign = "-" if amount_nusd < 0 else ""
+    return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
 def format_usd(amount_usd: Decimal | None) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cached_property
 from hashlib import sha256
 
-from gateway.domain.money import EXACT, nusd_bound, nusd_from_usd
+from gateway.domain.money import EXACT, nusd_bound
 from gateway.domain.tokens import CALL_KINDS, INPUT_KINDS, OUTPUT_KINDS, TokenKind, TokenUsage
 
 MTOK = 1_000_000
@@ -152,7 +152,10 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")
     whole_input = usage.input_tokens or 0
-    counts = _input_lines(usage, price) | _output_lines(usage, price) | _call_lines(usage)
+    if usage.is_text_alone:
+        counts = _text_lines(usage, price)
+    else:
+        counts = _input_lines(usage, price) | _output_lines(usage, price) | _call_lines(usage)
     return tuple(_line(price, kind, n, input_tokens=whole_input) for kind, n in counts.items() if n)
 
 
@@ -176,6 +179,27 @@ def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int
 def usd_of(count: int, usd_per_mtok: Decimal) -> Decimal:
     """What a count costs at a rate, exactly: not rounded yet."""
     return EXACT.scaleb(EXACT.multiply(Decimal(count), usd_per_mtok), -6)
+
+
+def nusd_of(count: int, usd_per_mtok: Decimal) -> int:
+    """What a count costs at a rate in nano-dollars, rounded once, half-even: a millionth of a dollar is 1,000 of them."""
+    return int(EXACT.scaleb(EXACT.multiply(Decimal(count), usd_per_mtok), 3).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _text_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
+    """What the three functions below come to for a text: nearly every answer, at a third of the time."""
+    whole = usage.input_tokens or 0
+    cached, written, reasoning = usage.cached_input_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+    own = {
+        kind: count
+        for kind, count in (
+            (TokenKind.CACHED_INPUT, cached), (TokenKind.CACHE_WRITE, written), (TokenKind.REASONING, reasoning),
+        )
+        if count and price.rate(kind, input_tokens=whole) is not None
+    }  # fmt: skip
+    reasoned = own.get(TokenKind.REASONING, 0)
+    in_cache = own.get(TokenKind.CACHED_INPUT, 0) + own.get(TokenKind.CACHE_WRITE, 0)
+    return {TokenKind.INPUT: whole - in_cache, TokenKind.OUTPUT: (usage.output_tokens or 0) - reasoned, **own}
 
 
 def _input_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
@@ -243,7 +267,7 @@ def _line(price: Price, kind: TokenKind, tokens: int, *, input_tokens: int) -> L
     if rate is None:
         what = "calls" if kind in CALL_KINDS else "tokens"
         raise ValueError(f"{price.provider}/{price.model} has no price for {kind} {what}")
-    return Line(kind=kind, tokens=tokens, usd_per_mtok=rate, cost_nusd=nusd_from_usd(usd_of(tokens, rate)))
+    return Line(kind=kind, tokens=tokens, usd_per_mtok=rate, cost_nusd=nusd_of(tokens, rate))
 
 
 def _rate_text(rate: Rate) -> str:

@@ -80,6 +80,14 @@ def settle(
     return bill.hold(TokenUsage(), reported=said, is_suspect=is_suspect)
 
 
+def unheard(held_nusd: int) -> Settlement:
+    """What stands while nothing is known: the hold."""
+    return Settlement(
+        usage=_UNKNOWN, source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=held_nusd, is_suspect=False
+    )
+
+
+_UNKNOWN = TokenUsage()
 _NOTHING = Settlement(
     usage=NOTHING_SERVED, source=UsageSource.NONE, lines=(), cost_nusd=0, held_nusd=None, is_suspect=False
 )
@@ -150,10 +158,10 @@ def _input_side(said: TokenUsage | None) -> TokenUsage | None:
 
 
 def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:
-    """The provider's input where it is known, and the output that was counted."""
+    """The provider's input with all its parts, where it is known, and the output that was counted."""
     if known is None:
         return counted
     return replace(
         known, output_tokens=counted.output_tokens, reasoning_tokens=counted.reasoning_tokens,
-        audio_output_tokens=None, image_output_tokens=None,
+        audio_output_tokens=counted.audio_output_tokens, image_output_tokens=counted.image_output_tokens,
     )  # fmt: skip

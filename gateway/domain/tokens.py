@@ -79,6 +79,17 @@ class TokenUsage:
     image_generation_calls: int | None = None
 
     @property
+    def is_text_alone(self) -> bool:
+        """True where nothing but text was read and written, and no write to the cache was for a named time."""
+        return not (
+            self.cache_write_30m_tokens or self.cache_write_1h_tokens or self.cache_write_12h_tokens
+            or self.audio_input_tokens or self.image_input_tokens
+            or self.audio_output_tokens or self.image_output_tokens
+            or self.web_search_calls or self.file_search_calls
+            or self.code_interpreter_calls or self.image_generation_calls
+        )  # fmt: skip
+
+    @property
     def is_plausible(self) -> bool:
         """False where the counts contradict each other: negative, or parts larger than their whole."""
         prompt, answer, written = self.input_tokens or 0, self.output_tokens or 0, self.cache_write_tokens or 0

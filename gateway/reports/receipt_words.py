@@ -43,10 +43,8 @@ def usage_words(usage_source: str, *, has_reported: bool) -> str:
     return f"{words}; the upstream's own figure differs and stands beside it" if has_reported else words
 
 
-def price_words(source: str | None, recorded_at: datetime | None, *, is_stand_in: bool) -> str | None:
-    """Return where the rates come from and since when they are in the price book; None without a price."""
-    if source is None:
-        return None
+def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool) -> str:
+    """Return where the rates come from and since when they are in the price book."""
     since = "" if recorded_at is None else f", in the price book since {recorded_at.astimezone(UTC):%Y-%m-%d}"
     return f"{source}{since}{'; a stand-in, the model has no price of its own' if is_stand_in else ''}"
 

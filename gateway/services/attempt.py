@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,8 +11,9 @@ from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price, hold_nusd
 from gateway.domain.request import Request
+from gateway.domain.request_fields import feature_and_tier
 from gateway.domain.routing import Candidate, Decision
-from gateway.domain.settlement import Counted, Settlement, settle
+from gateway.domain.settlement import Counted, Settlement, settle, unheard
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.services.meter import Meter
@@ -20,6 +22,7 @@ from gateway.wire.seen import Seen
 
 # Where neither caller nor deployment bounds the answer, the hold takes this many output tokens.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
+MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class Attempt:
     started_s: float
     received_s: float
     held_nusd: int
+    features: Mapping[str, object]
+    asked_tier: str | None
     clock: Clock
     meter: Meter
     seen: Seen = field(default_factory=Seen)
@@ -71,10 +76,9 @@ class Attempt:
 
     async def intend(self) -> None:
         """Write down that this attempt will be sent. Returns when that is durable; raises `JournalFull`."""
-        unheard = self._settlement(None, was_served=True)
-        intent = Intent(
-            event=self._as_event(Outcome.INTERRUPTED, unheard), price=self._price, writes_output=self._writes_output
-        )
+        event = self._as_event(Outcome.INTERRUPTED, unheard(self.held_nusd))
+        # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
+        intent = Intent(event=event, price=self._price.for_tier(None), writes_output=self._writes_output)
         await self.meter.intend(intent, self)
 
     def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
@@ -93,6 +97,11 @@ class Attempt:
         return self.candidate.price
 
     @property
+    def service_tier(self) -> str | None:
+        """The tier that answered, else the one that was asked for."""
+        return self.seen.service_tier or self.asked_tier
+
+    @property
     def _writes_output(self) -> bool:
         return self.request.ask.operation is not Operation.EMBEDDINGS
 
@@ -106,7 +115,7 @@ class Attempt:
         return settle(
             final, running=self.seen.running, counted=counted, was_served=was_served, price=self._price,
             held_nusd=self.held_nusd, writes_output=self._writes_output,
-            least_output_tokens=self.seen.least_output_tokens, service_tier=self.seen.service_tier,
+            least_output_tokens=self.seen.least_output_tokens, service_tier=self.service_tier,
         )  # fmt: skip
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
@@ -146,11 +155,11 @@ class Attempt:
             finish_reason=seen.finish_reason,
             client_request_id=request.client_request_id,
             upstream_request_id=seen.upstream_id,
-            service_tier=seen.service_tier,
+            service_tier=self.service_tier,
             reported=settlement.reported,
             is_stand_in_price=self._price.is_stand_in,
             is_suspect=settlement.is_suspect,
-            features=self._features(),
+            features=self.features,
             decision=self.decision.record,
         )
 
@@ -165,16 +174,6 @@ class Attempt:
         assert usage.output_tokens is not None
         return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
 
-    def _features(self) -> dict[str, object]:
-        ask = self.request.ask
-        return {
-            "max_output_tokens": ask.output_bound_tokens,
-            "input_bound_tokens": input_bound_tokens(self.candidate, ask.body_bytes),
-            "capabilities": sorted(ask.capabilities),
-            "features": sorted(ask.features),
-            "class_source": self.request.data_class_source,
-        }
-
 
 def begin(
     request: Request, decision: Decision, candidate: Candidate, *, number: int, received_s: float, clock: Clock,
@@ -182,15 +181,35 @@ def begin(
 ) -> Attempt:  # fmt: skip
     """Hold an upper bound of the attempt's cost and start its clock."""
     assert candidate.price is not None, "an unpriced deployment is never eligible"
+    input_bound = input_bound_tokens(candidate, request.ask.body_bytes)
+    output_bound = output_bound_tokens(candidate, request) * request.ask.choices
     held = hold_nusd(
-        candidate.price,
-        input_bound_tokens=input_bound_tokens(candidate, request.ask.body_bytes),
-        output_bound_tokens=output_bound_tokens(candidate, request) * request.ask.choices,
-    )
+        candidate.price, input_bound_tokens=input_bound, output_bound_tokens=output_bound,
+        tool_calls_bound=MOST_TOOL_CALLS if "hosted_tools" in request.ask.features else 0,
+    )  # fmt: skip
     return Attempt(
         request=request, decision=decision, candidate=candidate, number=number, started_at=clock.now(),
-        started_s=clock.monotonic(), received_s=received_s, held_nusd=held, clock=clock, meter=meter,
+        started_s=clock.monotonic(), received_s=received_s, held_nusd=held,
+        features=_features(request, input_bound_tokens=input_bound), asked_tier=_asked_tier(request), clock=clock,
+        meter=meter,
     )  # fmt: skip
+
+
+def _asked_tier(request: Request) -> str | None:
+    tiers = (feature_and_tier(feature)[1] for feature in request.ask.features)
+    return next((tier for tier in tiers if tier is not None), None)
+
+
+def _features(request: Request, *, input_bound_tokens: int) -> Mapping[str, object]:
+    """What a replay of the decision needs to know of the request."""
+    ask = request.ask
+    return {
+        "max_output_tokens": ask.output_bound_tokens,
+        "input_bound_tokens": input_bound_tokens,
+        "capabilities": sorted(ask.capabilities),
+        "features": sorted(ask.features),
+        "class_source": request.data_class_source,
+    }
 
 
 def input_bound_tokens(candidate: Candidate, body_bytes: int) -> int:

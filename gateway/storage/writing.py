@@ -41,11 +41,7 @@ class Session:
         self._wire = socket.socket(fileno=os.dup(self.connection.fileno()))
         self.is_prepared = False
         self.is_interrupted = False
-
-    @property
-    def is_usable(self) -> bool:
-        """False where the connection is gone, or going."""
-        return not (self.connection.closed or self.is_interrupted)
+        self.is_lost = False
 
     def interrupt(self) -> None:
         """Make whatever waits for the server fail."""
@@ -112,7 +108,7 @@ class Sessions:
                 return self._run(session, work)
             except psycopg.OperationalError:
                 # A server that was restarted since is not worth an error: once more, on a new connection.
-                if session.is_interrupted or not session.connection.closed:
+                if session.is_interrupted or not session.is_lost:
                     raise
         return self._run(Session(self._database), work)
 
@@ -130,12 +126,12 @@ class Sessions:
                 result = work(session.connection)
             is_kept = True
         except psycopg.Error as error:
-            is_kept = is_about_data(error)
+            is_kept, session.is_lost = is_about_data(error), session.connection.closed
             raise
         finally:
             with self._lock:
                 self._busy.discard(session)
-            if is_kept and session.is_usable:
+            if is_kept and not session.is_interrupted:
                 self._idle.append(session)
             else:
                 session.close()

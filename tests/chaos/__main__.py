@@ -54,9 +54,9 @@ def _parser() -> argparse.ArgumentParser:
 
     one = scenario("kill", "kill -9 of random replicas under the fault mix")
     one.add_argument("--requests", type=int, default=10_000)
-    one.add_argument("--kills", type=int, default=10)
+    one.add_argument("--kills", type=int, default=6)
     one.add_argument("--replicas", type=int, default=3)
-    one.add_argument("--callers", type=int, default=18)
+    one.add_argument("--callers", type=int, default=15)
     one.add_argument("--most-unknown", type=float, default=0.005, help="share of events that may be unknown")
     one = scenario("outage", "Postgres away while requests go on")
     one.add_argument("--seconds", type=float, default=600)

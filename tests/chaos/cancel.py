@@ -22,7 +22,7 @@ async def run(result: Result, *, requests: int, callers: int) -> None:
         await load.crowd(200, callers)  # so that all that is made once is made
         await _emptied(fleet)
         before = _state(fleet, replica)
-        load.leave_share, load.leave_within_bytes = 1.0, 6000
+        load.leave_share, load.hasty_share, load.leave_within_bytes = 1.0, 1.0, 6000
         await load.crowd(requests, callers)
         result.demand(await idle(fleet), "leak", f"in flight 30 s after the last caller went: {_state(fleet, replica)}")
         at_once = _state(fleet, replica)

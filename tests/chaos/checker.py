@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.chaos.client import Call
+from tests.chaos.plans import Fault
 
 Attempt = dict[str, Any]
 Event = dict[str, Any]
@@ -22,7 +23,7 @@ MOST_UNKNOWN = 0.005
 # A kill may be found by the journal's last progress, which is at most so old, or by the upstream so much later.
 KILL_SLACK_S = 2.0
 PROGRESS_EVERY_S = 1.0
-ON_ITS_WAY_S = 0.1  # what an engine sent so shortly before its end may never have been read: the caller had gone
+ON_ITS_WAY_S = 0.2  # what an engine sent so shortly before its end may never have been read: the caller had gone
 OVERHEAD_TOKENS = 64  # what the gateway adds to a request's bytes for its hold
 
 
@@ -105,6 +106,8 @@ def self_test(books: Books) -> list[str]:
 
 def _has_fired(attempt: Attempt) -> bool:
     """A breaking fault has fired when the attempt ended by it; the harmless ones as soon as it was answered."""
+    if attempt["fault"] == Fault.WILD:
+        return bool(attempt["is_usage_final"])
     return attempt["ending"] == "fault" or attempt["fault"] in ("none", "split", "slow", "no usage") or (
         attempt["fault"] == "idle connection closed" and attempt["ending"] == "complete"
     )  # fmt: skip
@@ -157,6 +160,9 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
     source = event["usage_source"]
     if event["outcome"] == "interrupted" and not _overlaps(attempt, books.kills_s):
         verdict.find("outcome", f"{where}: interrupted, but nothing was killed then")
+    is_wild = attempt["fault"] == Fault.WILD and attempt["is_usage_final"] and event["outcome"] != "interrupted"
+    if is_wild and (not event["is_suspect"] or source == "provider"):
+        verdict.find("suspect", f"{where}: booked as {source} and not flagged")
     if source == "none":
         if attempt["output"]:
             verdict.find("free", f"{where}: {attempt['output']} tokens were generated and nothing booked")
@@ -228,19 +234,28 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
 
 def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: Verdict) -> None:
     """Unknown only where no usage had come, and rarely."""
-    unknown = [(attempt, event) for attempt, event in pairs if event["usage_source"] == "unknown"]
+    # Implausible usage has rules of its own: it may be held for, if it is flagged.
+    unknown = [(a, e) for a, e in pairs if e["usage_source"] == "unknown" and not e["is_suspect"]]
+    verdict.counts["suspect, flagged"] = sum(bool(event["is_suspect"]) for event in books.events)
     for attempt, event in unknown:
         if not attempt["usage_s"]:
             continue
         age_s = attempt["ended_s"] - attempt["usage_s"]
         is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith("vllm")
         if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else ON_ITS_WAY_S * is_closed_at_once):
-            verdict.find("unknown", f"{event['request_id']} {event['model']} {event['outcome']}: usage had been sent")
-    share = sum(1 for event in books.events if event["usage_source"] == "unknown") / max(len(books.events), 1)
+            verdict.find("unknown", f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before")
+    count = sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in books.events)
+    share = count / max(len(books.events), 1)
     verdict.counts["unknown per 100,000"] = round(share * 100_000)
+    verdict.counts.update(Counter(f"because {_cause(attempt, event)}" for attempt, event in unknown))
     if share > books.most_unknown:
-        causes = Counter(f"{attempt['fault']}/{attempt['model'][:4]}/{event['outcome']}" for attempt, event in unknown)
-        verdict.find("unknown", f"{share:.2%} of the events are unknown: {dict(causes.most_common(6))}")
+        verdict.find("unknown", f"{share:.2%} of the events are unknown, {books.most_unknown:.2%} may be")
+
+
+def _cause(attempt: Attempt, event: Event) -> str:
+    """Why usage may be unknown."""
+    framing = "stream" if attempt["is_stream"] else "plain"
+    return f"{attempt['model'][:4]} {framing} {attempt['fault']} → {event['outcome']} ({min(attempt['output'], 1)}+)"
 
 
 def _check_callers(books: Books, verdict: Verdict) -> None:
@@ -265,7 +280,7 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
     last = max(events, key=lambda e: int(e["attempt"]))
     if last["outcome"] not in ("ok", "interrupted"):
         verdict.find("caller", f"{where}: a whole answer is booked as {last['outcome']}")
-    if call.usage is None or last["usage_source"] == "unknown" or last["outcome"] != "ok":
+    if call.usage is None or last["usage_source"] == "unknown" or last["outcome"] != "ok" or last["is_suspect"]:
         return
     told = (call.usage.get("prompt_tokens"), call.usage.get("completion_tokens"))
     if told != (last["input_tokens"], last["output_tokens"]):

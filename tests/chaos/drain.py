@@ -53,6 +53,11 @@ async def run(result: Result, *, streams: int, drain_s: float) -> None:
         settled = sum(event["outcome"] != "interrupted" for event in events)
         result.say("settled", f"{settled} of {streams}")
         result.demand(settled == streams, "drain", f"{settled} of {streams} settled when the process had ended")
+        replica.spawn()
+        await replica.ready()
+        await fleet.settled(len(attempts), within_s=30)
+        events = fleet.events()
+        result.say("after the next start", f"{len(events)} events")
         books = Books(attempts=attempts, events=events, calls=calls, kills_s=(), rates=RATES, most_unknown=1.0)
         result.judge(books, LONG)
 

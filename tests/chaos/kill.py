@@ -19,7 +19,7 @@ async def run(
     with Fleet(seed=result.seed, mix="faults", replicas=replicas, drain_s=5) as fleet:
         fleet.start()
         result.tell("the fleet is ready")
-        load = Load(fleet=fleet, leave_share=0.08)
+        load = Load(fleet=fleet, leave_share=0.06)
         async with asyncio.TaskGroup() as group:
             group.create_task(_kill_at_random(fleet, load, requests, kills))
             await load.crowd(requests, callers)

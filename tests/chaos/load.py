@@ -23,6 +23,7 @@ class Load:
     stream_share: float = 0.7
     routes: tuple[str, ...] = tuple(ROUTES)
     leave_within_s: float = 0.12
+    hasty_share: float = 0.05  # of those who go after a time: before anything can have come
     leave_within_bytes: int = 3000
     calls: list[Call] = field(default_factory=list)
     _next: int = 0
@@ -45,10 +46,11 @@ class Load:
         return call
 
     def _leave(self, rng: Random) -> Leave:
-        """Half of them go after a time, most of these before the answer; half once they have some of it."""
+        """Half of them go after a time, half once they have some bytes."""
         reset = rng.random() < 0.5
         if rng.random() < 0.5:
-            return Leave(after_s=rng.uniform(0.0, self.leave_within_s), reset=reset)
+            first_s = 0.0 if rng.random() < self.hasty_share else 0.5 * self.leave_within_s
+            return Leave(after_s=rng.uniform(first_s, self.leave_within_s), reset=reset)
         return Leave(after_bytes=rng.randint(0, self.leave_within_bytes), reset=reset)
 
     async def crowd(self, requests: int, callers: int) -> None:

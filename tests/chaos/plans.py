@@ -29,16 +29,20 @@ class Fault(StrEnum):
     STALL = "stall at a byte"
     NO_USAGE = "no usage"
     IN_BAND = "in-band error"
+    WILD = "implausible usage"
     STALE = "idle connection closed"  # without saying so in a header
 
 
 HEALTHY = {Fault.NONE: 1}
-# Weights of a thousand. Those that make usage unknowable are rare, as the figure to reach is under 0.5 %.
+# Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all attempts.
 MIX = {
-    Fault.NONE: 640, Fault.SPLIT: 60, Fault.SLOW: 20, Fault.BUSY: 40, Fault.BROKEN: 40, Fault.OVERLOADED: 30,
-    Fault.ERROR_WITH_USAGE: 10, Fault.HANG: 2, Fault.CUT: 50, Fault.RESET: 30, Fault.STALL: 8, Fault.NO_USAGE: 20,
-    Fault.IN_BAND: 20, Fault.STALE: 30,
+    Fault.NONE: 1311, Fault.SPLIT: 120, Fault.SLOW: 40, Fault.BUSY: 80, Fault.BROKEN: 80, Fault.OVERLOADED: 60,
+    Fault.ERROR_WITH_USAGE: 20, Fault.HANG: 1, Fault.CUT: 70, Fault.RESET: 40, Fault.STALL: 16, Fault.NO_USAGE: 40,
+    Fault.IN_BAND: 40, Fault.WILD: 20, Fault.STALE: 60,
 }  # fmt: skip
+# A plain answer says usage once or never: these leave nothing that anybody could know.
+HIDES_USAGE_IF_PLAIN = frozenset({Fault.CUT, Fault.RESET, Fault.STALL, Fault.NO_USAGE, Fault.IN_BAND})
+RARELY = 0.03
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 
@@ -95,9 +99,13 @@ def shape(seed: int, index: int, *, most_output: int = 40, stream_share: float =
     )
 
 
-def plan(seed: int, index: int, model: str, mix: dict[Fault, int]) -> Plan:
-    """Draw what this model's attempt at request `index` meets."""
+def plan(seed: int, index: int, model: str, mix: dict[Fault, int], *, is_stream: bool) -> Plan:
+    """Draw what this model's attempt at request `index` meets. `is_stream` is the caller's wish, not the gateway's."""
     rng = Random(f"{seed}/{index}/{model}/plan")
     (fault,) = rng.choices(list(mix), list(mix.values()))
+    if fault in HIDES_USAGE_IF_PLAIN and not is_stream and rng.random() > RARELY:
+        fault = Fault.NONE
+    # Most breaks come when some of the answer has: the scenario `cuts` has them at every byte.
+    at = rng.uniform(0, 0.35) if rng.random() < RARELY else rng.uniform(0.35, 1)
     gap_s = 0.025 if fault is Fault.SLOW else rng.choice((0.0, 0.001, 0.003))
-    return Plan(fault=fault, at=rng.random(), ttft_s=rng.uniform(0, 0.03), gap_s=gap_s)
+    return Plan(fault=fault, at=at, ttft_s=rng.uniform(0, 0.03), gap_s=gap_s)

@@ -51,9 +51,13 @@ class Result:
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))
         self.say("unknown", f"{counts['unknown per 100,000'] / 1000:.2f} %")
+        because = _part(counts, "because ")
+        if because:
+            self.say("unknown because", "; ".join(f"{count} {cause}" for cause, count in because.most_common()))
         for team, tokens in sorted(_part(counts, "tokens of ").items()):
             self.say(f"tokens of {team}, booked as the provider's", f"{tokens:,}")
-        for name in ("counted by the gateway", "counted: tokens booked", "counted: tokens true", "never sent",
+        for name in ("suspect, flagged",
+                     "counted by the gateway", "counted: tokens booked", "counted: tokens true", "never sent",
                      "killed before it was sent", "left before it arrived"):  # fmt: skip
             if counts[name]:
                 self.say(name, f"{counts[name]:,}")

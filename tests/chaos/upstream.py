@@ -137,8 +137,8 @@ class Upstream:
         writer: asyncio.StreamWriter,
     ) -> bool:  # fmt: skip
         model, index = str(asked["model"]), int(asked.get("seed") or 0)
-        drawn = plan(self.seed, index, model, self.mix)
         wanted = shape(self.seed, index, most_output=self.most_output)
+        drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
         entry = Entry(
             number=self.arrived, request_id=request_id, index=index, model=model, fault=drawn.fault.value,
             is_stream=bool(asked.get("stream")), arrived_s=time.time(), input=wanted.input_tokens,
@@ -305,6 +305,11 @@ class _Exchange:
         return True
 
     async def _plain(self) -> bool:
+        if self.plan.fault is Fault.IN_BAND:  # a plain answer has no band: it is an error of status 200
+            self.entry.ending = "fault"
+            error = {"message": "planned", "type": "planned", "code": 500, "param": None}
+            await self.line.write(_whole(200, json.dumps({"error": error}).encode()))
+            return True
         for number in range(self.words):
             if self.plan.gap_s and await self.line.is_left_within(self.plan.gap_s):
                 return self._other_left()
@@ -316,8 +321,6 @@ class _Exchange:
         }  # fmt: skip
         if self.plan.fault is not Fault.NO_USAGE:
             answer["usage"] = self._usage()
-        if self.plan.fault is Fault.IN_BAND:  # a plain answer has no band: it is an error of status 200
-            answer = {"error": {"message": "planned", "type": "planned", "code": 500, "param": None}}
         whole = _whole(200, json.dumps(answer).encode())
         if not self._breaks:
             await self.line.write(whole)
@@ -410,6 +413,8 @@ class _Exchange:
 
     def _usage(self) -> dict[str, Any]:
         made = self.entry.output
+        if self.plan.fault is Fault.WILD:
+            made = (-made, 10**12)[self.entry.index % 2]
         return {
             "prompt_tokens": self.wanted.input_tokens, "completion_tokens": made,
             "total_tokens": self.wanted.input_tokens + made,

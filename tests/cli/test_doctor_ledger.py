@@ -78,8 +78,7 @@ def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(applied: Cli, d
 def test_a_journal_left_behind_is_named(applied: Cli) -> None:
     """Its events are in no total until somebody starts a gateway there."""
     journal_id = uuid4()
-    home = applied.toolbox.options.home
-    (home / "journal" / str(journal_id)).mkdir(parents=True)
+    (applied.toolbox.options.journal_path / str(journal_id)).mkdir(parents=True)
     row = checks(applied)["journals"]
     assert row["status"] == "warn"
     assert str(journal_id) in row["finding"]

@@ -72,6 +72,16 @@ def test_a_hole_of_zeros_hides_nothing_behind_it() -> None:
     assert [type(item) for item in found] == [Frame, Gap, Frame]
 
 
+def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
+    """Damage may leave the first bytes of a frame whole: the search goes on behind them."""
+    frame = encode(Kind.SETTLEMENT, key(1), b"paid", seed=SEED)
+    for junk in (frame[:7], FRAME_MAGIC * 3, frame[:-1] + b"!", b"x" + frame[:20] + FRAME_MAGIC):
+        assert frames_of(junk + frame) == [
+            Gap(0, len(junk), is_tail=False),
+            Frame(Kind.SETTLEMENT, key(1), b"paid", len(junk) + len(frame)),
+        ]
+
+
 def test_a_frame_of_another_segment_is_none_here() -> None:
     """A copied or recycled file must not book old events again."""
     frame = encode(Kind.SETTLEMENT, key(1), b"paid", seed=segment_seed(JOURNAL, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from gateway.storage.journal import (
     capacity_requests,
     journals_on,
 )
+from gateway.storage.journal.layout import segment_path
 from gateway.storage.journal.segments import Disk
 from tests.journal.conftest import MakeJournal
 from tests.journal.factories import (
@@ -67,6 +69,7 @@ async def test_an_intent_is_acknowledged_by_a_sync_that_began_after_it(make_jour
     early = journal.intend(key(1), b"early")
     await asyncio.to_thread(eventually, lambda: sync.begun == 1, "the first sync")
     late = journal.intend(key(2), b"late")
+    await asyncio.sleep(0)  # handed to the thread
     sync.let_one_end()
     await early
     await asyncio.to_thread(eventually, lambda: sync.begun == 2, "the second sync")
@@ -82,6 +85,21 @@ async def test_one_sync_serves_all_that_came_in_one_turn(make_journal: MakeJourn
     journal = make_journal(disk=Disk(sync=sync), segment_bytes=64 * SMALL, max_bytes=256 * SMALL)
     await asyncio.gather(*(journal.intend(key(number), b"intent") for number in range(64)))
     assert sync.begun == 1
+
+
+async def test_an_acknowledgement_covers_the_segment_before(make_journal: MakeJournal) -> None:
+    """A turn of the loop may end one segment and begin the next: both must be on the disk."""
+    synced: set[int] = set()
+
+    def sync(file: int) -> None:
+        os.fdatasync(file)
+        synced.add(os.fstat(file).st_ino)
+
+    journal = make_journal(disk=Disk(sync=sync))
+    await asyncio.gather(*(journal.intend(key(number), b"i" * 200) for number in range(200)))
+    begun = [segment_path(journal.directory, number) for number in range(1, journal.tail.segment + 1)]
+    assert len(begun) > 2
+    assert {path.stat().st_ino for path in begun} == synced
 
 
 async def test_a_caller_who_left_disturbs_nobody(make_journal: MakeJournal) -> None:

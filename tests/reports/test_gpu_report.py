@@ -129,6 +129,16 @@ def test_reports_of_spend_say_what_idle_they_leave_out(finance: Reports, write: 
     assert "Idle" not in " ".join(said["other month"])
 
 
+def test_nobody_pays_for_the_gpus_of_the_demo(finance: Reports, write: Write, database: Database) -> None:
+    """A made-up hour in a real bill, or a real one in the demo, would be the end of trust in both."""
+    runs(database, hours=1)
+    write(own(1, is_demo=True, cost_nusd=10**9))
+    demo = finance.run("gpu", ask(demo=True))
+    assert (demo.rows, demo.total["bill_usd"]) == ((), None)
+    assert "nobody pays" in demo.notes[0]
+    assert finance.run("gpu", ask()).total["applied_usd"] == 0
+
+
 def test_a_gpu_belongs_to_no_team(finance: Reports) -> None:
     """A filter that does nothing would give one team the bill of all."""
     with pytest.raises(BadUsage, match="cannot be filtered by team"):

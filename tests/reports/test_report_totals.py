@@ -11,10 +11,13 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.usage_event import UsageEvent
 from gateway.reports import UNTAGGED, Cell, Dimension, Reports, ask
+from gateway.storage import rollups
+from gateway.storage.database import Database
 from tests.reports.conftest import Write
 from tests.reports.random_events import random_event, values_of
 from tests.storage.factories import event
@@ -24,10 +27,15 @@ some_dimensions = st.lists(st.sampled_from(Dimension), max_size=4, unique=True)
 
 
 @pytest.fixture
-def known(write: Write, rng: Random) -> list[UsageEvent]:
-    """Two hundred events that are in the database."""
+def known(write: Write, database: Database, rng: Random) -> list[UsageEvent]:
+    """Two hundred events in the database: some in the roll-up, some not yet, some in hours summed up before."""
     events = [random_event(number, rng) for number in range(200)]
-    write(*events)
+    write(*events[:80])
+    rollups.refresh(database)
+    write(*events[80:150])
+    with database.begin() as connection:
+        connection.execute(text("SELECT tollgate.refresh_hours(40), tollgate.refresh_days(20)"))
+    write(*events[150:])
     return events
 
 

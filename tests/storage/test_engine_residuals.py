@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,7 +49,6 @@ class Stand:
 
     database: Database
     url: str
-    warnings: list[str] = field(default_factory=list)
 
     def write(self, *events: UsageEvent) -> None:
         assert Ledger(self.database).write(events) == len(events)
@@ -242,6 +241,19 @@ def test_an_interrupted_attempt_is_settled_though_nobody_knows_when_it_ended(sta
     stand.look(120, 70, 9)
     stand.settle()
     assert stand.booked() == [70 * 1000 + 9 * 4000]
+
+
+def test_what_cannot_be_settled_is_said_once(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    """The job runs every minute: a warning each time would hide all others. Without a policy it does nothing."""
+    stand.look(0, 0, 0)
+    stand.write(attempt(10, **UNKNOWN | {"held_nusd": 1}))
+    stand.look(60, 30, 7)
+    job = EngineResolution(EngineResiduals(stand.database), policy=lambda: POLICY)
+    for _ in range(3):
+        job.settle(LATER)
+    EngineResolution(EngineResiduals(stand.database), policy=lambda: None).settle(LATER)
+    assert capsys.readouterr().out.count("unknown_not_resolved") == 1
+    assert stand.booked() == []
 
 
 def test_counters_of_two_deployments_are_nobodys_alone() -> None:

@@ -79,6 +79,10 @@ def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database
     """A lost acknowledgement, two leaders for a moment, a clock that went back: each minute is paid once."""
     record(samples, seen(0), seen(30), seen(30), seen(10), seen(20), seen(60))
     assert [(row["watched_ms"], row["up_ms"]) for row in hours(database_url)] == [(HOUR_MS, HOUR_MS)]
+    with psycopg.connect(database_url) as connection:
+        kept = connection.execute("SELECT at FROM tollgate.engine_samples ORDER BY at").fetchall()
+    # What was looked at later must not stand before what was looked at earlier: its counters would run backwards.
+    assert [at for (at,) in kept] == [seen(minute).at for minute in (0, 30, 60)]
 
 
 def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_url: str) -> None:

@@ -251,9 +251,9 @@ def test_a_server_that_hangs_can_be_given_up(own_server: str) -> None:
     assert ledger.interrupt() is False, "nothing runs"
     ledger.write_documents(BATCH[:10])
     (pid,) = writer_pids(hung)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(pid, signal.SIGSTOP)
+        try:
             writing = pool.submit(ledger.write_documents, BATCH)
 
             def is_given_up() -> bool:
@@ -263,8 +263,8 @@ def test_a_server_that_hangs_can_be_given_up(own_server: str) -> None:
             eventually(is_given_up, "the end of the write")
             with pytest.raises(DatabaseUnavailable):
                 writing.result()
-    finally:
-        os.kill(pid, signal.SIGCONT)
+        finally:
+            os.kill(pid, signal.SIGCONT)
     assert ledger.write_documents(BATCH) == Written(inserted=190, known=10), "on a new connection"
     ledger.close()
     hung.close()

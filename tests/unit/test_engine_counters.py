@@ -74,6 +74,13 @@ def test_embeddings_are_given_no_answer() -> None:
     assert costs(found) == [(5, 0, 5000), (5, 9, 41_000)]
 
 
+def test_no_attempt_is_charged_more_than_was_held_for_it() -> None:
+    """The hold is a promise to whoever pays: what goes beyond it is not theirs, even where the sum would allow it."""
+    attempts = [unknown(1, held_nusd=10_000, price=EMBEDS, writes_output=False), unknown(2, held_nusd=10_000)]
+    found = resolve(window(*attempts, prompt=4, generation=3, metered=Tokens(prompt=0, generation=0)))
+    assert costs(found) == [(2, 0, 2000), (2, 3, 10_000)]
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

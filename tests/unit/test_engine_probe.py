@@ -15,6 +15,7 @@ from gateway.providers.probe import sample
 from tests import factories
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port
+from tests.unit.test_tree_rules import importers_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STARTED_S = 1763632800.25
@@ -134,5 +135,11 @@ def test_no_answer_breaks_the_probe(engines: Any, body: str | bytes) -> None:
 
 
 def test_an_engine_that_says_503_is_up(engines: Any) -> None:
-    """It loads its model: the GPU is taken and paid for."""
-    assert look_at(engines(503, "loading")).is_up
+    """It loads its model: the GPU is taken and paid for. What an error page says is not believed."""
+    found = look_at(engines(503))
+    assert (found.is_up, found.prompt_tokens, found.started_at) == (True, None, None)
+
+
+def test_nothing_else_has_a_client_beside_the_transport() -> None:
+    """A second module with a client of its own would be a way out that no permit guards."""
+    assert importers_of("http") == ["gateway/providers/probe.py"]

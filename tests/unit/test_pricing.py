@@ -374,7 +374,7 @@ def test_a_tier_is_part_of_the_price_id_and_standard_is_not() -> None:
 
 def test_many_digits_are_rounded_once() -> None:
     """28 digits, the usual context, would round the product before it is rounded to the nano-dollar."""
-    usd_per_mtok = Decimal("999999.000000000005")
+    usd_per_mtok = Decimal("999999.001499999999")  # a billionth above the half, in the 29th digit
     (line,) = lines(
         TokenUsage(input_tokens=99_999_999_999, output_tokens=0), priced((TokenKind.INPUT, str(usd_per_mtok)))
     )

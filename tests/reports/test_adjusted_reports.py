@@ -1,0 +1,258 @@
+"""What was booked after an event: in every total of money, beside the events, and out of what is still held."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import date, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from gateway.domain.money import usd_from_nusd
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.reports import Dimension, Reports, ask
+from gateway.reports.aggregate import source_of
+from gateway.reports.latency import MEASURES as LATENCIES
+from gateway.reports.spend import MEASURES as SPEND
+from gateway.reports.unsettled import SUSPECT, WHY
+from gateway.storage import rollups
+from gateway.storage.adjustments import Verdict, expire_holds, resolve
+from gateway.storage.database import Database
+from gateway.storage.documents import encode_event
+from gateway.storage.ledger import Ledger
+from tests.reports.conftest import Write
+from tests.reports.random_events import random_event
+from tests.storage.factories import NOON, event, request_id
+
+UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
+           "held_nusd": 5000, "outcome": Outcome.UPSTREAM_CUT}  # fmt: skip
+OF_MONEY = ("overview", "spend", "tokens", "destinations", "months", "events")
+
+
+def usd(nusd: int) -> Decimal:
+    return usd_from_nusd(nusd)
+
+
+@pytest.mark.parametrize("name", OF_MONEY)
+@pytest.mark.parametrize("is_summed_up", [True, False])
+def test_every_report_of_money_shows_what_was_adjusted(
+    finance: Reports, write: Write, database: Database, name: str, is_summed_up: bool
+) -> None:
+    """A total that leaves a correction out is the wrong total, whichever report it is read from."""
+    write(event(1, cost_nusd=100), event(2, **UNKNOWN), event(3, **UNKNOWN))
+    resolve(database, request_id(2), attempt=None, cost=30, reason="invoice")
+    if is_summed_up:
+        rollups.refresh(database)
+
+    report = finance.run(name, ask(month="2026-11"))
+
+    total = report.total
+    assert (total["attempts"], total["cost_usd"]) == (3, usd(100))
+    assert (total["adjustments_usd"], total["total_usd"], total["held_usd"]) == (usd(30), usd(130), usd(5000))
+    assert any("1 adjustment(s) of $0.000000030 are in adjustments_usd" in note for note in report.notes), report.notes
+    assert any("(1 of 3) have an unknown cost" in note for note in report.notes)
+
+
+def test_without_adjustments_nobody_is_told_of_any(finance: Reports, write: Write) -> None:
+    """A note that always stands there is read by nobody."""
+    write(event(1, cost_nusd=100))
+    report = finance.run("spend", ask())
+    assert (report.total["adjustments_usd"], report.total["total_usd"]) == (Decimal(0), usd(100))
+    assert not any("adjust" in note for note in report.notes)
+
+
+def test_a_resolved_attempt_is_not_unknown_any_more(finance: Reports, write: Write, database: Database) -> None:
+    """The share of unknown and what is held for it must fall when somebody does the work."""
+    write(event(1, **UNKNOWN))
+    before = finance.run("spend", ask())
+    assert (before.total["unknown_attempts"], before.total["total_usd"]) == (1, None)
+    resolve(database, request_id(1), attempt=None, cost=Verdict.ZERO, reason="not on the invoice")
+    after = finance.run("spend", ask())
+    assert (after.total["unknown_attempts"], after.total["held_usd"]) == (0, Decimal(0))
+    assert (after.total["cost_usd"], after.total["total_usd"]) == (None, Decimal(0)), "now known to be nothing"
+
+
+def test_a_correction_of_a_closed_month_stands_in_the_next(finance: Reports, write: Write, database: Database) -> None:
+    """A closed month never changes; its late correction is a row of its own in the month it was posted to."""
+    write(event(1, team="closed", **UNKNOWN), event(2, team="closed", cost_nusd=100))
+    with database.begin() as connection:
+        connection.execute(text("UPDATE tollgate.periods SET state = 'closed'"))
+    resolve(database, request_id(1), attempt=None, cost=30, reason="invoice")
+
+    (november,) = finance.run("spend", ask(month="2026-11")).records()
+    (december,) = finance.run("spend", ask(month="2026-12")).records()
+
+    assert (november["cost_usd"], november["adjustments_usd"], november["total_usd"]) == (usd(100), 0, usd(100))
+    assert (december["team"], december["attempts"]) == ("closed", 0)
+    assert (december["cost_usd"], december["total_usd"]) == (Decimal(0), usd(30))
+    months = {row["month"]: row["total_usd"] for row in finance.run("months", ask()).records()}
+    assert months == {date(2026, 11, 1): usd(100), date(2026, 12, 1): usd(30)}
+
+
+def test_an_expected_cost_is_flagged_as_one(finance: Reports, write: Write, database: Database) -> None:
+    """An average must never pass for an invoice."""
+    write(event(1, at=NOON - timedelta(days=400), **UNKNOWN))
+    expire_holds(database, ttl=timedelta(days=1))
+    assert any("1 of them stand at an expected cost" in note for note in finance.run("spend", ask()).notes)
+
+
+@pytest.mark.parametrize("by", ["team", "key", "end_user", "tag", "model", "region", "outcome", "day", "key,region"])
+def test_events_and_adjustments_add_up_by_everything(
+    finance: Reports, database: Database, rng: Random, by: str
+) -> None:
+    """An adjustment belongs to whatever its event belongs to; from a roll-up or not, to the nano-dollar."""
+    known = [random_event(number, rng) for number in range(120)]
+    ledger = Ledger(database)
+    ledger.write(known[:60])
+    rollups.refresh(database)
+    ledger.write(known[60:])
+    amounts: dict[object, int] = {}
+    for one in known:
+        if one.cost_nusd is None and rng.random() < 0.6:
+            amounts[one.key] = rng.randrange(10**9)
+            resolve(database, one.request_id, attempt=None, cost=amounts[one.key], reason="invoice")
+        elif one.cost_nusd is not None and rng.random() < 0.2:
+            amounts[one.key] = rng.randrange(-one.cost_nusd, 10**9)
+            again = event(0, **_members(one) | {"cost_nusd": one.cost_nusd + amounts[one.key]})
+            ledger.write_documents([encode_event(again)])
+    splits = by.split(",")
+
+    report = finance.run("spend", ask(by=splits))
+
+    assert len(amounts) > 20
+    assert report.total["adjustments_usd"] == usd(sum(amounts.values()))
+    assert report.total["total_usd"] == usd(sum(one.cost_nusd or 0 for one in known) + sum(amounts.values()))
+    held = sum(one.held_nusd or 0 for one in known if one.cost_nusd is None and one.key not in amounts)
+    assert report.total["held_usd"] == usd(held)
+    if splits == ["team"]:
+        expected: dict[object, int] = defaultdict(int)
+        for one in known:
+            expected[one.team] += (one.cost_nusd or 0) + amounts.get(one.key, 0)
+        found = {row["team"]: row["total_usd"] for row in report.records() if row["total_usd"] is not None}
+        assert found == {team: usd(nusd) for team, nusd in expected.items() if team in found}
+        assert len(found) >= len(expected) - 1
+    elif "tag" not in splits:
+        assert sum(row["adjustments_usd"] for row in report.records()) == report.total["adjustments_usd"]
+
+
+def _members(one: UsageEvent) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in UsageEvent.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("splits", "view"),
+    [
+        (["team", "model", "outcome", "day"], "finance.spend_hourly_detail"),
+        (["key"], "finance.spend_daily_by_key"),
+        (["end_user", "day"], "finance.spend_daily_by_end_user"),
+        (["key", "end_user"], "finance.usage_events"),
+        (["key", "region"], "finance.usage_events"),
+        (["tag"], "finance.usage_events"),
+    ],
+)
+def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: str) -> None:
+    """A year of a large company is read from its sums in milliseconds, and from its events in minutes."""
+    assert source_of(ask(by=splits), SPEND, by=tuple(map(Dimension, splits))).view == view
+    assert source_of(ask(where=dict.fromkeys(splits)), SPEND).view == view
+    assert source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view == "finance.usage_events"
+    demo = source_of(ask(by=splits, demo=True), SPEND, by=tuple(map(Dimension, splits))).view
+    assert demo in ("finance.demo_spend_hourly_detail", "finance.demo_usage_events")
+
+
+# ---- unsettled
+
+
+def test_unsettled_lists_what_nobody_has_settled(finance: Reports, write: Write, database: Database) -> None:
+    """Whoever reconciles needs the key, the age, whose it is, where it ran, and why nobody knows."""
+    hour = timedelta(hours=1)
+    write(
+        event(1, **UNKNOWN),
+        event(2, at=NOON - hour, **UNKNOWN | {"is_suspect": True, "held_nusd": 7}),
+        event(3, at=NOON - 2 * hour, **UNKNOWN),
+        event(4),
+    )
+    resolve(database, request_id(3, NOON - 2 * hour), attempt=None, cost=Verdict.ZERO, reason="x")
+
+    report = finance.run("unsettled", ask())
+
+    first, second = report.records()
+    assert (first["request_id"], first["attempt"], first["held_usd"]) == (str(request_id(2, NOON - hour)), 1, usd(7))
+    assert (first["why"], second["why"]) == (SUSPECT, WHY[Outcome.UPSTREAM_CUT])
+    assert float(str(first["age_s"])) - float(str(second["age_s"])) == pytest.approx(3600)
+    assert (report.total["attempts"], report.total["held_usd"]) == (2, usd(5007))
+    assert any("reconcile resolve" in note for note in report.notes)
+    assert finance.run("unsettled", ask(where={"team": "others"})).rows == ()
+    (last,) = finance.run("unsettled", ask(limit=1, offset=1)).records()
+    assert last["request_id"] == second["request_id"], "the next page goes on where this one ends"
+
+
+def test_every_outcome_has_a_reason_for_being_unknown() -> None:
+    """An outcome without words would break the report on the day it is needed."""
+    assert set(WHY) == set(Outcome)
+
+
+# ---- month status
+
+
+NOVEMBER = date(2026, 11, 1)
+
+
+def findings(finance: Reports) -> dict[str, str]:
+    """The checks that found something, by name."""
+    checks = finance.month_status(NOVEMBER).checks
+    return {check.name: check.finding for check in checks if check.status != "ok"}
+
+
+def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: Database) -> None:
+    """The list must be able to be empty, or nobody reads it."""
+    write(event(1), event(2, is_demo=True, **UNKNOWN), event(3, at=NOON - timedelta(days=60), **UNKNOWN))
+    status = finance.month_status(NOVEMBER)
+    assert findings(finance) == {}
+    assert (status.state, status.has_findings) == ("open", False)
+    assert all(not check.mend for check in status.checks)
+
+
+def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, database: Database) -> None:
+    """Each line is one thing somebody can do something about."""
+    write(
+        event(1, **UNKNOWN),
+        event(2, is_stand_in_price=True),
+        event(3, is_suspect=True),
+        event(4, price_id=None),
+        event(5, is_self_hosted=True, deployment="qwen-eu"),
+    )
+    Ledger(database).write_documents([encode_event(event(2, cost_nusd=1)), b"junk"])
+    with database.begin() as connection:
+        connection.execute(text("UPDATE tollgate.dirty_hours SET noted_at = now() - interval '1 day'"))
+        connection.execute(
+            text(
+                "INSERT INTO tollgate.journals (id, replica, heartbeat, state) VALUES "
+                "(gen_random_uuid(), 'a', now() - interval '2 days', 'live'), (gen_random_uuid(), 'b', now(), 'lost')"
+            )
+        )
+    assert findings(finance) == {
+        "unsettled": "1 attempt(s) of unknown cost; $0.000005000 is held for them",
+        "unknown share": "20.00 % of 5 attempts",
+        "unpriced": "1 attempt(s) without a price",
+        "stand-in prices": "1 attempt(s) charged at a stand-in price",
+        "suspect usage": "1 attempt(s) whose reported usage contradicts itself",
+        "conflicting events": "1 event(s) came again with other content",
+        "GPU hours": "1 of 1 hour(s) of own GPUs have no known bill",
+        "dead letters": "1 record(s) of any month could not be booked",
+        "journals": "1 not heard of for 24 hours: they may hold events",
+        "lost journals": "1: what they held is not in the ledger",
+        "roll-ups": "1 hour(s) wait to be summed up: totals are right but slow",
+    }
+    open_checks = [check for check in finance.month_status(NOVEMBER).checks if check.status != "ok"]
+    assert all(check.mend for check in open_checks)
+
+
+def test_events_without_a_partition_are_found(finance: Reports, write: Write, database: Database) -> None:
+    """They count like all others; making their month later locks the writers out for a while."""
+    write(event(1, at=NOON - timedelta(days=900)))
+    checks = {check.name: check.status for check in finance.month_status(date(2024, 6, 1)).checks}
+    assert checks["partitions"] == "warn"
