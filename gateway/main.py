@@ -171,9 +171,9 @@ async def _serve(
     from gateway.api.server import serve_until_stopped
     from gateway.domain.end_user import end_user_key
     from gateway.domain.ledger_health import health_checks
-    from gateway.providers.transport import open_transport
     from gateway.providers.registry import build_providers
     from gateway.providers.token_counting import TokenCounter
+    from gateway.providers.transport import open_transport
     from gateway.services.endings import DrainLimits, Endings
     from gateway.services.ledger_health import ledger_health
     from gateway.services.ledger_watch import LedgerWatch
@@ -250,6 +250,7 @@ async def _serve(
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        await own.flush()  # the writer reads what is durable
         writer.stop()
         await writing
         counter.close()

@@ -77,7 +77,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     yield policy_check
     if version is not None:
         yield from _deployments(version)
-        yield from _prices(version, toolbox)
+        yield from _prices(version, toolbox, stores)
 
 
 def _told(check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
@@ -127,10 +127,11 @@ def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
     return version, Check("policy", Status.OK, f"version {stored.version}{demo}: {count}")
 
 
-def _prices(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:
+def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     from gateway.storage.prices import builtin_price
 
-    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price)
+    book = stores.prices.book(version.policy.deployments.values())
+    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
     for name in unpriced(version.policy, prices):
         yield Check(f"price {name}", Status.FAIL, "none: its requests are refused", "add 'price' or 'gpu' to it")
     if version.policy.deployments and not unpriced(version.policy, prices):

@@ -182,7 +182,7 @@ def usd_of(count: int, usd_per_mtok: Decimal) -> Decimal:
 
 
 def nusd_of(count: int, usd_per_mtok: Decimal) -> int:
-    """What a count costs at a rate in nano-dollars, rounded once, half-even: a millionth of a dollar is 1,000 of them."""
+    """What a count costs at a rate in nano-dollars, rounded once, half-even."""
     return int(EXACT.scaleb(EXACT.multiply(Decimal(count), usd_per_mtok), 3).to_integral_value(ROUND_HALF_EVEN))
 
 

@@ -65,7 +65,16 @@ class OwnJournal:
 
     def settle(self, event: UsageEvent) -> None:
         """Append the settled event. Never waits and never fails."""
-        self.journal.settle(event.key, encode_event(_bounded(event)))
+        try:
+            self.journal.settle(event.key, encode_event(_bounded(event)))
+        except (
+            files.RecordTooLarge
+        ):  # longer than its intent by kilobytes: what explains the decision goes, not the money
+            self.journal.settle(event.key, encode_event(replace(_bounded(event), decision={}, features={}, tags={})))
+
+    def flush(self) -> Awaitable[None]:
+        """Resolves when all that was appended is durable, and so can be read."""
+        return self.journal.flush()
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
         """Note the last running usage of all live attempts."""

@@ -241,24 +241,36 @@ HISTOGRAMS = {
 UNSETTLED = """(cost_nusd IS NULL AND NOT EXISTS (
             SELECT FROM tollgate.adjustments AS found
             WHERE found.settles AND found.request_id = event.request_id AND found.attempt = event.attempt))"""
-# OFFSET 0 keeps the planner from writing the computed columns out once for every counter that uses them.
-HOURS_OF = f"""(
-        SELECT event.*, date_trunc('hour', event.occurred_at, 'UTC') AS hour, {UNSETTLED} AS is_unsettled,
-            {", ".join(f"width_bucket({name}_s, ARRAY[{EDGES}]) AS {name}_bucket" for name in LATENCIES)}
-        FROM unnest(buckets) AS wanted JOIN tollgate.usage_events AS event
-            ON event.occurred_at >= wanted AND event.occurred_at < wanted + interval '1 hour'
-        OFFSET 0
-    ) AS event"""  # noqa: S608
-DAYS_OF = f"""(
-        SELECT event.*, wanted AS day, {UNSETTLED} AS is_unsettled
-        FROM unnest(buckets) AS wanted JOIN tollgate.usage_events AS event
-            ON event.occurred_at >= wanted::timestamp AT TIME ZONE 'UTC'
-            AND event.occurred_at < (wanted + 1)::timestamp AT TIME ZONE 'UTC'
-        OFFSET 0
-    ) AS event"""  # noqa: S608
+LATENCY_BUCKETS = ", ".join(f"width_bucket({name}_s, ARRAY[{EDGES}]) AS {name}_bucket" for name in LATENCIES)
 
 
-def _rollup(table: str, dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, source: str) -> str:
+def _in_hours(hours: str, *, more: str = "") -> str:
+    """The events of some hours; `hours` gives them as `bucket`."""
+    return f"""(
+        SELECT event.*, wanted.bucket AS hour, {UNSETTLED} AS is_unsettled {more}
+        FROM {hours} JOIN tollgate.usage_events AS event
+            ON event.occurred_at >= wanted.bucket AND event.occurred_at < wanted.bucket + interval '1 hour'
+    ) AS event"""  # noqa: S608 - constants
+
+
+def _in_days(days: str) -> str:
+    """The events of some days (UTC); `days` gives them as `bucket`."""
+    return f"""(
+        SELECT event.*, wanted.bucket AS day, {UNSETTLED} AS is_unsettled
+        FROM {days} JOIN tollgate.usage_events AS event
+            ON event.occurred_at >= wanted.bucket::timestamp AT TIME ZONE 'UTC'
+            AND event.occurred_at < (wanted.bucket + 1)::timestamp AT TIME ZONE 'UTC'
+    ) AS event"""  # noqa: S608 - constants
+
+
+def _summed(dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str) -> str:
+    """The one place that says how events are summed: for roll-ups, for what is read beside them, and for the check."""
+    return f"""SELECT {", ".join(dimensions)}, {", ".join(f"{sql} AS {name}" for name, (_, sql) in figures.items())}
+    FROM {events}
+    GROUP BY {", ".join(str(n + 1) for n in range(len(dimensions)))}"""  # noqa: S608 - constants
+
+
+def _rollup(table: str, dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str) -> str:
     """A roll-up's table, and the function that computes its rows from the events of some buckets."""
     columns = dimensions | {name: kind for name, (kind, _) in figures.items()}
     bucket, kind = next(iter(dimensions.items()))
@@ -267,22 +279,22 @@ CREATE TABLE tollgate.{table} (
     {", ".join(f"{name} {kind}" for name, kind in columns.items())}
 );
 CREATE INDEX {table}_{bucket} ON tollgate.{table} ({bucket});
--- The one place that says how events are summed: the roll-up, the raw tail of reports and the check come from it.
 CREATE FUNCTION tollgate.{table}_of(buckets {kind}[]) RETURNS SETOF tollgate.{table}
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS $$
-    SELECT {", ".join(dimensions)}, {", ".join(sql for _, sql in figures.values())}
-    FROM {source}
-    GROUP BY {", ".join(str(n + 1) for n in range(len(dimensions)))}
-    $$;
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    AS $$ {_summed(dimensions, figures, events=events)} $$;
 REVOKE ALL ON FUNCTION tollgate.{table}_of({kind}[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tollgate.{table}_of({kind}[]) TO tollgate_reader, tollgate_gateway;
-"""  # noqa: S608 - constants above
+"""
 
 
 def _daily(who: str) -> dict[str, str]:
     return {name.format(who=who): kind for name, kind in DAILY.items()}
 
+
+# OFFSET 0 keeps the planner from writing each latency's bucket out once for every counter of it.
+HOURS_ASKED = _in_hours("unnest(buckets) AS wanted (bucket)", more=f", {LATENCY_BUCKETS}").replace(
+    "\n    ) AS event", "\n        OFFSET 0\n    ) AS event"
+)
+DAYS_ASKED = _in_days("unnest(buckets) AS wanted (bucket)")
 
 # The logs of what must be summed again are only ever appended to by writers: a row each, no row waited for. The time
 # says for how long a bucket has waited.
@@ -371,10 +383,10 @@ DETAIL_VIEW = f"""
 CREATE VIEW finance.{{name}} AS
 SELECT {_HOUR_COLUMNS}, {_COUNTS}, {_MONEY}
 FROM (
-    SELECT * FROM tollgate.spend_rollup AS done
+    SELECT {", ".join([*HOURLY, *SUMS])} FROM tollgate.spend_rollup AS done
     WHERE NOT EXISTS (SELECT FROM tollgate.dirty_hours AS dirty WHERE dirty.hour = done.hour)
     UNION ALL
-    SELECT * FROM tollgate.spend_rollup_of(ARRAY(SELECT DISTINCT hour FROM tollgate.dirty_hours))
+    {_summed(HOURLY, SUMS, events=_in_hours("(SELECT DISTINCT hour AS bucket FROM tollgate.dirty_hours) AS wanted"))}
 ) AS summed
 WHERE {{condition}};
 """  # noqa: S608 - constants above
@@ -409,7 +421,7 @@ SELECT {columns}, {_COUNTS}, {_MONEY}
 FROM (
     SELECT * FROM tollgate.{table} AS done WHERE NOT EXISTS (SELECT FROM dirty WHERE dirty.day = done.day)
     UNION ALL
-    SELECT * FROM tollgate.{table}_of(ARRAY(SELECT day FROM dirty))
+    {_summed(_daily(who), SUMS, events=_in_days("(SELECT day AS bucket FROM dirty) AS wanted"))}
 ) AS summed
 WHERE NOT is_demo;
 """  # noqa: S608 - constants above
@@ -466,9 +478,9 @@ STEPS = (
     PARTITIONS,
     PERIODS,
     DIRTY_LOGS,
-    _rollup("spend_rollup", HOURLY, SUMS | HISTOGRAMS, source=HOURS_OF),
-    _rollup("spend_rollup_by_key", _daily("key_id"), SUMS, source=DAYS_OF),
-    _rollup("spend_rollup_by_end_user", _daily("end_user"), SUMS, source=DAYS_OF),
+    _rollup("spend_rollup", HOURLY, SUMS | HISTOGRAMS, events=HOURS_ASKED),
+    _rollup("spend_rollup_by_key", _daily("key_id"), SUMS, events=DAYS_ASKED),
+    _rollup("spend_rollup_by_end_user", _daily("end_user"), SUMS, events=DAYS_ASKED),
     REFRESH,
     EVENT_VIEW.format(name="usage_events", condition="NOT is_demo"),
     EVENT_VIEW.format(name="demo_usage_events", condition="is_demo"),

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.members import MAX_MEMBERS, MalformedJson, cut, decode_members, locate, replace
+from gateway.wire.members import (
+    MAX_MEMBERS,
+    MalformedJson,
+    _located_by_length,
+    _located_by_walking,
+    cut,
+    decode_members,
+    locate,
+    replace,
+)
 
 names = st.text(max_size=8).filter(lambda s: s.isprintable() or s == "") | st.sampled_from(
     ['a"b', "a\\", "é", "\\\\", "a\tb", "}{,:"]
@@ -129,3 +138,26 @@ def test_a_body_with_absurdly_many_members_is_refused() -> None:
     body = json.dumps({str(i): i for i in range(MAX_MEMBERS + 1)}).encode()
     with pytest.raises(MalformedJson, match="more than 1000 members"):
         locate(body)
+
+
+@given(bodies(), st.booleans())
+def test_both_ways_to_find_members_agree(case: tuple[dict[str, Any], bytes], is_compact: bool) -> None:
+    """The short way takes only bodies whose length proves where everything stands; a wrong place would splice there."""
+    members, body = case
+    if is_compact:
+        body = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    values = decode_members(body)
+    found = _located_by_length(body, values)
+    assert found is None or found == _located_by_walking(body, values)
+    has_escapes = any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in members)
+    if is_compact and members and not has_escapes:
+        assert found is not None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "model"]), scalars), min_size=2, max_size=4))
+def test_the_short_way_never_takes_a_member_that_occurs_twice(members: list[tuple[str, Any]]) -> None:
+    """Two parsers may disagree on which one counts."""
+    parts = [f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}" for name, value in members]
+    body = ("{" + ",".join(parts) + "}").encode()
+    if len({name for name, _ in members}) < len(members):
+        assert _located_by_length(body, decode_members(body)) is None
