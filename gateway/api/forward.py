@@ -40,7 +40,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 log = structlog.get_logger()
-WATCH_AFTER_S = 0.01
+ON_LEAVING = "tollgate.on_leaving"  # in the scope: what the server's protocol calls when the connection is lost
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
 
 
@@ -72,11 +72,9 @@ class Forwarder:
             await call.refuse(error)
         except (ClientGone, asyncio.CancelledError) as gone:
             call.status = CLIENT_CLOSED
-            task = asyncio.current_task()
             if isinstance(gone, asyncio.CancelledError) and not call.client_left:
                 raise  # not the caller: the server is stopping
-            if task is not None and task.cancelling():
-                task.uncancel()
+            call.stay()
         except Exception:
             log.exception("request_failed", request_id=str(call.request_id))
             await call.refuse(UpstreamError("The gateway failed on this request. Tell an admin its x-request-id."))
@@ -94,12 +92,12 @@ class Forwarder:
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
         request = self._request(call, caller, headers, read, call.snapshot)
-        watcher = call.cancel_when_client_leaves(receive)
+        scope[ON_LEAVING] = call.leave
         try:
             answer = await self.requests.answer(request, read, call.snapshot, received_s=call.received_s)
             await call.answer(answer)
         finally:
-            watcher.cancel()
+            del scope[ON_LEAVING]
 
     def _request(
         self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot
@@ -132,21 +130,23 @@ class _Call:
         self.snapshot: Snapshot | None = None
         self.status = 0
         self.client_left = False
+        task = asyncio.current_task()
+        assert task is not None, "a server calls an application in a task"
+        self._task = task
         self._has_begun = False
         self._event: Callable[[], UsageEvent | None] = lambda: None
         self._error: RequestError | None = None
         metrics.in_flight.inc()
 
-    def cancel_when_client_leaves(self, receive: Receive) -> _Watch:
-        """Cancel the current task when the caller disconnects: uvicorn itself would not tell us."""
-        task = asyncio.current_task()
-        assert task is not None
+    def stay(self) -> None:
+        """The cancellation has done its work; the task goes on to its end."""
+        if self._task.cancelling():
+            self._task.uncancel()
 
-        def leave() -> None:
-            self.client_left = True
-            task.cancel()
-
-        return _Watch(receive, leave)
+    def leave(self) -> None:
+        """The caller has gone: cancel what is done for it."""
+        self.client_left = True
+        self._task.cancel()
 
     async def answer(self, answer: Answer) -> None:
         """Write an answer out, piece by piece as the upstream gives it."""
@@ -223,29 +223,6 @@ def _place_headers(route: str, deployment: str, provider: str, region: str, poli
     values = {"route": route, "deployment": deployment, "provider": provider, "region": region}
     named = [(b"x-tollgate-" + name.encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
     return [*named, (b"x-tollgate-policy", str(policy_version).encode())]
-
-
-class _Watch:
-    """Hears of the caller's leaving. Begins a moment late: an answer that is there at once needs no task beside it."""
-
-    def __init__(self, receive: Receive, on_leaving: Callable[[], None]) -> None:
-        self._receive, self._on_leaving = receive, on_leaving
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
-
-    def cancel(self) -> None:
-        """Nobody needs to know any more."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._on_leaving()
 
 
 async def read_body(headers: dict[str, str], receive: Receive, *, limit_bytes: int) -> bytes:

@@ -10,15 +10,33 @@ import asyncio
 import gc
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
+from typing import cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.api.edge import Edge
+from gateway.api.forward import ON_LEAVING
 from gateway.errors import BadUsage
 
 BACKLOG = 4096
 SERVER_WAITS_LONGER_S = 10.0
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, telling the application at once when the caller leaves in the middle of its request.
+
+    An application would have to keep a second task for each request, only to hear of it.
+    """
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.cycle is not None and not self.cycle.response_complete:
+            on_leaving = cast("Callable[[], None] | None", self.cycle.scope.get(ON_LEAVING))
+            if on_leaving is not None:
+                on_leaving()
 
 
 class _Server(uvicorn.Server):
@@ -66,7 +84,7 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: f
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: None)
     config = uvicorn.Config(
-        edge, http="httptools", lifespan="off", log_config=None, access_log=False, server_header=False,
+        edge, http=_Protocol, lifespan="off", log_config=None, access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_graceful_shutdown=round(drain_s + SERVER_WAITS_LONGER_S),
         timeout_keep_alive=75, backlog=BACKLOG,
     )  # fmt: skip

@@ -140,7 +140,8 @@ def _ledger(row: Row) -> Iterator[Check]:
     )  # fmt: skip
     yield _check(
         "roll-ups", row["dirty_hours"],
-        f"{row['dirty_hours']:,} hour(s) wait to be summed up: totals are right but slow", "all hours are summed up", mend="see the gateways' logs for rollups_not_refreshed",
+        f"{row['dirty_hours']:,} hour(s) wait to be summed up: totals are right but slow",
+        "all hours are summed up", mend="see the gateways' logs for rollups_not_refreshed",
     )  # fmt: skip
     yield _check(
         "partitions", row["unpartitioned"], f"{row['unpartitioned']:,} event(s) lie in the default partition", "ok",

@@ -62,7 +62,7 @@ def refresh(database: Database) -> int:
 def check(database: Database, *, since: datetime | None = None) -> tuple[Difference, ...]:
     """Return the hours whose roll-up differs from their events, among those that are said to be done.
 
-    As the owner of the schema. Reads every event since `since` (None: all there are). Raises `DatabaseUnavailable`.
+    Reads every event since `since` (None: all there are). Raises `DatabaseUnavailable`.
     """
     with database.begin() as connection:
         rows = connection.execute(text(_CHECK), {"since": since or "-infinity"}).mappings().all()

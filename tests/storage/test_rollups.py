@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from random import Random
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
 from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.storage import adjustments, rollups
+from gateway.domain.written import Written
+from gateway.storage import adjustments, dead_letters, rollups
 from gateway.storage.database import Database
+from gateway.storage.documents import encode_event
+from gateway.storage.journals_table import JournalTable
 from gateway.storage.ledger import Ledger
 from tests.reports.random_events import random_event
 from tests.storage.factories import NOON, event
@@ -236,7 +240,15 @@ def test_the_gateways_role_may_do_it(database: Database, database_url: str) -> N
     Ledger(gateway).write([unknown, event(2)])
     assert rollups.refresh(gateway) == 2
     assert adjustments.expire_holds(gateway, ttl=timedelta(days=1)) == 1
-    Ledger(gateway).write([event(2, cost_nusd=7)])
+    journal_id = uuid4()
+    again = [encode_event(event(2, cost_nusd=7)), b"junk"]
+    assert Ledger(gateway).write_documents(again, journal_id=journal_id) == Written(conflicts=1, dead=1)
+    journals = JournalTable(gateway)
+    journals.register(journal_id, replica="gateway-1")
+    journals.drained(journal_id)
+    assert [journal.state for journal in journals.all()] == ["drained"]
+    assert (rollups.check(gateway), dead_letters.unresolved(gateway)) == ((), 1)
+    assert adjustments.conflicting_events(gateway) == 1
     gateway.close()
     assert {kind for (kind,) in rows(database, "SELECT kind FROM tollgate.adjustments")} == {
         "expired_hold",
