@@ -141,6 +141,8 @@ def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdic
         verdict.counts["killed before it was sent"] += 1
     elif event["outcome"] == "client_gone" and not has_twin:
         verdict.counts["left before it arrived"] += 1
+    elif event["outcome"] == "upstream_error" and event["usage_source"] == "unknown" and not has_twin:
+        verdict.counts["written into a closing connection"] += 1
     else:
         kind = "doubled" if has_twin else "orphan"
         verdict.find(kind, f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at {event['model']}")
@@ -150,6 +152,11 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
     """A caller may go when its request is already sent but not read there. No more events than such callers."""
     arrived = {attempt["index"] for attempt in books.attempts}
     callers = sum(call.ending == "left" and not call.request_id and call.index not in arrived for call in books.calls)
+    closed = sum(attempt["fault"] == Fault.STALE for attempt in books.attempts)
+    if verdict.counts["written into a closing connection"] > closed:  # who wrote cannot know that nobody read it
+        verdict.find(
+            "orphan", f"{verdict.counts['written into a closing connection']} booked, only {closed} were closed"
+        )
     if verdict.counts["left before it arrived"] > callers:
         verdict.find("orphan", f"{verdict.counts['left before it arrived']} early leavers booked, only {callers} were")
 

@@ -19,7 +19,7 @@ MAX_IDLE_PER_ORIGIN = 256
 IDLE_S = 4.0
 MAX_IDLE_S = 30.0
 IDLE_MARGIN_S = 1.0  # earlier than a server says that it will close
-RESTED_S = 0.05  # idle for longer than this, a connection is looked at before it is used
+RESTED_S = 0.002  # idle for longer than this, a connection is looked at before it is used
 SWEEP_S = 1.0
 
 AddressInfo = tuple[int, int, int, str, Any]
