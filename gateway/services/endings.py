@@ -39,7 +39,7 @@ class Endings:
 
     def __init__(self, counter: TokenCounter, limits: DrainLimits, *, is_stopping: Callable[[], bool]) -> None:
         self._counter, self._limits, self._is_stopping = counter, limits, is_stopping
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], tuple[Exchange, Outcome]] = {}
         self._is_closed = False
 
     @property
@@ -55,7 +55,7 @@ class Endings:
         elif outcome is Outcome.CLIENT_GONE and exchange.is_read_to_its_end and self._has_room:
             if not exchange.is_ended:
                 exchange.is_ended = True
-                self._start(self._drain(exchange, outcome))
+                self._start(self._drain(exchange, outcome), exchange, outcome)
         else:
             self.done(exchange, outcome)
 
@@ -64,27 +64,34 @@ class Endings:
         if exchange.is_ended:
             return
         exchange.is_ended = True
-        exchange.upstream.close()
         if exchange.needs_counting and self._has_room:
-            self._start(self._count(exchange, outcome))
+            exchange.upstream.close()
+            self._start(self._count(exchange, outcome), exchange, outcome)
         else:
-            exchange.attempt.settle(outcome, counted=_estimated(exchange))
+            self._settle_now(exchange, outcome)
 
     async def close(self) -> None:
         """Settle by what was seen so far, at once: there is no one left to read on for."""
         self._is_closed = True
+        left = list(self._tasks.values())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for exchange, outcome in left:  # here and not in the tasks: one cancelled before its first step runs nothing
+            self._settle_now(exchange, outcome)
 
     @property
     def _has_room(self) -> bool:
-        return not self._is_closed and len(self._tasks) < self._limits.answers
+        return not (self._is_closed or self._is_stopping()) and len(self._tasks) < self._limits.answers
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None], exchange: Exchange, outcome: Outcome) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = (exchange, outcome)
+        task.add_done_callback(self._tasks.pop)
+
+    def _settle_now(self, exchange: Exchange, outcome: Outcome) -> None:
+        exchange.upstream.close()
+        exchange.attempt.settle(outcome, counted=_estimated(exchange))
 
     async def _drain(self, exchange: Exchange, outcome: Outcome) -> None:
         try:
@@ -94,20 +101,15 @@ class Endings:
             pass  # what was seen until then is what there is
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
-        finally:
-            exchange.upstream.close()
-            if not exchange.needs_counting or self._is_closed:
-                exchange.attempt.settle(outcome, counted=_estimated(exchange))
+        exchange.upstream.close()
         await self._count(exchange, outcome)
 
     async def _count(self, exchange: Exchange, outcome: Outcome) -> None:
         """Settle by our own count, by an estimate where there is no time for one."""
         attempt, counted = exchange.attempt, _estimated(exchange)
-        try:
-            if attempt.event is None:
-                counted = await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
-        finally:
-            attempt.settle(outcome, counted=counted)
+        if counted is not None:
+            counted = await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
+        attempt.settle(outcome, counted=counted)
 
 
 def _estimated(exchange: Exchange) -> Counted | None:

@@ -389,7 +389,19 @@ async def test_closing_settles_what_is_still_read_on() -> None:
     await leaves(on, body(stream=True), at=1)
     await on.endings.close()
     assert on.event.outcome is Outcome.CLIENT_GONE
-    assert (upstream.closed, on.endings.open_drains) == (1, 0)
+    assert (bool(upstream.closed), on.endings.open_drains) == (True, 0)
+
+
+async def test_closing_settles_what_was_to_be_counted_and_had_not_begun() -> None:
+    """A task that is cancelled before its first step runs nothing, not even its cleanup."""
+    on = stage(FakeUpstreamAnswer([piece("a")]))
+    answer = await on.answer(body(stream=True))
+    assert answer.rest is not None
+    async for _ in answer.rest:
+        pass
+    assert on.journal.events == []
+    await on.endings.close()
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.ESTIMATED)
 
 
 async def test_an_intent_is_durable_before_anything_is_sent() -> None:

@@ -36,11 +36,22 @@ class Connection(asyncio.Protocol):
     fires. A timer for each exchange would cost as much as parsing the answer.
     """
 
-    __slots__ = ("_keeper", "_loop", "_timer", "_timer_at_s", "_transport", "exchange", "is_open", "is_paused")
+    __slots__ = (
+        "_arrivals",
+        "_keeper",
+        "_loop",
+        "_timer",
+        "_timer_at_s",
+        "_transport",
+        "exchange",
+        "is_open",
+        "is_paused",
+    )
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
+        self._arrivals: select.poll | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
         self._transport: asyncio.Transport
@@ -99,9 +110,10 @@ class Connection(asyncio.Protocol):
         """Whether an idle connection is good; False also where the loop has not yet seen that it was closed."""
         if self._transport.is_closing():
             return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
+        if self._arrivals is None:
+            self._arrivals = select.poll()
+            self._arrivals.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._arrivals.poll(0)
 
     def _look(self) -> None:
         now_s = self._loop.time()

@@ -19,7 +19,6 @@ MAX_IDLE_PER_ORIGIN = 256
 IDLE_S = 4.0
 MAX_IDLE_S = 30.0
 IDLE_MARGIN_S = 1.0  # earlier than a server says that it will close
-RESTED_S = 0.002  # idle for longer than this, a connection is looked at before it is used
 SWEEP_S = 1.0
 
 AddressInfo = tuple[int, int, int, str, Any]
@@ -30,7 +29,7 @@ class Origin:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.host, self.port, self.tls = host, port, tls
-        self.idle: dict[Connection, tuple[float, float]] = {}  # idle since, and until when; in the loop's time
+        self.idle: dict[Connection, float] = {}  # until when it may be used again, in the loop's time
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
@@ -39,15 +38,15 @@ class Origin:
         """The connection used last that is still good, so that those not needed grow old and are dropped."""
         now_s = asyncio.get_running_loop().time()
         while self.idle:
-            connection, (since_s, until_s) = self.idle.popitem()
-            if now_s < until_s and (now_s < since_s + RESTED_S or connection.is_quiet()):
+            connection, until_s = self.idle.popitem()
+            if now_s < until_s and connection.is_quiet():  # a server may close right behind an answer
                 return connection
             connection.abort()
         return None
 
     def drop_idle(self, now_s: float) -> None:
         """Close the connections that were idle for too long."""
-        for connection in [one for one, (_, until_s) in self.idle.items() if until_s <= now_s]:
+        for connection in [one for one, until_s in self.idle.items() if until_s <= now_s]:
             connection.abort()
 
     async def connect(self) -> socket.socket:
@@ -141,7 +140,7 @@ class Pool:
             connection.abort()
             return
         now_s = self._loop.time()
-        origin.idle[connection] = (now_s, now_s + idle_s)
+        origin.idle[connection] = now_s + idle_s
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
