@@ -88,6 +88,8 @@ def cell(column: Column, value: Cell) -> str:
             return count(value)
         case Kind.SECONDS:
             return seconds(value)
+        case Kind.HOURS:
+            return f"{value:,.2f}"
         case Kind.SHARE:
             return share(value)
         case Kind.TIME:

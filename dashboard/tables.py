@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard.display import UNKNOWN, cell, head, means_nothing
 from gateway.reports import Cell, Column, Kind, Report
 
-NUMBERS = (Kind.MONEY, Kind.COUNT, Kind.SECONDS, Kind.SHARE)
+NUMBERS = (Kind.MONEY, Kind.COUNT, Kind.SECONDS, Kind.HOURS, Kind.SHARE)
 MOST_ROWS_SHOWN, TALL_PX = 16, 560
 
 Reads = Mapping[str, Callable[[Any], str]]  # how the cells of a column read, by heading

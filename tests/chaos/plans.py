@@ -36,13 +36,13 @@ class Fault(StrEnum):
 HEALTHY = {Fault.NONE: 1}
 # Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all attempts.
 MIX = {
-    Fault.NONE: 1311, Fault.SPLIT: 120, Fault.SLOW: 40, Fault.BUSY: 80, Fault.BROKEN: 80, Fault.OVERLOADED: 60,
+    Fault.NONE: 1368, Fault.SPLIT: 120, Fault.SLOW: 40, Fault.BUSY: 80, Fault.BROKEN: 80, Fault.OVERLOADED: 60,
     Fault.ERROR_WITH_USAGE: 20, Fault.HANG: 1, Fault.CUT: 70, Fault.RESET: 40, Fault.STALL: 16, Fault.NO_USAGE: 40,
-    Fault.IN_BAND: 40, Fault.WILD: 20, Fault.STALE: 60,
+    Fault.IN_BAND: 40, Fault.WILD: 20, Fault.STALE: 3,
 }  # fmt: skip
 # A plain answer says usage once or never: these leave nothing that anybody could know.
 HIDES_USAGE_IF_PLAIN = frozenset({Fault.CUT, Fault.RESET, Fault.STALL, Fault.NO_USAGE, Fault.IN_BAND})
-RARELY = 0.03
+RARELY = 0.02
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 
