@@ -1,8 +1,8 @@
 """LiteLLM's accounting bugs that are about usage and identity, as tests of ours.
 
 Of the five that we know by number, two are here: an aborted stream that cost nothing (its pull request 37558) and
-rows dropped for an empty id (issue 6633). The row that was silently dropped (36426) is a test of the ledger; the
-counters that drifted (30460) and the budget that was bypassed by a stale value (34238) are tests of budgets.
+rows dropped for an empty id (issue 6633). The row that was silently dropped (36426), the counters that drifted (30460)
+and the stale value of one process (34238) are in tests/storage: they are about the ledger.
 """
 
 from __future__ import annotations
