@@ -199,7 +199,7 @@ async def _serve(
 
     def on_written(progress: Progress) -> None:
         meter.note_written(progress.keys)
-        metrics.note_written(progress.written, meter.waiting_events)
+        metrics.note_written(progress.written)
 
     writer = EventWriter(
         own, left, stores.ledger, journals, clock, every_s=settings.write_every_s, on_written=on_written,

@@ -114,8 +114,8 @@ def request(body: ReadBody | None = None, **changes: Any) -> Request:
     understood = body or read()
     values: dict[str, Any] = {
         "request_id": REQUEST_ID, "caller": caller(), "ask": understood.ask,
-        "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.ask.end_user, "project": None,
-        "tags": (), "client_request_id": None, "traceparent": None,
+        "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.ask.end_user,
+        "project": None, "tags": (), "client_request_id": None, "traceparent": None,
     }  # fmt: skip
     return Request(**values | changes)
 

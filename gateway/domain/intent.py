@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.domain.pricing import Price
 from gateway.domain.usage_event import UsageEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class Intent(Struct, frozen=True, kw_only=True, gc=False):
     """`event` has outcome `interrupted`, usage unknown and its hold. With `price` recovery can charge for running
     usage that was noted; `writes_output` is False for embeddings."""
 

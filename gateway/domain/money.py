@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, ROUND_UP, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import lru_cache
 
 NUSD_PER_USD = 10**9
-EXACT = Context(prec=60)  # the widest product of a count and a rate has 58 digits; the usual 28 would round it
+EXACT = Context(prec=60)  # no amount or rate has more digits; the usual 28 would round it
 
 
 def nusd_from_usd(amount_usd: Decimal) -> int:
@@ -13,16 +14,12 @@ def nusd_from_usd(amount_usd: Decimal) -> int:
     return int(EXACT.scaleb(amount_usd, 9).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
-def nusd_bound(amount_usd: Decimal) -> int:
-    """Return nano-dollars, rounded up: for holds, which must not be too small."""
-    return int(EXACT.scaleb(amount_usd, 9).to_integral_value(rounding=ROUND_UP))
-
-
 def usd_from_nusd(amount_nusd: int) -> Decimal:
     """Return dollars with all nine decimals."""
     return EXACT.scaleb(Decimal(amount_nusd), -9)
 
 
+@lru_cache(maxsize=1024)  # of each cost an answer, a header and a log line tell in turn
 def plain_usd(amount_nusd: int) -> str:
     """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros (`0.0001234`)."""
     whole, rest = divmod(abs(amount_nusd), NUSD_PER_USD)

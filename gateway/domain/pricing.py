@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
+from math import lcm
+from typing import NamedTuple
 
-from gateway.domain.money import EXACT, nusd_bound
+from msgspec import Struct
+
+from gateway.domain.money import EXACT
 from gateway.domain.tokens import CALL_KINDS, INPUT_KINDS, OUTPUT_KINDS, TokenKind, TokenUsage
 
 MTOK = 1_000_000
@@ -38,6 +42,33 @@ class Rate:
     usd_per_mtok: Decimal
     from_input_tokens: int = 0
     service_tier: str | None = None
+
+
+class Step(NamedTuple):
+    """One rate, ready to be charged: exactly `nusd` nano-dollars for `per` tokens."""
+
+    usd_per_mtok: Decimal
+    nusd: int
+    per: int
+
+    def cost_nusd(self, count: int) -> int:
+        """Nano-dollars of a count, rounded once, half-even."""
+        whole, rest = divmod(count * self.nusd, self.per)
+        is_above = 2 * rest > self.per or (2 * rest == self.per and whole % 2)
+        return whole + 1 if is_above else whole
+
+
+Steps = Mapping[TokenKind, Step]
+
+
+class Bound(NamedTuple):
+    """For holds: nano-dollars for `per` tokens or calls at the dearest rates, and how many rounding may add."""
+
+    input_nusd: int
+    output_nusd: int
+    call_nusd: int
+    per: int
+    rounding_nusd: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +109,7 @@ class Price:
 
         Raises `UnknownTier`: a tier without rates is never charged as standard.
         """
-        found = self._by_tier.get(tier_name(service_tier))
+        found = self._by_tier.get(None if service_tier is None else tier_name(service_tier))
         if found is None:
             known = ", ".join(("standard", *self.service_tiers))
             raise UnknownTier(f"{self.provider}/{self.model} has no price for tier {service_tier} (there is: {known})")
@@ -89,30 +120,39 @@ class Price:
 
         None if unpriced.
         """
-        for from_input_tokens, usd_per_mtok in self._standard.get(kind, ()):
+        step = self.steps(input_tokens).get(kind)
+        return None if step is None else step.usd_per_mtok
+
+    def steps(self, input_tokens: int) -> Steps:
+        """The standard tier's rates by kind, each by the highest context tier that `input_tokens` reaches."""
+        for from_input_tokens, steps in self._standard:
             if from_input_tokens <= input_tokens:
-                return usd_per_mtok
-        return None
+                return steps
+        return {}
 
     def dearest(self, *kinds: TokenKind) -> Decimal:
         """The highest rate of any of `kinds` in any tier, 0 where none is priced."""
         return max((rate.usd_per_mtok for rate in self.rates if rate.kind in kinds), default=Decimal(0))
 
     @cached_property
-    def bound(self) -> tuple[Decimal, Decimal, Decimal, int]:
-        """For holds: the dearest rate of each side and of a call, and the nano-dollars that rounding may add."""
-        sides = (self.dearest(*INPUT_KINDS), self.dearest(*OUTPUT_KINDS), self.dearest(*CALL_KINDS))
-        return *sides, len({rate.kind for rate in self.rates}) // 2
+    def bound(self) -> Bound:
+        """What holds are computed from."""
+        sides = [_whole_nusd(self.dearest(*kinds)) for kinds in (INPUT_KINDS, OUTPUT_KINDS, CALL_KINDS)]
+        per = lcm(*(own_per for _, own_per in sides))
+        input_nusd, output_nusd, call_nusd = (nusd * (per // own_per) for nusd, own_per in sides)
+        return Bound(input_nusd, output_nusd, call_nusd, per, len({rate.kind for rate in self.rates}) // 2)
 
     @cached_property
-    def _standard(self) -> Mapping[TokenKind, list[tuple[int, Decimal]]]:
-        """The standard tier's rates by kind, the highest context tier first."""
-        standard = [rate for rate in self.rates if rate.service_tier is None]
-        standard.sort(key=lambda rate: rate.from_input_tokens, reverse=True)
-        return {
-            kind: [(r.from_input_tokens, r.usd_per_mtok) for r in standard if r.kind is kind]
-            for kind in {rate.kind for rate in standard}
-        }
+    def _standard(self) -> Sequence[tuple[int, Steps]]:
+        """The standard tier's rates by context tier, the highest first; a kind keeps its rate until it has another."""
+        standard = [rate for rate in reversed(self.rates) if rate.service_tier is None]
+        standard.sort(key=lambda rate: rate.from_input_tokens)
+        by_context: dict[int, Steps] = {}
+        steps: Steps = {}
+        for rate in standard:
+            steps = {**steps, rate.kind: Step(rate.usd_per_mtok, *_whole_nusd(rate.usd_per_mtok))}
+            by_context[rate.from_input_tokens] = steps
+        return sorted(by_context.items(), reverse=True)
 
     @cached_property
     def _by_tier(self) -> Mapping[str | None, Price]:
@@ -125,8 +165,7 @@ class Price:
         return replace(self, rates=own, part_of=self.price_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True, gc=False):
     """One kind of one event, rounded once and stored. `tokens` counts calls where the kind is one of calls."""
 
     kind: TokenKind
@@ -151,12 +190,22 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     """
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")
-    whole_input = usage.input_tokens or 0
+    steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
-        counts = _text_lines(usage, price)
+        counts = _text_lines(usage, steps)
     else:
-        counts = _input_lines(usage, price) | _output_lines(usage, price) | _call_lines(usage)
-    return tuple(_line(price, kind, n, input_tokens=whole_input) for kind, n in counts.items() if n)
+        counts = _input_lines(usage, steps) | _output_lines(usage, steps) | _call_lines(usage)
+    receipt = []
+    for kind, count in counts.items():
+        if count:
+            step = steps.get(kind)
+            if step is None:
+                what = "calls" if kind in CALL_KINDS else "tokens"
+                raise ValueError(f"{price.provider}/{price.model} has no price for {kind} {what}")
+            receipt.append(
+                Line(kind=kind, tokens=count, usd_per_mtok=step.usd_per_mtok, cost_nusd=step.cost_nusd(count))
+            )
+    return tuple(receipt)
 
 
 def cost_nusd(receipt: tuple[Line, ...]) -> int:
@@ -170,48 +219,38 @@ def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int
     Any service tier may answer, whatever was asked for: a project's own setting decides what `auto` means. Pass
     `price.for_tier(...)` where the tier is certain.
     """
-    input_rate, output_rate, call_rate, rounding_nusd = price.bound
-    tokens_usd = EXACT.add(usd_of(input_bound_tokens, input_rate), usd_of(output_bound_tokens, output_rate))
-    bound_usd = EXACT.add(tokens_usd, usd_of(tool_calls_bound, call_rate))
-    return min(nusd_bound(bound_usd) + rounding_nusd, MOST_NUSD)
+    bound = price.bound
+    parts = (
+        input_bound_tokens * bound.input_nusd
+        + output_bound_tokens * bound.output_nusd
+        + tool_calls_bound * bound.call_nusd
+    )
+    return min(-(-parts // bound.per) + bound.rounding_nusd, MOST_NUSD)  # rounded up
 
 
-def usd_of(count: int, usd_per_mtok: Decimal) -> Decimal:
-    """What a count costs at a rate, exactly: not rounded yet."""
-    return EXACT.scaleb(EXACT.multiply(Decimal(count), usd_per_mtok), -6)
-
-
-def nusd_of(count: int, usd_per_mtok: Decimal) -> int:
-    """What a count costs at a rate in nano-dollars, rounded once, half-even."""
-    return int(EXACT.scaleb(EXACT.multiply(Decimal(count), usd_per_mtok), 3).to_integral_value(ROUND_HALF_EVEN))
-
-
-def _text_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
+def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """What the three functions below come to for a text: nearly every answer, at a third of the time."""
-    whole = usage.input_tokens or 0
-    cached, written, reasoning = usage.cached_input_tokens, usage.cache_write_tokens, usage.reasoning_tokens
-    own = {
-        kind: count
-        for kind, count in (
-            (TokenKind.CACHED_INPUT, cached), (TokenKind.CACHE_WRITE, written), (TokenKind.REASONING, reasoning),
-        )
-        if count and price.rate(kind, input_tokens=whole) is not None
-    }  # fmt: skip
-    reasoned = own.get(TokenKind.REASONING, 0)
-    in_cache = own.get(TokenKind.CACHED_INPUT, 0) + own.get(TokenKind.CACHE_WRITE, 0)
-    return {TokenKind.INPUT: whole - in_cache, TokenKind.OUTPUT: (usage.output_tokens or 0) - reasoned, **own}
+    counts = {TokenKind.INPUT: usage.input_tokens or 0, TokenKind.OUTPUT: usage.output_tokens or 0}
+    for kind, count, side in (
+        (TokenKind.CACHED_INPUT, usage.cached_input_tokens, TokenKind.INPUT),
+        (TokenKind.CACHE_WRITE, usage.cache_write_tokens, TokenKind.INPUT),
+        (TokenKind.REASONING, usage.reasoning_tokens, TokenKind.OUTPUT),
+    ):
+        if count and kind in steps:
+            counts[kind] = count
+            counts[side] -= count
+    return counts
 
 
-def _input_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
+def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """Split the prompt into disjoint lines.
 
     No provider says which of the cached tokens were images. They are taken from the text first and from images and
     audio only where there is not that much text: so no line is negative and no token is charged twice.
     """
     whole = usage.input_tokens or 0
-    is_cache_priced = price.rate(TokenKind.CACHED_INPUT, input_tokens=whole) is not None
-    kept = {TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0) if is_cache_priced else 0}
-    kept |= _write_lines(usage, price)
+    kept = {TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0) if TokenKind.CACHED_INPUT in steps else 0}
+    kept |= _write_lines(usage, steps)
     audio, image = usage.audio_input_tokens or 0, usage.image_input_tokens or 0
     text = whole - audio - image
     in_cache = sum(kept.values())
@@ -226,27 +265,25 @@ def _input_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
     }
 
 
-def _write_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
+def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """Tokens written to the cache, by how long they are kept. A price that lists no write at all has them as input.
 
     A longer time than the listed one costs more, so it never takes that rate.
     """
-    whole = usage.input_tokens or 0
     for_a_time = {
         TokenKind.CACHE_WRITE_30M: usage.cache_write_30m_tokens or 0,
         TokenKind.CACHE_WRITE_1H: usage.cache_write_1h_tokens or 0,
         TokenKind.CACHE_WRITE_12H: usage.cache_write_12h_tokens or 0,
     }
     written = {TokenKind.CACHE_WRITE: (usage.cache_write_tokens or 0) - sum(for_a_time.values()), **for_a_time}
-    if price.rate(TokenKind.CACHE_WRITE, input_tokens=whole) is not None:
+    if TokenKind.CACHE_WRITE in steps:
         return written
-    return {kind: n for kind, n in written.items() if price.rate(kind, input_tokens=whole) is not None}
+    return {kind: n for kind, n in written.items() if kind in steps}
 
 
-def _output_lines(usage: TokenUsage, price: Price) -> dict[TokenKind, int]:
-    is_reasoning_priced = price.rate(TokenKind.REASONING, input_tokens=usage.input_tokens or 0) is not None
+def _output_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     parts = {
-        TokenKind.REASONING: (usage.reasoning_tokens or 0) if is_reasoning_priced else 0,
+        TokenKind.REASONING: (usage.reasoning_tokens or 0) if TokenKind.REASONING in steps else 0,
         TokenKind.AUDIO_OUTPUT: usage.audio_output_tokens or 0,
         TokenKind.IMAGE_OUTPUT: usage.image_output_tokens or 0,
     }
@@ -262,12 +299,9 @@ def _call_lines(usage: TokenUsage) -> dict[TokenKind, int]:
     }
 
 
-def _line(price: Price, kind: TokenKind, tokens: int, *, input_tokens: int) -> Line:
-    rate = price.rate(kind, input_tokens=input_tokens)
-    if rate is None:
-        what = "calls" if kind in CALL_KINDS else "tokens"
-        raise ValueError(f"{price.provider}/{price.model} has no price for {kind} {what}")
-    return Line(kind=kind, tokens=tokens, usd_per_mtok=rate, cost_nusd=nusd_of(tokens, rate))
+def _whole_nusd(usd_per_mtok: Decimal) -> tuple[int, int]:
+    """A rate as (nano-dollars, for so many), both whole: (250, 1) where a million costs 25 cents."""
+    return EXACT.scaleb(usd_per_mtok, 3).as_integer_ratio()
 
 
 def _rate_text(rate: Rate) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.domain.pricing import Price
 from gateway.domain.settlement import settle

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from gateway.domain.policy import DataClass, Operation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Struct, frozen=True, kw_only=True, gc=False):
     """An authenticated key. Having one is the proof that the key was checked."""
 
     key_id: str
@@ -17,8 +17,7 @@ class Caller:
     project: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through as they came.
 
     `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
@@ -39,8 +38,7 @@ class Ask:
     body_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
 
     request_id: UUID

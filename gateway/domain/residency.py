@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.domain.policy import ClassRule, Deployment
 from gateway.errors import ResidencyDenied
@@ -35,8 +36,7 @@ def denial(rule: ClassRule, deployment: Deployment, regions: Mapping[str, tuple[
     return f"{rule.name}→{'|'.join(sorted(rule.regions)) or 'nowhere'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Permit:
+class Permit(Struct, frozen=True, kw_only=True, gc=False):
     """Leave to send one attempt to one deployment. Made by `routing.Decision.permit` alone.
 
     `origin` is `scheme://host:port`. The transport checks it against the socket's target and asks

@@ -48,15 +48,19 @@ class Decision:
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
         assert candidate in self.ranked, "only an eligible deployment gets a permit"
-        document = self.policy.policy
         return Permit(
             deployment=candidate.deployment,
             attempt=attempt,
             policy_version=self.policy.version,
             origin=origin_of(candidate.deployment.base_url),
-            rule=next(rule for rule in document.classes.values() if rule.name == self.rule_id),
-            regions=document.regions,
+            rule=self.rule,
+            regions=self.policy.policy.regions,
         )
+
+    @cached_property
+    def rule(self) -> ClassRule:
+        """The rule it was decided by."""
+        return next(rule for rule in self.policy.policy.classes.values() if rule.name == self.rule_id)
 
     @cached_property
     def record(self) -> Mapping[str, object]:
@@ -180,7 +184,7 @@ def _residency_denied(decision: Decision, details: str) -> RequestError:
 
 
 def _broken_rule(decision: Decision) -> str:
-    rule = next(rule for rule in decision.policy.policy.classes.values() if rule.name == decision.rule_id)
+    rule = decision.rule
     where = "|".join(sorted(rule.regions)) or "nowhere"
     return f"{rule.name}→{where}{' (self-hosted only)' if rule.self_hosted_only else ''}"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.domain.pricing import MOST_NUSD, Line, Price, cost_nusd, lines
 from gateway.domain.tokens import NOTHING_SERVED, TokenUsage, UsageSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class Counted(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens that the gateway counted itself in what it sent and received.
 
     `is_exact`: the model's own tokenizer counted exactly the text that came back. The input is never exact:
@@ -20,8 +20,7 @@ class Counted:
     is_exact: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """The true cost of an attempt, or its hold where the true cost is unknown.
 
     `reported` is what the upstream said, where something else (or nothing) was charged. `held_nusd` stands
@@ -93,8 +92,7 @@ _NOTHING = Settlement(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True, gc=False):
     """What the answer itself says about its usage."""
 
     writes_output: bool
@@ -113,8 +111,7 @@ class _Seen:
         return self.is_whole(usage) and self.can_become(usage)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bill:
+class _Bill(Struct, frozen=True, gc=False):
     price: Price
     service_tier: str | None
     held_nusd: int

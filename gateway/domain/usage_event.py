@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from gateway.domain.identity import occurred_at
 from gateway.domain.pricing import Line
@@ -30,8 +31,7 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"  # the gateway's process ended before the attempt did; found by recovery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEvent:
+class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
 
     `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
@@ -79,8 +79,8 @@ class UsageEvent:
     is_stand_in_price: bool = False
     is_suspect: bool = False
     is_demo: bool = False
-    features: Mapping[str, Any] = field(default_factory=dict)
-    decision: Mapping[str, Any] = field(default_factory=dict)
+    features: Mapping[str, Any] = {}
+    decision: Mapping[str, Any] = {}
 
     @property
     def key(self) -> Key:

@@ -6,8 +6,9 @@ What only Postgres knows (`recorded_at`) is left out: nothing in a receipt may d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing import Line
@@ -21,7 +22,7 @@ _RESHAPED = ("usage", "lines", "reported", "cost_nusd", "held_nusd", "is_demo")
 def row_of(event: UsageEvent) -> dict[str, Any]:
     """Return the row the ledger will have. By way of its document, so that text is what Postgres will hold."""
     written = decode_event(encode_event(event))
-    plain = {name: getattr(written, name) for name in UsageEvent.__dataclass_fields__ if name not in _RESHAPED}
+    plain = {name: getattr(written, name) for name in UsageEvent.__struct_fields__ if name not in _RESHAPED}
     return plain | {
         **asdict(written.usage),
         "occurred_at": written.occurred_at,

@@ -243,7 +243,7 @@ def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row])
 
 def _counts(usage: Mapping[str, Any], *, besides: Container[str] = ()) -> dict[str, int]:
     """The counts that were reported, in one order: Postgres keeps them in another."""
-    names = (name for name in TokenUsage.__dataclass_fields__ if name not in besides)
+    names = (name for name in TokenUsage.__struct_fields__ if name not in besides)
     return {name: usage[name] for name in names if usage.get(name) is not None}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gateway.domain.intent import Intent
 from gateway.domain.money import plain_usd
@@ -25,20 +27,20 @@ UNBOUNDED_OUTPUT_TOKENS = 32_768
 MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 
 
-@dataclass(slots=True, kw_only=True)
-class Attempt:
-    """The life of one upstream call. `seen` is filled by the relay as the answer passes."""
+class Attempt(Struct, kw_only=True):
+    """The life of one upstream call. `seen` is filled by the relay as the answer passes.
+
+    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it.
+    """
 
     request: Request
     decision: Decision
     candidate: Candidate
     number: int
-    started_at: datetime
     started_s: float
     received_s: float
     held_nusd: int
-    features: Mapping[str, object]
-    asked_tier: str | None
+    begun: UsageEvent
     clock: Clock
     meter: Meter
     seen: Seen = field(default_factory=Seen)
@@ -74,12 +76,11 @@ class Attempt:
             return None
         return self.started_s - self.received_s
 
-    async def intend(self) -> None:
-        """Write down that this attempt will be sent. Returns when that is durable; raises `JournalFull`."""
-        event = self._as_event(Outcome.INTERRUPTED, unheard(self.held_nusd))
+    def intend(self) -> Awaitable[None]:
+        """Write down that this attempt will be sent; resolves when that is durable. Raises `JournalFull`."""
         # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
-        intent = Intent(event=event, price=self._price.for_tier(None), writes_output=self._writes_output)
-        await self.meter.intend(intent, self)
+        intent = Intent(event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output)
+        return self.meter.intend(intent, self)
 
     def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
         """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
@@ -99,7 +100,7 @@ class Attempt:
     @property
     def service_tier(self) -> str | None:
         """The tier that answered, else the one that was asked for."""
-        return self.seen.service_tier or self.asked_tier
+        return self.seen.service_tier or self.begun.service_tier
 
     @property
     def _writes_output(self) -> bool:
@@ -119,32 +120,13 @@ class Attempt:
         )  # fmt: skip
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
-        request, deployment, seen = self.request, self.candidate.deployment, self.seen
-        return UsageEvent(
-            request_id=request.request_id,
-            attempt=self.number,
-            started_at=self.started_at,
-            team=request.caller.team,
-            project=request.project,
-            cost_centre=self.decision.team.cost_centre,
-            key_id=request.caller.key_id,
-            end_user=request.end_user,
-            tags=dict(request.tags),
-            route=self.decision.route.name,
-            deployment=deployment.name,
-            provider=deployment.provider,
-            model=deployment.model,
-            region=deployment.region,
-            is_self_hosted=deployment.is_self_hosted,
-            data_class=self.decision.rule_id,
-            policy_version=self.decision.policy.version,
-            operation=request.ask.operation.value,
+        seen = self.seen
+        return replace(
+            self.begun,
             outcome=outcome,
             http_status=self.http_status,
-            streamed=request.ask.is_stream,
             usage=settlement.usage,
             usage_source=settlement.source,
-            price_id=self._price.price_id,
             lines=settlement.lines,
             cost_nusd=settlement.cost_nusd,
             held_nusd=settlement.held_nusd,
@@ -153,14 +135,10 @@ class Attempt:
             duration_s=self.clock.monotonic() - self.started_s,
             overhead_s=self.overhead_s,
             finish_reason=seen.finish_reason,
-            client_request_id=request.client_request_id,
             upstream_request_id=seen.upstream_id,
             service_tier=self.service_tier,
             reported=settlement.reported,
-            is_stand_in_price=self._price.is_stand_in,
             is_suspect=settlement.is_suspect,
-            features=self.features,
-            decision=self.decision.record,
         )
 
     def _ttft_s(self) -> float | None:
@@ -188,14 +166,64 @@ def begin(
         tool_calls_bound=MOST_TOOL_CALLS if "hosted_tools" in request.ask.features else 0,
     )  # fmt: skip
     return Attempt(
-        request=request, decision=decision, candidate=candidate, number=number, started_at=clock.now(),
-        started_s=clock.monotonic(), received_s=received_s, held_nusd=held,
-        features=_features(request, input_bound_tokens=input_bound), asked_tier=_asked_tier(request), clock=clock,
-        meter=meter,
+        request=request, decision=decision, candidate=candidate, number=number, started_s=clock.monotonic(),
+        received_s=received_s, held_nusd=held, clock=clock, meter=meter,
+        begun=_begun(request, decision, candidate, number=number, started_at=clock.now(), held_nusd=held,
+                     features=_features(request, input_bound_tokens=input_bound)),
     )  # fmt: skip
 
 
+def _begun(
+    request: Request, decision: Decision, candidate: Candidate, *, number: int, started_at: datetime, held_nusd: int,
+    features: Mapping[str, object],
+) -> UsageEvent:  # fmt: skip
+    """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+    deployment, price = candidate.deployment, candidate.price
+    assert price is not None
+    nothing = unheard(held_nusd)
+    return UsageEvent(
+        request_id=request.request_id,
+        attempt=number,
+        started_at=started_at,
+        team=request.caller.team,
+        project=request.project,
+        cost_centre=decision.team.cost_centre,
+        key_id=request.caller.key_id,
+        end_user=request.end_user,
+        tags=dict(request.tags),
+        route=decision.route.name,
+        deployment=deployment.name,
+        provider=deployment.provider,
+        model=deployment.model,
+        region=deployment.region,
+        is_self_hosted=deployment.is_self_hosted,
+        data_class=decision.rule_id,
+        policy_version=decision.policy.version,
+        operation=request.ask.operation.value,
+        outcome=Outcome.INTERRUPTED,
+        http_status=None,
+        streamed=request.ask.is_stream,
+        usage=nothing.usage,
+        usage_source=nothing.source,
+        price_id=price.price_id,
+        lines=nothing.lines,
+        cost_nusd=nothing.cost_nusd,
+        held_nusd=nothing.held_nusd,
+        ttft_s=None,
+        tpot_s=None,
+        duration_s=0.0,
+        overhead_s=None,
+        client_request_id=request.client_request_id,
+        service_tier=_asked_tier(request),
+        is_stand_in_price=price.is_stand_in,
+        features=features,
+        decision=decision.record,
+    )
+
+
 def _asked_tier(request: Request) -> str | None:
+    if not request.ask.features:
+        return None  # nearly every request
     tiers = (feature_and_tier(feature)[1] for feature in request.ask.features)
     return next((tier for tier in tiers if tier is not None), None)
 

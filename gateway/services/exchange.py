@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+
+from msgspec import Struct
 
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
@@ -17,8 +17,7 @@ from gateway.wire.upstream_call import UpstreamCall
 MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
 
 
-@dataclass(slots=True, kw_only=True)
-class Exchange:
+class Exchange(Struct, kw_only=True):
     """A request that was sent and the answer that comes. No method here settles."""
 
     attempt: Attempt
@@ -29,7 +28,7 @@ class Exchange:
     content_type: str = ""
     has_begun: bool = False  # a head with a success status came
     is_ended: bool = False  # whether someone sees to its settlement already
-    _stream: AnswerStream | None = field(default=None)
+    _stream: AnswerStream | None = None
 
     @property
     def is_read_to_its_end(self) -> bool:
@@ -80,17 +79,21 @@ class Exchange:
             self._require_json(body)
         return rewritten
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The stream, for the caller, as it comes. Raises `UpstreamError` where it stops before its end."""
-        assert self._stream is not None, "a stream has begun"
-        seen = self._stream.seen
+    async def piece(self) -> bytes:
+        """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
+
+        Cancelling it loses nothing: the next call goes on where this one waited.
+        """
+        stream = self._stream
+        assert stream is not None, "a stream has begun"
         while chunk := await self.upstream.chunk():
-            piece = self._stream.feed(chunk)
+            piece = stream.feed(chunk)
             self.attempt.note_progress()
             if piece:
-                yield piece
-        if not seen.is_done and not seen.is_error:
+                return piece
+        if not stream.seen.is_done and not stream.seen.is_error:
             raise UpstreamError(self.cut_message)
+        return b""
 
     async def _assembled(self) -> bytes:
         assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
@@ -128,11 +131,8 @@ class Exchange:
             await self.body()
             return
         events = 0
-        async with aclosing(self.pieces()) as pieces:
-            async for piece in pieces:
-                events += piece.count(b"\ndata:") + 1
-                if events > max_events:
-                    return
+        while events <= max_events and (piece := await self.piece()):
+            events += piece.count(b"\ndata:") + 1
 
     @property
     def cut_message(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from gateway.wire.seen import Seen
 
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
-MOST_RECENT = 10_000  # about 40 MB; older ones that are not written yet are `pending` to who asks
+MOST_RECENT = 4_000  # about 10 MB; older ones that are not written yet are `pending` to who asks
 
 
 class Live(Protocol):
@@ -39,18 +39,19 @@ class Meter:
         """Settled events not yet in Postgres."""
         return self._settled - self._written
 
-    async def intend(self, intent: Intent, live: Live) -> None:
-        """Return when the intent is durable. Raises `Overloaded` where the journal has no room; then it is not in."""
+    def intend(self, intent: Intent, live: Live) -> Awaitable[None]:
+        """Write an intent; resolves when it is durable. Raises `JournalFull` where there is no room: it is not in."""
         durable = self._journal.intend(intent)
         self._live[intent.event.key] = live
-        await durable
+        return durable
 
     def settle(self, event: UsageEvent) -> None:
         """Take a settled event. No await: a disconnect cancels every await around the caller."""
         self._journal.settle(event)
-        self._live.pop(event.key, None)
+        key = event.key
+        self._live.pop(key, None)
         self._settled += 1
-        self._recent[event.key] = event
+        self._recent[key] = event
         if len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
         self._on_event(event)

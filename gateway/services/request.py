@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from gateway.domain.request import Request
@@ -149,10 +148,9 @@ class RequestService:
         """Pass the stream on as it comes. However it ends, it is settled here."""
         attempt, has_begun = exchange.attempt, False
         try:
-            async with aclosing(exchange.pieces()) as pieces:
-                async for piece in pieces:
-                    has_begun = True
-                    yield piece
+            while piece := await exchange.piece():
+                has_begun = True
+                yield piece
             self.endings.done(exchange, Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         except (RequestError, EventTooLarge) as problem:
             if attempt.seen.is_done:  # the answer was whole; only its connection ended badly

@@ -1,6 +1,7 @@
 """Documents: events, intents and running usage as JSON, for the journal and for Postgres.
 
-A settlement's document is the event itself, member by member; the ledger's SQL takes its columns out of it.
+A settlement's document is the event itself, member by member, without those that are as they are by default; the
+ledger's SQL takes its columns out of it.
 Text is kept so that Postgres can always hold it: one name with a NUL would make its whole batch fail.
 """
 
@@ -64,6 +65,10 @@ def _storable(value: Any) -> Any:
         return {_storable(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         return [_storable(item) for item in value]
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(
+            value, **{name: _storable(item) for name, item in msgspec.structs.asdict(value).items()}
+        )
     if is_dataclass(value):
         return {field.name: _storable(getattr(value, field.name)) for field in fields(value)}
     return value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from gateway.domain.intent import Intent
 from gateway.domain.recovery import recovered

@@ -66,10 +66,11 @@ USAGE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_to
 COMPUTED = ("occurred_at", *USAGE, "usage_detail", "reported_usage", "digest")
 COLUMNS = (*MEMBERS, *COMPUTED)
 
-# Flags that an older document may lack. As NULL they would be refused.
+# A document has no members that are as they are by default. As NULL these would be refused.
 _FLAGS = ("is_stand_in_price", "is_suspect", "is_demo")
 _SPECIAL = {
     **{name: f"coalesce(event.{name}, false)" for name in _FLAGS},
+    **{name: f"coalesce(event.{name}, '{{}}')" for name in ("features", "decision")},
     # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for in the whole text.
     "lines": """CASE WHEN document NOT LIKE '%E+%' AND document NOT LIKE '%E-%' THEN event.lines ELSE (
         SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->> 'usd_per_mtok')::numeric::text))

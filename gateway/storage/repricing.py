@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from datetime import date
 from itertools import islice
 from typing import Any
@@ -47,7 +46,7 @@ INSERT INTO tollgate.adjustments (
     :author
 ) ON CONFLICT DO NOTHING
 """
-_DETAILS = frozenset(field.name for field in fields(TokenUsage))
+_DETAILS = frozenset(TokenUsage.__struct_fields__)
 
 
 class RepriceStore:

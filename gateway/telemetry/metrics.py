@@ -114,6 +114,7 @@ class Metrics:
         self.journal_max.set_function(lambda: read().journal_max_bytes)
         self.oldest_unsettled.set_function(lambda: read().oldest_unsettled_s or 0.0)
         self.writer_lag.set_function(lambda: read().writer_lag_s or 0.0)
+        self.waiting_events.set_function(lambda: read().waiting_events)
 
     def note_state(self, state: LedgerState) -> None:
         """Postgres was asked how the ledger is."""
@@ -149,12 +150,11 @@ class Metrics:
         """Count one answered request."""
         self._child(self.requests, endpoint, str(status)).inc()
 
-    def note_written(self, written: Written, waiting: int) -> None:
+    def note_written(self, written: Written) -> None:
         """A batch was committed."""
         self.written_events.inc(written.inserted)
         self.conflicting_events.inc(written.conflicts)
         self.dead_letters.inc(written.dead)
-        self.waiting_events.set(waiting)
 
     def _child(self, metric: Metric, *values: str) -> Metric:
         """One series of a metric. Kept here: `labels` checks and locks, which costs more than to count."""

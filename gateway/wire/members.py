@@ -6,8 +6,6 @@ is decoded once, partially, and changed by splices: `"model"` here, `"usage"` th
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
@@ -21,7 +19,7 @@ class MalformedJson(ValueError):
     """The bytes are not one JSON object, or name a member twice."""
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """Half-open byte ranges: the whole member starts at `name_start`, its value is `[start, end)`."""
 
     name_start: int
@@ -53,7 +51,9 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     values = decode_members(body) if members is None else members
     if len(values) > MAX_MEMBERS:
         raise MalformedJson(f"more than {MAX_MEMBERS} members")
-    return _located_by_length(body, values) or _located_by_walking(body, values)
+    return (
+        _located_by_length(body, values) or _located_as_python_writes(body, values) or _located_by_walking(body, values)
+    )
 
 
 def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
@@ -70,6 +70,28 @@ def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str,
         found[name] = Member(at, start, end)
         at = end + 1  # past the comma or the bracket
     return found if at == len(body) else None
+
+
+def _located_as_python_writes(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
+    """Where the members stand in a body with one blank after each colon and comma; None for any other body.
+
+    Walks as `_located_by_walking` does, but compares with what must stand there and never looks for it. All of the
+    body is compared, from bracket to bracket, so nothing can hide between two members. One that occurs twice is in
+    `values` once, so the walk does not reach the end of its body.
+    """
+    found: dict[str, Member] = {}
+    at = 1
+    for name, raw in values.items():
+        opening, value = b'"%b": ' % name.encode(), bytes(raw)
+        start = at + len(opening)
+        end = start + len(value)
+        if not (body.startswith(opening, at) and body.startswith(value, start)):
+            return None
+        found[name] = Member(at, start, end)
+        if not body.startswith(b", ", end):  # of a number, it may be only the first digits that were the same
+            return found if body[end:] == b"}" and len(found) == len(values) else None
+        at = end + 2
+    return None
 
 
 def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member]:
@@ -94,10 +116,14 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
 
 def replace(body: bytes, splices: list[tuple[Member | None, bytes, bytes]]) -> bytes:
     """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded)."""
-    for member, _, value in sorted((s for s in splices if s[0]), key=lambda s: -s[0].start if s[0] else 0):
-        assert member is not None
-        body = b"".join((body[: member.start], value, body[member.end :]))
-    added = b",".join(name + b":" + value for member, name, value in splices if member is None)
+    parts: list[bytes] = []
+    at = 0
+    for start, end, value in sorted([(member.start, member.end, value) for member, _, value in splices if member]):
+        parts += (body[at:start], value)
+        at = end
+    if parts:
+        body = b"".join((*parts, body[at:]))
+    added = b",".join([name + b":" + value for member, name, value in splices if member is None])
     if not added:
         return body
     end = body.rindex(b"}")

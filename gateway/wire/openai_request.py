@@ -7,7 +7,6 @@ came; `prepare` splices in what docs/decisions/0002 names and nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBody:
+class ReadBody(msgspec.Struct, frozen=True, gc=False):
     """A request body with what was understood of it and where its members stand."""
 
     ask: Ask
@@ -60,6 +58,15 @@ class _TextFormat(msgspec.Struct):
     format: _Format | None = None
 
 
+# A body with none of these members needs no capability and no leave, but for what its messages hold.
+_NOTEWORTHY = frozenset(
+    {
+        *FEATURE_OF_MEMBER, "tools", "functions", "response_format", "text", "store", "prompt", "service_tier",
+        "modalities",
+    }
+)  # fmt: skip
+_NONE: frozenset[str] = frozenset()
+
 _decode_fields = msgspec.json.Decoder(_Fields).decode
 _decode_format = msgspec.json.Decoder(_Format | None).decode
 _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
@@ -76,9 +83,10 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
     except msgspec.ValidationError as broken:
         raise _wrong_type(str(broken)) from None
     _check_bounds(fields)
-    capabilities, features = _media(operation, body, members)
-    capabilities |= _capabilities(fields, members)
-    features |= _features(operation, fields, members)
+    capabilities, features = _media(operation, members)
+    if not _NOTEWORTHY.isdisjoint(members):
+        capabilities |= _capabilities(fields, members)
+        features |= _features(operation, fields, members)
     options = fields.stream_options or {}
     ask = Ask(
         operation=operation,
@@ -88,8 +96,8 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         wants_running_usage=bool(options.get("continuous_usage_stats")),
         output_bound_tokens=_output_bound(fields),
         choices=max(fields.n or 1, fields.best_of or 1),
-        capabilities=frozenset(capabilities),
-        features=frozenset(features),
+        capabilities=capabilities,
+        features=features,
         end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
         body_bytes=len(body),
     )
@@ -113,6 +121,8 @@ def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
 
 
 def _output_bound(fields: _Fields) -> int | None:
+    if fields.max_completion_tokens is None and fields.max_output_tokens is None:
+        return fields.max_tokens
     bounds = (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
     return max((bound for bound in bounds if bound is not None), default=None)
 
@@ -162,14 +172,14 @@ def _features(operation: Operation, fields: _Fields, members: Mapping[str, msgsp
     return found
 
 
-def _media(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]) -> tuple[set[str], set[str]]:
+def _media(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tuple[frozenset[str], frozenset[str]]:
     """Capabilities and features that parts of messages need: images, files, addresses to fetch."""
+    encoded = members.get("input" if operation is Operation.RESPONSES else "messages")
+    if encoded is None or not _may_hold_media(bytes(encoded)):
+        return _NONE, _NONE
     capabilities: set[str] = set()
     features: set[str] = set()
-    name = "input" if operation is Operation.RESPONSES else "messages"
-    if name not in members or not _may_hold_media(body):
-        return capabilities, features
-    for key, value in _walk(msgspec.json.decode(members[name])):
+    for key, value in _walk(msgspec.json.decode(encoded)):
         if key in ("image_url", "input_image", "video_url"):
             capabilities.add("vision")
         if key in ("input_audio", "audio_url"):
@@ -178,12 +188,17 @@ def _media(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]
             features.add("stored_state")
         if key.endswith("_url") and _is_remote(value):
             features.add("remote_media")
-    return capabilities, features
+    return frozenset(capabilities), frozenset(features)
 
 
-def _may_hold_media(body: bytes) -> bool:
-    """Only where one of these stands can a body hold media or files; \\u could spell any of them."""
-    return b"_url" in body or b"input_" in body or b'"file' in body or b"\\u" in body
+def _may_hold_media(messages: bytes) -> bool:
+    """Only where one of these stands can messages hold media or files; \\u could spell any of them.
+
+    Each of them has an underscore. To look for one letter takes a hundredth of the time of looking for a word.
+    """
+    if b"\\" in messages and b"\\u" in messages:
+        return True
+    return b"_" in messages and (b"_url" in messages or b"input_" in messages or b'"file_id' in messages)
 
 
 def _walk(content: Any) -> list[tuple[str, Any]]:

@@ -10,7 +10,6 @@ vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -131,13 +130,13 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw | bytes) -> TokenUsag
         return usage
     kinds = [item.type for item in items if isinstance(item.type, str)]
     calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
-    return replace(usage, **calls)
+    return msgspec.structs.replace(usage, **calls)
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:
     """All tokens written to the cache: the total where it is there, else the sum of what is told apart."""
     total = _first(details.cache_write_tokens, details.created_cache_tokens)
-    if total is not None:
+    if total is not None or writes is _NO_WRITES:
         return total
     parts = [
         _first(writes.ttl_5m_tokens, writes.ephemeral_5m_input_tokens),

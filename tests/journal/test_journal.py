@@ -312,7 +312,8 @@ async def test_open_intents_are_carried_forward_before_their_segment_goes(
     await fill_segments(journal, 2)
     journal.let_go(journal.end)
     await journal.flush()
-    assert journal.stats().segments == 1
+    # The files go one by one, behind the sync that made the copies durable.
+    await asyncio.to_thread(eventually, lambda: journal.stats().segments == 1, "the old segments' end")
     left = adopted(after_kill(journal, root / "killed").parent)
     assert left.recovered.open_intents == {key(1): b"long lasting"}
     left.release()

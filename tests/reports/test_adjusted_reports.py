@@ -140,7 +140,7 @@ def test_events_and_adjustments_add_up_by_everything(
 
 
 def _members(one: UsageEvent) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in UsageEvent.__dataclass_fields__}
+    return {name: getattr(one, name) for name in UsageEvent.__struct_fields__}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -11,6 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from gateway.domain.identity import occurred_at
 from gateway.domain.pricing import Line

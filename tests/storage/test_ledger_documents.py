@@ -5,10 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 
 from gateway.domain.tokens import TokenUsage, UsageSource
@@ -19,7 +21,7 @@ from gateway.storage import adjustments, dead_letters
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
 from gateway.storage.journals_table import JournalTable
-from gateway.storage.ledger import Ledger
+from gateway.storage.ledger import COLUMNS, Ledger
 from tests.storage.factories import event
 from tests.waiting import eventually
 
@@ -78,14 +80,24 @@ def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Led
     ]  # fmt: skip
 
 
-def test_a_document_of_an_older_gateway_lacks_members_and_is_booked(database: Database, ledger: Ledger) -> None:
-    """A journal is read by the next release, too."""
-    members = msgspec.json.decode(encode_event(event(1)))
-    for name in ("service_tier", "reported", "is_stand_in_price", "is_suspect", "is_demo"):
-        del members[name]
-    assert ledger.write_documents([msgspec.json.encode(members)]) == Written(inserted=1)
-    flags = "SELECT is_suspect, is_demo, is_stand_in_price, reported_usage FROM tollgate.usage_events"
-    assert rows(database, flags) == [(False, False, False, None)]
+def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(database: Database, ledger: Ledger) -> None:
+    """A document has no member that is null, false or empty by default; one that has them all makes the same row."""
+    bare: dict[str, Any] = {
+        "finish_reason": None,
+        "client_request_id": None,
+        "upstream_request_id": None,
+        "features": {},
+        "decision": {},
+    }
+    short, long = event(1, **bare), event(2, **bare)
+    left_out = {*bare, "service_tier", "reported", "is_stand_in_price", "is_suspect", "is_demo"}
+    assert not left_out & msgspec.json.decode(encode_event(short)).keys()
+    usage = dict.fromkeys(TokenUsage.__struct_fields__) | structs.asdict(long.usage)
+    spelled_out = changed(long, **{name: getattr(long, name) for name in left_out}, usage=usage)
+    assert ledger.write_documents([*documents(short), spelled_out]) == Written(inserted=2)
+    columns = ", ".join(name for name in COLUMNS if name not in ("request_id", "occurred_at", "started_at", "digest"))
+    first, second = rows(database, f"SELECT {columns} FROM tollgate.usage_events ORDER BY request_id")
+    assert first == second
 
 
 # ---- two records of one attempt

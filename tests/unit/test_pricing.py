@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.domain.money import NUSD_PER_USD
 from gateway.domain.pricing import MOST_NUSD, Line, Price, Rate, UnknownTier, cost_nusd, hold_nusd, lines
@@ -35,8 +37,15 @@ def parts(draw: st.DrawFn, whole: int, number: int) -> list[int | None]:
 
 @st.composite
 def usages(draw: st.DrawFn) -> TokenUsage:
-    """Usage that contradicts nothing; cached tokens and images overlap as they like."""
+    """Usage that contradicts nothing; cached tokens and images overlap as they like. Half of it is of text alone."""
     whole, out = draw(counts), draw(counts)
+    if draw(st.booleans()):
+        cached, written = draw(parts(whole, 2))
+        (reasoning,) = draw(parts(out, 1))
+        return TokenUsage(
+            input_tokens=whole, cached_input_tokens=cached, cache_write_tokens=written, output_tokens=out,
+            reasoning_tokens=reasoning,
+        )  # fmt: skip
     cached, written = draw(parts(whole, 2))
     half_hour, hour, half_day = draw(parts(written or 0, 3))
     audio, image = draw(parts(whole, 2))
@@ -159,6 +168,28 @@ def test_every_token_is_on_exactly_one_line(usage: TokenUsage, some_price: Price
 
 
 @given(usages(), prices())
+def test_the_short_way_for_text_comes_to_the_same(usage: TokenUsage, some_price: Price) -> None:
+    """Nearly every answer goes the short way: a call that costs nothing sends the same one the long way."""
+    free = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(0))
+    rates = (free, *(rate for rate in some_price.rates if rate.kind is not TokenKind.WEB_SEARCH))
+    searched = structs.replace(usage, web_search_calls=1)
+    long = lines(searched, replace(some_price, rates=rates))
+    assert not searched.is_text_alone
+    assert [line for line in long if line.kind is not TokenKind.WEB_SEARCH] == [
+        line for line in lines(usage, some_price) if line.kind is not TokenKind.WEB_SEARCH
+    ]
+
+
+@given(st.lists(rates | st.decimals(0, 10**6, places=30), min_size=2, max_size=2), counts, counts)
+def test_a_hold_is_the_exact_sum_rounded_up_once(usd: list[Decimal], into: int, out: int) -> None:
+    """A nano-dollar too few and an answer that uses all of it costs more than its hold."""
+    some_price = priced((TokenKind.INPUT, str(usd[0])), (TokenKind.OUTPUT, str(usd[1])))
+    exact_nusd = (Fraction(usd[0]) * into + Fraction(usd[1]) * out) * 1000
+    held = hold_nusd(some_price, input_bound_tokens=into, output_bound_tokens=out)
+    assert held == ceil(exact_nusd) + 1  # each of two lines may be rounded up by half of one
+
+
+@given(usages(), prices())
 def test_each_line_is_the_exact_product_rounded_once(usage: TokenUsage, some_price: Price) -> None:
     """An oracle in rational numbers: Python rounds a Fraction half-even. No line is off by more than half a nUSD."""
     receipt = lines(usage, some_price)
@@ -187,7 +218,7 @@ def test_a_hold_is_never_less_than_the_cost(usage: TokenUsage, some_price: Price
 @given(usages(), prices(), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_more_tokens_never_cost_less(usage: TokenUsage, some_price: Price, more_in: int, more_out: int) -> None:
     """A meter that runs backwards for somebody is gamed by somebody."""
-    more = replace(
+    more = structs.replace(
         usage, input_tokens=(usage.input_tokens or 0) + more_in, output_tokens=(usage.output_tokens or 0) + more_out
     )
     assert cost_nusd(lines(more, some_price)) >= cost_nusd(lines(usage, some_price))
@@ -236,7 +267,7 @@ def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenK
         lines(usage, bare)
     covered = replace(bare, rates=(*bare.rates, Rate(kind=kind, usd_per_mtok=Decimal(64))))
     assert by_kind(lines(usage, covered))[kind] == 50
-    assert lines(replace(usage, **{member: 0}), bare) == lines(replace(usage, **{member: None}), bare)
+    assert lines(structs.replace(usage, **{member: 0}), bare) == lines(structs.replace(usage, **{member: None}), bare)
 
 
 def test_writes_for_a_time_are_input_where_no_write_is_listed() -> None:
@@ -298,6 +329,21 @@ def test_counts_that_contradict_each_other_are_not_priced(wrong: TokenUsage) -> 
     assert not wrong.is_plausible
     with pytest.raises(ValueError, match="contradict"):
         lines(wrong, price())
+
+
+anything = st.none() | st.integers(-2, 4) | st.sampled_from([10**11 - 1, 10**11, -(10**11)])
+
+
+@given(anything, anything, anything, anything, anything)
+def test_what_contradicts_itself_does_so_the_short_way_too(
+    into: int | None, cached: int | None, written: int | None, out: int | None, reasoning: int | None
+) -> None:
+    """Text alone is looked at by a shorter rule; one call of a tool sends the same counts to the whole one."""
+    usage = TokenUsage(
+        input_tokens=into, cached_input_tokens=cached, cache_write_tokens=written, output_tokens=out,
+        reasoning_tokens=reasoning,
+    )  # fmt: skip
+    assert usage.is_plausible == structs.replace(usage, web_search_calls=1).is_plausible
 
 
 TIERED = replace(

@@ -144,6 +144,20 @@ async def test_times_are_measured_from_the_start_of_the_attempt() -> None:
     assert (on.event.ttft_s, on.event.tpot_s, on.event.duration_s) == (2, 3, 5)
 
 
+async def test_a_figure_that_cannot_be_true_is_kept_beside_the_hold() -> None:
+    """What was said, by which tier, that it was not believed, and how long we took: finance asks for each of them."""
+    said = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 11}}
+    whole = json.dumps({"model": "m-1", "choices": [], "service_tier": "default", "usage": said}).encode()
+    on = stage(FakeUpstreamAnswer([whole]))
+    on.clock = FakeClock(step_s=1)
+    await on.answer(body())
+    event = on.event
+    assert event.reported == TokenUsage(input_tokens=10, output_tokens=5, cached_input_tokens=11)
+    assert (event.is_suspect, event.usage_source, event.cost_nusd) == (True, UsageSource.UNKNOWN, None)
+    assert event.held_nusd == on.journal.intents[0].event.held_nusd
+    assert (event.service_tier, event.overhead_s) == ("default", 1)
+
+
 REFUSALS = [
     (429, RateLimited), (500, UpstreamError), (503, Overloaded), (529, Overloaded), (401, UpstreamAuth),
     (403, UpstreamAuth), (302, UpstreamError), (304, UpstreamError), (408, UpstreamTimeout), (504, UpstreamTimeout),

@@ -60,6 +60,7 @@ class JournalStats:
 @dataclass(slots=True)
 class _OpenIntent:
     payload: bytes
+    reserved_bytes: int
     segment: int
     since_s: float
 
@@ -151,12 +152,13 @@ class Journal:
             raise RecordTooLarge(f"an intent of {len(payload):,} bytes: at most {self._sizes.max_payload_bytes:,}")
         frame_bytes = FRAME_BYTES + len(payload)
         reserved_bytes = self._reservation(len(payload))
-        self._make_room(frame_bytes + reserved_bytes)
+        free_bytes = self._make_room(frame_bytes + reserved_bytes)
         segment = self._append(Kind.INTENT, key, payload)
-        self._open[key] = _OpenIntent(payload, segment, time.monotonic())
+        self._open[key] = _OpenIntent(payload, reserved_bytes, segment, time.monotonic())
         self._reserved_bytes += reserved_bytes
         self._copies_bytes += frame_bytes
-        self._grow_ahead()
+        if free_bytes < self._sizes.segment_bytes:
+            self._grow_ahead()
         return self.flush()
 
     def settle(self, key: Key, payload: bytes) -> None:
@@ -167,13 +169,14 @@ class Journal:
         """
         assert key in self._open
         intent = self._open[key]
-        reserved_bytes = self._reservation(len(intent.payload))
-        excess_bytes = FRAME_BYTES + len(payload) - reserved_bytes
+        excess_bytes = FRAME_BYTES + len(payload) - intent.reserved_bytes
         if len(payload) > self._sizes.max_payload_bytes or 0 < excess_bytes > self._unreserved_bytes():
-            raise RecordTooLarge(f"a settlement of {len(payload):,} bytes: its intent reserved {reserved_bytes:,}")
+            raise RecordTooLarge(
+                f"a settlement of {len(payload):,} bytes: its intent reserved {intent.reserved_bytes:,}"
+            )
         self._append(Kind.SETTLEMENT, key, payload)
         del self._open[key]
-        self._reserved_bytes -= reserved_bytes
+        self._reserved_bytes -= intent.reserved_bytes
         self._copies_bytes -= FRAME_BYTES + len(intent.payload)
         if self._syncs:
             self._commits.note()
@@ -294,7 +297,8 @@ class Journal:
 
     def _unreserved_bytes(self) -> int:
         """Bytes that the disk has promised and no reservation holds; below 0 while copied segments are not gone."""
-        room = self._sizes.room_behind(self._segments[-1].tail) + len(self._spares) * self._sizes.room_bytes
+        sizes = self._sizes
+        room = sizes.room_behind(self._segments[-1].tail) + len(self._spares) * sizes.room_bytes
         return room - self._reserved_bytes
 
     def _free_bytes(self) -> int:
@@ -307,17 +311,19 @@ class Journal:
             self._segments = tuple(segment for segment in self._segments if not segment.is_gone)
         return self._segments
 
-    def _make_room(self, needed_bytes: int) -> None:
+    def _make_room(self, needed_bytes: int) -> int:
+        """Return how many bytes are free beyond those that are needed. Raises `JournalFull`."""
         if self._commits.has_failed:
             raise JournalFull("the disk of the journal failed")
-        while self._free_bytes() < needed_bytes:
+        while (free_bytes := self._free_bytes()) < needed_bytes:
             # Asked twice: the thread may have made the last spare that there may be in between.
             if not self._grow() and self._free_bytes() < needed_bytes:
                 raise JournalFull(f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is reserved")
+        return free_bytes - needed_bytes
 
     def _grow_ahead(self) -> None:
         """Have the thread make the next spare before it is needed."""
-        if self._free_bytes() < self._sizes.segment_bytes and not self._is_growing and self._can_grow():
+        if not self._is_growing and self._can_grow():
             self._is_growing = True
             self._commits.after_commit(self._grow_in_thread)
 
