@@ -305,7 +305,7 @@ def new_request_id(clock: Clock) -> UUID:
     """A UUIDv7 of this moment."""
     from gateway.domain.identity import uuid7
 
-    return uuid7(int(clock.now().timestamp() * 1000), secrets.token_bytes(10))
+    return uuid7(int(clock.now().timestamp() * 1000), os.urandom(10))
 
 
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:

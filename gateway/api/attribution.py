@@ -9,6 +9,13 @@ from gateway.domain.policy import DataClass
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
+# All that is read here.
+HEADERS = frozenset(
+    {
+        b"x-tollgate-project", b"x-tollgate-tags", b"x-tollgate-data-class", b"x-request-id", b"x-client-request-id",
+        b"traceparent",
+    }
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -30,7 +37,9 @@ def project(headers: Mapping[str, str], of_key: str | None) -> str | None:
 
 def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The pairs of `x-tollgate-tags: a=b,c=d`."""
-    sent = headers.get("x-tollgate-tags", "").strip()
+    sent = headers.get("x-tollgate-tags")
+    if sent is None:
+        return ()
     pairs = [part.strip().partition("=") for part in sent.split(",") if part.strip()]
     found = {name.strip(): value.strip() for name, _, value in pairs}
     if len(found) > MAX_TAGS or len(found) != len(pairs):

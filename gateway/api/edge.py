@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gateway.api.errors import error_answer
 from gateway.api.forward import Forwarder, Message, Receive, Scope, Send
@@ -77,10 +78,8 @@ class Edge:
         return send_with_id
 
     def _refusal(self, scope: Scope) -> RequestError | None:
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        match = _HOST.fullmatch(host)
-        name = match[1].decode().lower() if match else ""
-        if not match or (self.allowed_hosts and name not in self.allowed_hosts):
+        name = next((_host_name(value) for name, value in scope["headers"] if name == b"host"), None)
+        if name is None or (self.allowed_hosts and name not in self.allowed_hosts):
             return InvalidRequest(
                 "The Host header names a host this gateway does not answer to (TOLLGATE_ALLOWED_HOSTS)."
             )
@@ -105,6 +104,13 @@ async def _refuse(error: RequestError, send: Send) -> None:
     headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+@lru_cache(maxsize=64)  # the few names that a gateway is called by
+def _host_name(host: bytes) -> str | None:
+    """The name in a Host header, without its port and in lower case; None where it is no name."""
+    match = _HOST.fullmatch(host)
+    return match[1].decode().lower() if match else None
 
 
 def _shown(path: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -24,12 +25,12 @@ from gateway.domain.end_user import recorded_end_user
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
-from gateway.domain.usage_event import UsageEvent
 from gateway.errors import InvalidRequest, JournalFull, RequestError, RequestTooLarge, UpstreamError
+from gateway.services.attempt import Attempt
 from gateway.services.ports import Clock
 from gateway.services.request import Answer, RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
-from gateway.telemetry.logs import RequestLog, request_fields
+from gateway.telemetry.logs import RequestLine, RequestLog, line_of
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai_error import error_event
 from gateway.wire.openai_request import ReadBody, read_request
@@ -41,6 +42,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 log = structlog.get_logger()
 ON_LEAVING = "tollgate.on_leaving"  # in the scope: what the server's protocol calls when the connection is lost
+_READ_HEADERS = frozenset({b"content-encoding", b"content-length", *attribution.HEADERS})
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
 
 
@@ -82,7 +84,9 @@ class Forwarder:
             call.log(self.lines)
 
     async def _serve(self, call: _Call, scope: Scope, receive: Receive) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS
+        }
         caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
@@ -134,9 +138,9 @@ class _Call:
         assert task is not None, "a server calls an application in a task"
         self._task = task
         self._has_begun = False
-        self._event: Callable[[], UsageEvent | None] = lambda: None
-        self._error: RequestError | None = None
-        metrics.in_flight.inc()
+        self._attempt: Attempt | None = None
+        self._refusal: tuple[str, int] | None = None  # code and attempts; the error itself would refer back to us
+        metrics.counts.in_flight += 1
 
     def stay(self) -> None:
         """The cancellation has done its work; the task goes on to its end."""
@@ -150,7 +154,7 @@ class _Call:
 
     async def answer(self, answer: Answer) -> None:
         """Write an answer out, piece by piece as the upstream gives it."""
-        self._event = lambda: answer.attempt.event
+        self._attempt = answer.attempt
         headers = self._headers(answer)
         if answer.rest is None:
             headers.append((b"content-length", str(len(answer.body)).encode()))
@@ -174,7 +178,7 @@ class _Call:
 
     async def refuse(self, error: RequestError) -> None:
         """Write an error answer, unless an answer has already begun: then the relay has said it."""
-        self._error = error
+        self._refusal = (error.code, error.attempts)
         if self._has_begun:
             return
         status, headers, body = error_answer(error)
@@ -189,13 +193,22 @@ class _Call:
 
     def log(self, lines: RequestLog) -> None:
         """The canonical line of this request."""
-        self._metrics.in_flight.dec()
+        self._metrics.counts.in_flight -= 1
         self._metrics.count_request(self.endpoint.path, self.status)
-        event = self._event()
-        fields = request_fields(event) if event else {"request_id": str(self.request_id)}
-        caller = {"team": self.caller.team, "key_id": self.caller.key_id} if self.caller else {}
-        error = {"error": self._error.code, "attempts": self._error.attempts} if self._error else {}
-        lines.say(endpoint=self.endpoint.path, status=self.status, **{**caller, **fields, **error})
+        if not lines.is_on:
+            return
+        event = self._attempt.event if self._attempt is not None else None
+        if event is not None:
+            line = line_of(event, self.endpoint.path, self.status)
+        else:
+            line = RequestLine(
+                endpoint=self.endpoint.path, status=self.status, request_id=self.request_id, timestamp=datetime.now(UTC)
+            )
+            if self.caller is not None:
+                line.team, line.key_id = self.caller.team, self.caller.key_id
+        if self._refusal is not None:
+            line.error, line.attempts = self._refusal
+        lines.say(line)
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status, self._has_begun = status, True

@@ -95,6 +95,7 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: f
         await server.serve(sockets=[listener])
     finally:
         ending.cancel()
+        edge.forward.lines.close()
 
 
 def _tune_collector() -> None:

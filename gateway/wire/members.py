@@ -51,9 +51,10 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     values = decode_members(body) if members is None else members
     if len(values) > MAX_MEMBERS:
         raise MalformedJson(f"more than {MAX_MEMBERS} members")
-    return (
-        _located_by_length(body, values) or _located_as_python_writes(body, values) or _located_by_walking(body, values)
-    )
+    colon = body.find(b'":')
+    is_compact = body[colon + 2 : colon + 3] != b" "
+    found = _located_by_length(body, values) if is_compact else _located_by_comparing(body, values)
+    return found or _located_by_walking(body, values)
 
 
 def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
@@ -63,24 +64,28 @@ def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str,
     from it. So equal lengths prove that there is none of them, at a fifth of the cost of walking.
     """
     found: dict[str, Member] = {}
-    at = 1
+    at, is_ascii = 1, body.isascii()
     for name, raw in values.items():
-        start = at + len(name if name.isascii() else name.encode()) + 3  # two quotes and the colon
+        start = at + len(name if is_ascii else name.encode()) + 3  # two quotes and the colon
         end = start + memoryview(raw).nbytes
         found[name] = Member(at, start, end)
         at = end + 1  # past the comma or the bracket
     return found if at == len(body) else None
 
 
-def _located_as_python_writes(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
-    """Where the members stand in a body with one blank after each colon and comma; None for any other body.
+def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
+    """Where the members stand in a body with the same blanks around each, as libraries write it; None for any other.
 
     Walks as `_located_by_walking` does, but compares with what must stand there and never looks for it. All of the
     body is compared, from bracket to bracket, so nothing can hide between two members. One that occurs twice is in
     `values` once, so the walk does not reach the end of its body.
     """
+    at = body.find(b'"')
+    indent = body[1:at]
+    if not body.startswith(b"{") or indent.strip(_BLANK):
+        return None
+    comma = b"," + (indent or b" ")
     found: dict[str, Member] = {}
-    at = 1
     for name, raw in values.items():
         opening, value = b'"%b": ' % name.encode(), bytes(raw)
         start = at + len(opening)
@@ -88,9 +93,9 @@ def _located_as_python_writes(body: bytes, values: dict[str, msgspec.Raw]) -> di
         if not (body.startswith(opening, at) and body.startswith(value, start)):
             return None
         found[name] = Member(at, start, end)
-        if not body.startswith(b", ", end):  # of a number, it may be only the first digits that were the same
-            return found if body[end:] == b"}" and len(found) == len(values) else None
-        at = end + 2
+        if not body.startswith(comma, end):  # of a number, it may be only the first digits that were the same
+            return found if body[end:].strip(_BLANK) == b"}" and len(found) == len(values) else None
+        at = end + len(comma)
     return None
 
 
@@ -124,11 +129,14 @@ def replace(body: bytes, splices: list[tuple[Member | None, bytes, bytes]]) -> b
     if parts:
         body = b"".join((*parts, body[at:]))
     added = b",".join([name + b":" + value for member, name, value in splices if member is None])
-    if not added:
-        return body
+    return append(body, added) if added else body
+
+
+def append(body: bytes, members: bytes) -> bytes:
+    """Return `body`, an object, with encoded members after its own: `"name":value`, commas between them."""
     end = body.rindex(b"}")
     head = body[:end].rstrip(_BLANK)
-    return b"".join((head, b"" if head.endswith(b"{") else b",", added, body[end:]))
+    return b"".join((head, b"" if head.endswith(b"{") else b",", members, body[end:]))
 
 
 def cut(body: bytes, member: Member) -> bytes:

@@ -8,15 +8,16 @@ dropped. Events are handled whole: at most one is held back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.members import MalformedJson, Member, cut, locate, replace
+from gateway.wire.members import MalformedJson, Member, append, cut, locate, replace
 from gateway.wire.openai_error import error_event, read_error
 from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
 
@@ -27,7 +28,6 @@ _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete",
 
 
 _ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` takes null alone
-_NOTHING = (b"", b"null")
 
 
 class _Choice(msgspec.Struct):
@@ -120,12 +120,18 @@ class ChatStream:
     # An event up to the end of its model's name, as it came and as it goes on: the same for a whole stream.
     _head: bytes = b""
     _new_head: bytes = b""
+    _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
+    _choice: int = 0  # which one the events that repeat belong to
 
     def feed(self, data: bytes) -> bytes:
         """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
     def _event(self, event: bytes) -> bytes:
+        repetition = self._repeated.match(event)
+        if repetition is not None:
+            return self._repeat(repetition)
+        self._repeated.forget()
         payload = data_of(event)
         if payload is None or self.seen.is_done:
             return self._late(payload) if self.seen.is_done else event
@@ -136,12 +142,36 @@ class ChatStream:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return event
         _note_chunk(self.seen, chunk)
-        if bytes(chunk.error) not in _NOTHING:
+        if _is_there(chunk.error):
             if (usage := _usage_of(chunk)) is not None:
                 self.seen.note_final(usage)
             # vLLM's error has a number for its `code`, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
-        return self._rewritten(event, payload, chunk)
+        rewritten = self._rewritten(event, payload, chunk)
+        self._learn(event, rewritten, chunk)
+        return rewritten
+
+    def _repeat(self, new: Repetition) -> bytes:
+        """Note of an event that repeats what `_note_chunk` and `_note_usage` would."""
+        if new.usage:
+            self.seen.note_running(msgspec.Raw(new.usage), choice=self._choice, choices_per_prompt=self.choices)
+        if self.seen.collects_text:
+            self.seen.note_text(new.text, choice=self._choice)
+        return new.event
+
+    def _learn(self, event: bytes, rewritten: bytes, chunk: _Chunk) -> None:
+        """Compare the next events with this one, if its text and its running usage are all that can be new in them."""
+        if not chunk.choices or len(chunk.choices) != 1 or not self.seen.has_content:
+            return
+        choice = chunk.choices[0]
+        if choice.finish_reason is not None or chunk.x_groq is not _ABSENT:
+            return
+        has_usage = _is_there(chunk.usage)
+        if has_usage and self._keeps_usage(False, True):
+            return
+        self._choice = _number(choice.index)
+        usage = bytes(chunk.usage) if has_usage else b""
+        self._repeated.learn(event, rewritten, delta=bytes(choice.delta), usage=usage)
 
     def _end(self, event: bytes) -> bytes:
         """A `[DONE]` after an error says nothing: vLLM sends one after it died."""
@@ -181,7 +211,7 @@ class ChatStream:
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
         usage = bytes(chunk.usage)
-        has_usage = usage not in _NOTHING
+        has_usage = _is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
@@ -288,31 +318,36 @@ def usage_of_error(body: bytes) -> TokenUsage | None:
         return None
 
 
+def _is_there(raw: msgspec.Raw) -> bool:
+    """Whether a member was sent, and with a value."""
+    return raw is not _ABSENT and bytes(raw) != b"null"
+
+
 def _usage_of(answer: _Chunk | _ResponseBody) -> TokenUsage | None:
-    return usage_from_wire(answer.usage) if bytes(answer.usage) not in _NOTHING else None
+    return usage_from_wire(answer.usage) if _is_there(answer.usage) else None
 
 
 def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
     """Note all that a chunk says but its usage."""
     seen.upstream_id = chunk.id or seen.upstream_id
     seen.service_tier = chunk.service_tier or seen.service_tier
-    seen.is_error = seen.is_error or bytes(chunk.error) not in _NOTHING
+    seen.is_error = seen.is_error or _is_there(chunk.error)
     for choice in chunk.choices or ():
         seen.finish_reason = choice.finish_reason or seen.finish_reason
         seen.has_content = seen.has_content or _says_something(choice)
         if seen.collects_text:
             _collect(seen, choice)
-    if bytes(chunk.x_groq) and (usage := usage_from_groq(chunk.x_groq)) is not None:
+    if chunk.x_groq is not _ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
         seen.note_final(usage)  # there whether or not it was asked for
 
 
 def _says_something(choice: _Choice) -> bool:
     """True for a chunk with a token in it: the first one, with the role alone, has none."""
-    return bytes(choice.text) not in (b'""', *_NOTHING) or _holds_text(choice.delta)
+    return (_is_there(choice.text) and bytes(choice.text) != b'""') or _holds_text(choice.delta)
 
 
 def _holds_text(message: msgspec.Raw) -> bool:
-    if bytes(message) in _NOTHING:
+    if not _is_there(message):
         return False
     try:
         return any(value for name, value in _decode_delta(message).items() if name != "role")
@@ -323,9 +358,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
 def _collect(seen: Seen, choice: _Choice) -> None:
     """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
     try:
-        if bytes(choice.delta) not in _NOTHING:
+        if _is_there(choice.delta):
             said: list[Any] = [value for name, value in _decode_delta(choice.delta).items() if name != "role"]
-        elif bytes(choice.text) not in _NOTHING:
+        elif _is_there(choice.text):
             said = [msgspec.json.decode(choice.text)]
         else:
             return
@@ -356,7 +391,7 @@ def _note_response(seen: Seen, response: _ResponseBody, *, is_last: bool) -> Non
     seen.service_tier = response.service_tier or seen.service_tier
     seen.finish_reason = response.status or seen.finish_reason
     if not is_last:
-        if bytes(response.usage) not in _NOTHING:
+        if _is_there(response.usage):
             seen.note_running(response.usage)
     elif (usage := _usage_of(response)) is not None:
         seen.note_final(with_tool_calls(usage, response.output))
@@ -375,9 +410,10 @@ def _spliced(
     splices: list[tuple[Member | None, bytes, bytes]] = []
     if answer.model is not None and answer.model != model:
         splices.append((places["model"], _MODEL, msgspec.json.encode(model)))
-    if cost_text is not None and bytes(answer.usage) not in _NOTHING:
-        usage = bytes(answer.usage)
+    usage = bytes(answer.usage)
+    if cost_text is not None and usage.startswith(b"{"):  # else it is no usage, and what is priced came elsewhere
         own = locate(usage).get("cost_usd") if _COST in usage else None
-        priced = replace(usage, [(own, _COST, cost_text.encode())])
+        cost = cost_text.encode()
+        priced = append(usage, _COST + b":" + cost) if own is None else replace(usage, [(own, _COST, cost)])
         splices.append((places["usage"], _USAGE, priced))
     return replace(body, splices) if splices else body

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamCall:
+class UpstreamCall(Struct, frozen=True, kw_only=True, gc=False):
     """One POST to a deployment, ready to send. Header names are in lower case.
 
     `is_assembled`: sent as a stream for a caller who asked for none; the answer is put together again.

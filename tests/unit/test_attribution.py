@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +89,21 @@ def test_the_callers_own_id_is_kept_if_it_is_sane(headers: dict[str, str], kept:
 def test_a_trace_context_is_kept_if_it_is_one(sent: str, is_kept: bool) -> None:
     """It is passed on upstream."""
     assert attribution.traceparent({"traceparent": sent}) == (sent if is_kept else None)
+
+
+def test_every_header_that_is_read_is_handed_over() -> None:
+    """Only the headers named in `HEADERS` are decoded for a request: one that is missing there would never be seen."""
+    asked: set[bytes] = set()
+
+    class Headers(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.add(name.encode())
+            return super().get(name, default)
+
+    headers = Headers()
+    attribution.project(headers, None)
+    attribution.tags(headers)
+    attribution.data_class(headers, DataClass.INTERNAL)
+    attribution.client_request_id(headers)
+    attribution.traceparent(headers)
+    assert asked == attribution.HEADERS

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.wire.members import (
     MAX_MEMBERS,
     MalformedJson,
+    _located_by_comparing,
     _located_by_length,
     _located_by_walking,
     cut,
@@ -152,6 +153,33 @@ def test_both_ways_to_find_members_agree(case: tuple[dict[str, Any], bytes], is_
     has_escapes = any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in members)
     if is_compact and members and not has_escapes:
         assert found is not None
+
+
+@given(bodies(), st.sampled_from([None, 0, 1, 4]), st.booleans())
+def test_comparing_finds_what_walking_finds(
+    case: tuple[dict[str, Any], bytes], indent: int | None, is_even: bool
+) -> None:
+    """Bodies as libraries write them are compared and not searched; in any other form, nothing is found or the same."""
+    members, body = case
+    if is_even:
+        body = json.dumps(members, ensure_ascii=False, indent=indent).encode()
+    found = _located_by_comparing(body, decode_members(body))
+    assert found is None or found == _located_by_walking(body, decode_members(body))
+    has_escapes = any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in members)
+    if is_even and members and not has_escapes:
+        assert found is not None
+
+
+pairs = st.lists(st.tuples(st.sampled_from(["a", "b", "model"]), scalars | st.integers(0, 20)), min_size=2, max_size=4)
+
+
+@given(pairs, st.sampled_from(["", "\n "]))
+def test_comparing_never_takes_a_member_that_occurs_twice(members: list[tuple[str, Any]], indent: str) -> None:
+    """Two parsers may disagree on which one counts."""
+    parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members]
+    body = ("{" + indent + f",{indent or ' '}".join(parts) + "}").encode()
+    found = _located_by_comparing(body, decode_members(body))
+    assert (found is None) == (len({name for name, _ in members}) < len(members))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "model"]), scalars), min_size=2, max_size=4))

@@ -104,6 +104,16 @@ def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> 
     assert seen == Seen()
 
 
+def test_a_usage_that_is_none_gets_no_cost() -> None:
+    """What was metered came elsewhere; there is nothing here that a cost could be put into."""
+    body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'
+    seen = Seen()
+    assert rewrite_chat(body, seen, model="assistant", cost=cost) == body
+    assert seen.final == METERED
+    stream = chat(wants_usage=True)
+    assert stream.feed(b"data: " + body + b"\n\n") == b"data: " + body + b"\n\n"
+
+
 def test_an_error_in_a_whole_answer_is_noticed() -> None:
     """HTTP 200 with an error inside is not a success; `error: null` is none."""
     seen, fine = Seen(), Seen()

@@ -1,0 +1,159 @@
+"""What is counted with every request: plain numbers here, made into metrics when somebody reads them.
+
+The metrics library takes a lock and checks labels for each number, and a request has a dozen of them. These are
+changed on the event loop alone and read in the listener's thread, which may see a count without its sum: as ever
+with metrics, the next reading has both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from gateway.domain.money import NUSD_PER_USD
+from gateway.domain.usage_event import UsageEvent
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+_OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+_WHERE = ("route", "deployment")
+
+
+class Seconds:
+    """A histogram. `bounds` are the upper ends of its buckets, themselves included."""
+
+    __slots__ = ("_bounds", "_counts", "_sum_s")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last one for all that is longer
+        self._sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum_s += seconds
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was observed yet."""
+        return not any(self._counts)
+
+    def write(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Add this as one series of a metric."""
+        bounds = (*self._bounds, float("inf"))
+        ends = [str(floatToGoString(bound)) for bound in bounds]  # type: ignore[no-untyped-call]
+        family.add_metric(labels, list(zip(ends, accumulate(self._counts), strict=True)), self._sum_s)
+
+
+class _Place:
+    """The attempts of one route at one deployment."""
+
+    __slots__ = (
+        "cached_input", "cost_nusd", "duration", "input", "is_priced", "outcomes", "output", "reasoning", "tpot",
+        "ttft", "unknown",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.input = self.cached_input = self.output = self.reasoning = 0
+        self.cost_nusd = self.unknown = 0
+        self.is_priced = False
+        self.ttft, self.tpot, self.duration = Seconds(_SECONDS), Seconds(_TPOT_SECONDS), Seconds(_SECONDS)
+
+    def count(self, event: UsageEvent) -> None:
+        outcome, usage = event.outcome.value, event.usage
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self.input += usage.input_tokens or 0
+        self.cached_input += usage.cached_input_tokens or 0
+        self.output += usage.output_tokens or 0
+        self.reasoning += usage.reasoning_tokens or 0
+        if event.cost_nusd is None:
+            self.unknown += 1
+        else:
+            self.cost_nusd += event.cost_nusd
+            self.is_priced = True
+        if event.ttft_s is not None:
+            self.ttft.observe(event.ttft_s)
+        if event.tpot_s is not None:
+            self.tpot.observe(event.tpot_s)
+        self.duration.observe(event.duration_s)
+
+
+class RequestCounts(Collector):
+    """Requests and their attempts, by endpoint and by route and deployment: a policy and the API bound how many."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self._places: dict[tuple[str, str], _Place] = {}
+        self._answers: dict[tuple[str, int], int] = {}
+        self._overhead = Seconds(_OVERHEAD_SECONDS)
+
+    def count_event(self, event: UsageEvent) -> None:
+        """Count one settled attempt."""
+        where = (event.route, event.deployment)
+        place = self._places.get(where)
+        if place is None:
+            place = self._places[where] = _Place()
+        place.count(event)
+        if event.overhead_s is not None:
+            self._overhead.observe(event.overhead_s)
+
+    def count_request(self, endpoint: str, status: int) -> None:
+        """Count one answered request."""
+        key = (endpoint, status)
+        self._answers[key] = self._answers.get(key, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they stand. Called in the listener's thread."""
+        yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
+        answers = CounterMetricFamily("tollgate_requests_total", "Requests answered.", labels=("endpoint", "status"))
+        for (endpoint, status), count in list(self._answers.items()):
+            answers.add_metric((endpoint, str(status)), count)
+        yield answers
+        overhead = HistogramMetricFamily(
+            "tollgate_overhead_seconds", "The gateway's own time before it sends.", labels=()
+        )
+        self._overhead.write(overhead, ())
+        yield overhead
+        places = list(self._places.items())
+        yield from _counters(places)
+        yield from _histograms(places)
+
+
+def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
+    attempts = CounterMetricFamily("tollgate_attempts_total", "Upstream attempts.", labels=(*_WHERE, "outcome"))
+    tokens = CounterMetricFamily(
+        "tollgate_tokens_total",
+        "Tokens metered; cached is part of input, reasoning of output.",
+        labels=(*_WHERE, "kind"),
+    )
+    cost = CounterMetricFamily("tollgate_cost_usd_total", "Metered cost in USD.", labels=_WHERE)
+    unknown = CounterMetricFamily("tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_WHERE)
+    for where, place in places:
+        for outcome, count in list(place.outcomes.items()):
+            attempts.add_metric((*where, outcome), count)
+        for kind in ("input", "cached_input", "output", "reasoning"):
+            if count := getattr(place, kind):
+                tokens.add_metric((*where, kind), count)
+        if place.is_priced:
+            cost.add_metric(where, place.cost_nusd / NUSD_PER_USD)
+        if place.unknown:
+            unknown.add_metric(where, place.unknown)
+    return (attempts, tokens, cost, unknown)
+
+
+def _histograms(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
+    ttft = HistogramMetricFamily("tollgate_ttft_seconds", "Time to first token.", labels=_WHERE)
+    tpot = HistogramMetricFamily("tollgate_tpot_seconds", "Time per output token after the first.", labels=_WHERE)
+    duration = HistogramMetricFamily("tollgate_upstream_seconds", "Duration of an attempt.", labels=_WHERE)
+    for where, place in places:
+        for family, seconds in ((ttft, place.ttft), (tpot, place.tpot), (duration, place.duration)):
+            if not seconds.is_empty:
+                seconds.write(family, where)
+    return (ttft, tpot, duration)

@@ -1,0 +1,102 @@
+"""A stream's events repeat: most differ from the one before in their text alone, and in the running usage behind it.
+
+Decoding such an event tells nothing that the one before did not. So the first of them is decoded and rewritten in
+the general way, and what follows is compared with it, byte by byte but for the text: a third of the work.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+MAX_TRIES = 4  # a stream whose events do not repeat is not looked at for ever
+# A delta that says one text and nothing else. No escapes and no control characters: its bytes are its text.
+_DELTA = re.compile(rb'\{(?:"role": ?"assistant", ?)?"[a-z_]+": ?"([^"\\\x00-\x1f]*)"\}')
+_TEXT = re.compile(rb'[^"\\\x00-\x1f]*')
+# Whatever it says, it is valid JSON and its own end.
+_COUNTS = re.compile(
+    rb'\{"[a-z_]+":(?:null|0|[1-9][0-9]{0,11})(?:,"[a-z_]+":(?:null|0|[1-9][0-9]{0,11}))*\}'
+)  # fmt: skip
+_NAME, _USAGE, _END = b'"delta"', b',"usage":', b"}\n\n"
+
+
+class Repetition(msgspec.Struct, gc=False):
+    """What is new in an event that repeats: the text it adds, its running usage, and what goes on to the caller."""
+
+    text: str
+    usage: bytes  # empty where none stands on the events of this stream
+    event: bytes
+
+
+class RepeatedEvent:
+    """The last event that was handled in the general way, as what the next ones are compared with.
+
+    Use it only where nothing of an event but its text and its running usage has an effect beyond that of the event
+    before. `forget` it whenever another event passes.
+    """
+
+    __slots__ = ("_between", "_has_usage", "_head", "_is_known", "_new_head", "_new_tail", "_tail", "_tries_left")
+
+    def __init__(self, tries: int = MAX_TRIES) -> None:
+        self._is_known = self._has_usage = False
+        self._tries_left = tries
+        self._head = self._between = self._tail = b""  # as they come: before the text, up to the usage, after it
+        self._new_head = self._new_tail = b""  # as they go on: before the text and after it
+
+    def forget(self) -> None:
+        """Another kind of event came between."""
+        self._is_known = False
+
+    def learn(self, event: bytes, rewritten: bytes, *, delta: bytes, usage: bytes) -> None:
+        """Take an event and what became of it. `usage` is its running usage where that was cut out, else empty."""
+        if not self._tries_left:
+            return
+        self._tries_left -= 1
+        said = _DELTA.fullmatch(delta)
+        if said is None or b"\\" in event or event.count(_NAME) != 1 or rewritten.count(_NAME) != 1:
+            return
+        place = _text_place(event, delta, said)
+        new_place = _text_place(rewritten, delta, said)
+        after = event[place + len(said[1]) :]
+        if usage:
+            end = _USAGE + usage + _END
+            if not after.endswith(end):
+                return
+            self._between, self._tail = after[: len(_USAGE) - len(end)], _END
+        else:
+            self._between, self._tail = b"", after
+        self._has_usage = bool(usage)
+        self._head, self._new_head = event[:place], rewritten[:new_place]
+        self._new_tail = rewritten[new_place + len(said[1]) :]
+        self._is_known = True
+
+    def match(self, event: bytes) -> Repetition | None:
+        """What is new in `event`, None where it is not the one that was learnt, with another text."""
+        if not self._is_known or not event.startswith(self._head):
+            return None
+        start = len(self._head)
+        found = _TEXT.match(event, start)
+        assert found is not None, "it matches nothing as well"
+        end = found.end()
+        usage = b""
+        if self._has_usage:
+            if not (event.startswith(self._between, end) and event.endswith(_END)):
+                return None
+            usage = event[end + len(self._between) : -len(_END)]
+            if not _COUNTS.fullmatch(usage):
+                return None
+        elif event[end:] != self._tail:
+            return None
+        text = event[start:end]
+        try:
+            said = text.decode()
+        except UnicodeDecodeError:
+            return None
+        self._tries_left = MAX_TRIES
+        return Repetition(said, usage, self._new_head + text + self._new_tail)
+
+
+def _text_place(event: bytes, delta: bytes, said: re.Match[bytes]) -> int:
+    """Where the text of the one delta begins. No backslash stands in the event: each name is written as it is."""
+    return event.index(delta, event.index(_NAME)) + said.start(1)
