@@ -6,6 +6,7 @@ can still be charged; `cache_salt` isolates the prefix cache; the engine's key g
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -34,7 +35,7 @@ class Vllm(OpenAI):
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team)
         if read.ask.operation in _SALTED:
-            values["cache_salt"] = self._salt(team)
+            values["cache_salt"] = _salt(self._salt_key, team)
         is_assembled = self.assembles(deployment, read)
         if is_assembled:
             values["stream"] = True
@@ -54,6 +55,8 @@ class Vllm(OpenAI):
         has_no_parser = deployment.capabilities is not None and not deployment.capabilities & _PARSED
         return read.ask.operation is Operation.COMPLETIONS or has_no_parser
 
-    def _salt(self, team: str) -> str:
-        """Without it a team could time cached prefixes and learn what another team sent."""
-        return sha256(self._salt_key + b"\0cache salt\0" + team.encode()).hexdigest()[:32]
+
+@lru_cache(maxsize=1024)  # a policy has a few teams
+def _salt(salt_key: bytes, team: str) -> str:
+    """Without it a team could time cached prefixes and learn what another team sent."""
+    return sha256(salt_key + b"\0cache salt\0" + team.encode()).hexdigest()[:32]
