@@ -165,6 +165,8 @@ async def _serve(
     settings: Settings, stores: Stores, opened: Reports, peppers: tuple[Pepper, ...], listener: socket,
     *, allow_demo_keys: bool,
 ) -> None:  # fmt: skip
+    import structlog
+
     from gateway.api.app import PlainEndpoints, build_app
     from gateway.api.edge import Drain, Edge
     from gateway.api.forward import Forwarder
@@ -198,7 +200,8 @@ async def _serve(
     meter = Meter(own, on_event=metrics.count_event)
 
     def on_written(progress: Progress) -> None:
-        meter.note_written(progress.keys)
+        if progress.is_own:
+            meter.note_written(progress.keys)
         metrics.note_written(progress.written)
 
     writer = EventWriter(
@@ -207,6 +210,8 @@ async def _serve(
     )  # fmt: skip
     transport = open_transport(settings.max_streams)
     counter = TokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
+    for model, problem in counter.check().items():
+        structlog.get_logger().warning("tokenizer_not_usable", model=model, problem=problem)
     limits = DrainLimits(
         answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
     )

@@ -17,7 +17,7 @@ from gateway.domain.settlement import Counted
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
 from gateway.domain.written import Written
-from gateway.errors import DatabaseUnavailable, JournalFull, RequestError
+from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
@@ -47,12 +47,12 @@ class FakeClock:
 
 @dataclass
 class FakeJournal:
-    """An event journal in memory. `gate` holds intents back until it is set; `is_full` refuses them."""
+    """An event journal in memory. `gate` holds intents back until it is set; `refuses` is raised for them."""
 
     intents: list[Intent] = field(default_factory=list)
     events: list[UsageEvent] = field(default_factory=list)
     progress: list[dict[Key, TokenUsage]] = field(default_factory=list)
-    is_full: bool = False
+    refuses: Exception | None = None
     gate: asyncio.Event | None = None
 
     async def _durable(self) -> None:
@@ -60,8 +60,8 @@ class FakeJournal:
             await self.gate.wait()
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        if self.is_full:
-            raise JournalFull("full")
+        if self.refuses is not None:
+            raise self.refuses
         self.intents.append(intent)
         return self._durable()
 

@@ -92,7 +92,7 @@ class TokenCounter:
         for model, path in self._paths.items():
             try:
                 self._load(path)(["Hello"])
-            except Exception as broken:
+            except Exception as broken:  # whatever a file can have wrong: the caller says it
                 problems[model] = f"{path}: {broken}"
         return problems
 

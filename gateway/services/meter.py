@@ -66,10 +66,6 @@ class Meter:
         """The attempts of a request that were settled here and are not in Postgres yet."""
         return [event for number in range(1, 11) if (event := self._recent.get((request_id, number))) is not None]
 
-    def is_live(self, request_id: UUID) -> bool:
-        """Whether an attempt of this request runs here."""
-        return any((request_id, number) in self._live for number in range(1, 11))
-
     def saw_first_usage(self) -> None:
         """An attempt has its first running usage: note it soon rather than at the next turn."""
         if self._soon is None:

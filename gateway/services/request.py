@@ -98,9 +98,10 @@ class RequestService:
 
     async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
+        durable = attempt.intend()  # what cannot be written down is neither sent nor settled
         exchange: Exchange | None = None
         try:
-            await attempt.intend()
+            await durable
             exchange = await self._send(attempt, read)
             await exchange.head()
             if read.ask.is_stream:
@@ -109,8 +110,6 @@ class RequestService:
             exchange.upstream.close()
             attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
             return Answer(attempt, exchange.content_type, body)
-        except JournalFull:
-            raise  # nothing was written down, so nothing was sent and there is nothing to settle
         except asyncio.CancelledError:
             self.endings.left(attempt, exchange)
             raise
@@ -118,7 +117,7 @@ class RequestService:
             error = _as_error(problem, exchange)
             self._failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
-        except Exception:
+        except Exception:  # settled here; the edge logs it and answers
             self._failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
 
@@ -168,6 +167,9 @@ class RequestService:
                 self.endings.done(exchange, Outcome.OK)
             else:
                 self.endings.left(attempt, exchange)
+            raise
+        except Exception:  # settled here; the edge logs it
+            self.endings.done(exchange, Outcome.GATEWAY_ERROR)
             raise
 
 

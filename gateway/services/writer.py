@@ -29,10 +29,11 @@ HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch that was committed."""
+    """One batch that was committed; `is_own`: this worker had settled it."""
 
     keys: tuple[Key, ...]
     written: Written
+    is_own: bool
 
 
 class EventWriter:
@@ -110,7 +111,7 @@ class EventWriter:
             if written is None:
                 break
             journal.let_go(batch)
-            self._on_written(Progress(tuple(batch.keys), written))
+            self._on_written(Progress(tuple(batch.keys), written, is_own=journal is self._own))
         journal.let_go(batch)
         if journal is self._own:
             self._whole_until_s = started_s

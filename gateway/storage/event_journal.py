@@ -158,7 +158,12 @@ def adopt(root: Path) -> list[LeftJournal]:
     """Take over the journals of this volume whose processes are gone, and say what was found in them."""
     found = []
     for journal in adopt_free(root):
-        left = LeftJournal(journal)
+        try:
+            left = LeftJournal(journal)
+        except ValueError as broken:  # of another version; nothing of it is lost while it lies there
+            log.error("journal_not_readable", journal=str(journal.journal_id), problem=str(broken))
+            journal.release()
+            continue
         damage = journal.recovered.damage
         log.warning(
             "journal_adopted", journal=str(journal.journal_id), settled=journal.recovered.settlements,

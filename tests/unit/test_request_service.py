@@ -450,7 +450,7 @@ async def test_a_caller_who_leaves_before_the_intent_is_durable_sent_nothing() -
 async def test_a_full_journal_admits_nothing() -> None:
     """What cannot be written down is not sent, and no other deployment is tried."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
-    on.journal.is_full = True
+    on.journal.refuses = JournalFull("full")
     with pytest.raises(JournalFull):
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert (on.journal.events, on.transport.sent) == ([], [])
@@ -472,6 +472,27 @@ async def test_an_unforeseen_error_is_settled_too() -> None:
     with pytest.raises(ZeroDivisionError):
         await on.answer(body())
     assert (on.event.outcome, on.event.usage_source) == (Outcome.GATEWAY_ERROR, UsageSource.UNKNOWN)
+
+
+async def test_an_unforeseen_error_in_a_stream_is_settled_too() -> None:
+    """Part of the answer is with the caller already: its attempt must not stay open until the process ends."""
+    upstream = FakeUpstreamAnswer([piece("a", 1)], then=ZeroDivisionError())
+    on = stage(upstream)
+    answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
+    with pytest.raises(ZeroDivisionError):
+        await rest_of(answer)
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.GATEWAY_ERROR, UsageSource.DERIVED)
+    assert upstream.closed
+
+
+@pytest.mark.parametrize("refusal", [InvalidRequest("too long"), OSError("the disk broke")])
+async def test_what_could_not_be_written_down_is_neither_sent_nor_settled(refusal: Exception) -> None:
+    """Without an intent there is no room for a settlement, and nothing that one could be about."""
+    on = stage(FakeUpstreamAnswer([WHOLE]))
+    on.journal.refuses = refusal
+    with pytest.raises(type(refusal)):
+        await on.answer(body())
+    assert (on.journal.events, on.transport.sent) == ([], [])
 
 
 async def test_a_missing_credential_sends_nothing() -> None:
