@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -226,7 +226,7 @@ async def _serve(
             clock=clock, max_attempts=settings.max_attempts,
         ),
         holder=holder, metrics=metrics, lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
-        new_id=lambda: new_request_id(clock), is_full=lambda: own.is_full,
+        new_id=request_ids(clock), is_full=lambda: own.is_full,
         max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
         end_user_key=end_user_key(peppers[0]),
     )  # fmt: skip
@@ -306,11 +306,17 @@ def _end_process(error: OSError) -> None:
     os._exit(74)  # EX_IOERR
 
 
-def new_request_id(clock: Clock) -> UUID:
-    """A UUIDv7 of this moment."""
-    from gateway.domain.identity import uuid7
+def request_ids(clock: Clock) -> Callable[[], UUID]:
+    """Return what makes a UUIDv7 of each moment it is called in. The kernel is asked for randomness now and then."""
+    from gateway.domain.identity import RANDOM_BYTES, uuid7
 
-    return uuid7(int(clock.now().timestamp() * 1000), os.urandom(10))
+    def draw() -> Iterator[bytes]:
+        while True:
+            drawn = os.urandom(RANDOM_BYTES * 256)
+            yield from (drawn[at : at + RANDOM_BYTES] for at in range(0, len(drawn), RANDOM_BYTES))
+
+    random = draw()
+    return lambda: uuid7(int(clock.now().timestamp() * 1000), next(random))
 
 
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:

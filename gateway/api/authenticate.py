@@ -5,8 +5,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from hashlib import blake2b
 
-from gateway.domain.api_keys import PATTERN, Pepper, key_id_of
+from gateway.domain.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
 from gateway.domain.request import Caller
 from gateway.errors import InvalidApiKey, Unavailable
 from gateway.services.snapshot import Snapshot, SnapshotHolder
@@ -29,22 +30,31 @@ def authenticate(
     if key is None:
         raise InvalidApiKey(f"No API key was sent. {_HOW}")
     snapshot = holder.require()
-    named = PATTERN.fullmatch(key)
-    record = snapshot.keys.get(named[1]) if named else None
-    pepper = snapshot.peppers.get(record.pepper_id) if record else None
-    digest = (pepper or _DUMMY).digest(key)  # the same work for known and unknown keys
-    is_right = hmac.compare_digest(digest, record.digest if record else bytes(32))
-    if record is None or pepper is None or not is_right:
-        # The checksum only tells a typo from a key that may be new: a key whose digest is right is right.
-        if key_id_of(key) is not None and record is None and _is_stale(holder, now):
-            raise Unavailable("The key cannot be checked: the database is away. Try again shortly.", retry_after_s=5)
-        raise InvalidApiKey(f"The API key is not valid: unknown, revoked or mistyped. {_HOW}")
+    fingerprint = blake2b(key.encode(), digest_size=32).digest()  # the key itself is kept nowhere
+    record = snapshot.checked.get(fingerprint)
+    if record is None:
+        record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=_is_stale(holder, now))
     if record.expires_at is not None and record.expires_at <= now:
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_demo and not allows_demo:
         raise InvalidApiKey(f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}")
     _require_team(snapshot, record.team)
     return Caller(key_id=record.key_id, team=record.team, project=record.project)
+
+
+def _checked(key: str, snapshot: Snapshot, *, is_stale: bool) -> KeyRecord:
+    """The record of a key that is right. Raises as `authenticate`."""
+    named = PATTERN.fullmatch(key)
+    record = snapshot.keys.get(named[1]) if named else None
+    pepper = snapshot.peppers.get(record.pepper_id) if record else None
+    digest = (pepper or _DUMMY).digest(key)  # the same work for known and unknown keys
+    is_right = hmac.compare_digest(digest, record.digest if record else bytes(32))
+    if record is not None and pepper is not None and is_right:
+        return record
+    # The checksum only tells a typo from a key that may be new: a key whose digest is right is right.
+    if key_id_of(key) is not None and record is None and is_stale:
+        raise Unavailable("The key cannot be checked: the database is away. Try again shortly.", retry_after_s=5)
+    raise InvalidApiKey(f"The API key is not valid: unknown, revoked or mistyped. {_HOW}")
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from gateway.api.errors import error_answer
 from gateway.api.forward import Forwarder, Message, Receive, Scope, Send
-from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
+from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED, Endpoint
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
@@ -50,11 +50,11 @@ class Edge:
         if scope["type"] != "http":
             await self.plain(scope, receive, send)  # type: ignore[operator]  # lifespan: FastAPI is an ASGI app
             return
-        refusal = self._refusal(scope)
+        endpoint = FORWARDING.get(scope["path"])
+        refusal = self._refusal(scope, endpoint)
         if refusal is not None:
             await _refuse(refusal, self._with_id(send))
             return
-        endpoint = FORWARDING.get(scope["path"])
         if endpoint is None:
             await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
             return
@@ -62,7 +62,7 @@ class Edge:
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:
-            await self.forward(endpoint, scope, receive, send)
+            await self.forward(endpoint, scope, receive, send, task=task)
         finally:
             self.drain.in_flight.discard(task)
 
@@ -77,14 +77,18 @@ class Edge:
 
         return send_with_id
 
-    def _refusal(self, scope: Scope) -> RequestError | None:
-        name = next((_host_name(value) for name, value in scope["headers"] if name == b"host"), None)
-        if name is None or (self.allowed_hosts and name not in self.allowed_hosts):
+    def _refusal(self, scope: Scope, endpoint: Endpoint | None) -> RequestError | None:
+        host = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = _host_name(value)
+                break
+        if host is None or (self.allowed_hosts and host not in self.allowed_hosts):
             return InvalidRequest(
                 "The Host header names a host this gateway does not answer to (TOLLGATE_ALLOWED_HOSTS)."
             )
         path, method = scope["path"], scope["method"]
-        if path in FORWARDING:
+        if endpoint is not None:
             if method != "POST":
                 return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
             if self.drain.is_draining:

@@ -65,9 +65,11 @@ class Forwarder:
     allows_demo_keys: bool
     end_user_key: bytes
 
-    async def __call__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request from its first byte to its log line."""
-        call = _Call(endpoint, send, self.clock.monotonic(), self.new_id(), self.metrics)
+    async def __call__(
+        self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, task: asyncio.Task[object]
+    ) -> None:
+        """Serve one request from its first byte to its log line, in `task`."""
+        call = _Call(endpoint, send, self.clock.monotonic(), self.new_id(), self.metrics, task)
         try:
             await self._serve(call, scope, receive)
         except RequestError as error:
@@ -127,16 +129,16 @@ class Forwarder:
 class _Call:
     """One exchange with a caller: what has been sent, and what the log line will say."""
 
-    def __init__(self, endpoint: Endpoint, send: Send, received_s: float, request_id: UUID, metrics: Metrics) -> None:
+    def __init__(
+        self, endpoint: Endpoint, send: Send, received_s: float, request_id: UUID, metrics: Metrics,
+        task: asyncio.Task[object],
+    ) -> None:  # fmt: skip
         self.endpoint, self._send, self.received_s = endpoint, send, received_s
-        self.request_id, self._metrics = request_id, metrics
+        self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
         self.snapshot: Snapshot | None = None
         self.status = 0
         self.client_left = False
-        task = asyncio.current_task()
-        assert task is not None, "a server calls an application in a task"
-        self._task = task
         self._has_begun = False
         self._attempt: Attempt | None = None
         self._refusal: tuple[str, int] | None = None  # code and attempts; the error itself would refer back to us

@@ -26,4 +26,4 @@ def recorded_end_user(name: str | None, team: Team, *, key: bytes) -> str | None
         return name
     # A name can hold half a surrogate pair, which UTF-8 has no bytes for.
     message = f"{team.name}\0{name}".encode("utf-8", "surrogatepass")
-    return PREFIX + hmac.new(key, message, "sha256").hexdigest()[:HEX_DIGITS]
+    return PREFIX + hmac.digest(key, message, "sha256").hex()[:HEX_DIGITS]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+RANDOM_BYTES = 10  # of one id
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(unix_ms: int, random: bytes) -> UUID:
-    """Return the UUIDv7 (RFC 9562 §5.7) of a moment in Unix milliseconds and 10 random bytes."""
+    """Return the UUIDv7 (RFC 9562 §5.7) of a moment in Unix milliseconds and `RANDOM_BYTES` random bytes."""
     tail = int.from_bytes(random, "big")
     value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (tail >> 68) << 64 | 0b10 << 62 | tail & (1 << 62) - 1
     return UUID(int=value)

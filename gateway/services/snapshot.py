@@ -18,14 +18,15 @@ from gateway.errors import Unavailable
 class Snapshot:
     """Read once per request, so that a request keeps the version it began with.
 
-    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `decisions` remembers what was decided
-    under this snapshot, by all that a decision depends on.
+    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. Remembered under this snapshot: in
+    `checked` keys that were found right, by a hash of theirs; in `decisions` what was decided, by all it depends on.
     """
 
     policy: PolicyVersion
     prices: Mapping[str, Price]
     keys: Mapping[str, KeyRecord]
     peppers: Mapping[str, Pepper]
+    checked: dict[bytes, KeyRecord] = field(default_factory=dict, compare=False, repr=False)
     decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
 
 
