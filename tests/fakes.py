@@ -18,6 +18,7 @@ from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.storage.documents import decode_event, encode_event
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
@@ -65,10 +66,14 @@ class FakeJournal:
         self.intents.append(intent)
         return self._durable()
 
-    def settle(self, event: UsageEvent) -> None:
+    def settle(self, event: UsageEvent) -> bytes:
         assert event.key in {intent.event.key for intent in self.intents}, "only what was intended is settled"
         assert event.key not in {settled.key for settled in self.events}, "settled once"
         self.events.append(event)
+        return encode_event(event)
+
+    def event_of(self, document: bytes) -> UsageEvent:
+        return decode_event(document)
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
         self.progress.append(dict(running))

@@ -87,8 +87,11 @@ class EventJournal(Protocol):
     def intend(self, intent: Intent) -> Awaitable[None]:
         """Append now; what is returned resolves when it is durable. Raises `Overloaded` where there is no room."""
 
-    def settle(self, event: UsageEvent) -> None:
-        """Append the settled event. Never waits and never fails: its room was reserved with the intent."""
+    def settle(self, event: UsageEvent) -> bytes:
+        """Append the settled event and return its document. Never waits, never fails: its room is reserved."""
+
+    def event_of(self, document: bytes) -> UsageEvent:
+        """The event of a document that `settle` returned."""
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
         """Note the last running usage of all live attempts."""

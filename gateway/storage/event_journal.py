@@ -15,7 +15,14 @@ from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
 from gateway.errors import InvalidRequest, JournalFull
 from gateway.storage import journal as files
-from gateway.storage.documents import decode_intent, decode_progress, encode_event, encode_intent, encode_progress
+from gateway.storage.documents import (
+    decode_event,
+    decode_intent,
+    decode_progress,
+    encode_event,
+    encode_intent,
+    encode_progress,
+)
 from gateway.storage.journal import (
     AdoptedJournal,
     Journal,
@@ -64,14 +71,20 @@ class OwnJournal:
         except files.RecordTooLarge:
             raise InvalidRequest("The tags and names of this request are too long to be written down.") from None
 
-    def settle(self, event: UsageEvent) -> None:
-        """Append the settled event. Never waits and never fails."""
+    def settle(self, event: UsageEvent) -> bytes:
+        """Append the settled event and return its document. Never waits and never fails."""
+        bounded = _bounded(event)
+        document = encode_event(bounded)
         try:
-            self.journal.settle(event.key, encode_event(_bounded(event)))
-        except (
-            files.RecordTooLarge
-        ):  # longer than its intent by kilobytes: what explains the decision goes, not the money
-            self.journal.settle(event.key, encode_event(replace(_bounded(event), decision={}, features={}, tags={})))
+            self.journal.settle(event.key, document)
+        except files.RecordTooLarge:  # by kilobytes longer than its intent: what explains it goes, not the money
+            document = encode_event(replace(bounded, decision={}, features={}, tags={}))
+            self.journal.settle(event.key, document)
+        return document
+
+    def event_of(self, document: bytes) -> UsageEvent:
+        """The event of a document that `settle` returned."""
+        return decode_event(document)
 
     def flush(self) -> Awaitable[None]:
         """Resolves when all that was appended is durable, and so can be read."""
