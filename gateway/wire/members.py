@@ -76,27 +76,24 @@ def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str,
 def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
     """Where the members stand in a body with the same blanks around each, as libraries write it; None for any other.
 
-    Walks as `_located_by_walking` does, but compares with what must stand there and never looks for it. All of the
-    body is compared, from bracket to bracket, so nothing can hide between two members. One that occurs twice is in
-    `values` once, so the walk does not reach the end of its body.
+    Writes the object again out of what was decoded, with the blanks of its first member: where that is the body, byte
+    for byte, nothing else can be in it, and no member twice.
     """
     at = body.find(b'"')
-    indent = body[1:at]
-    if not body.startswith(b"{") or indent.strip(_BLANK):
+    opening = body[:at]
+    if not opening.startswith(b"{") or opening[1:].strip(_BLANK):
         return None
-    comma = b"," + (indent or b" ")
+    comma = b"," + (opening[1:] or b" ")
+    written = [b'"%b": %b' % (name.encode(), raw) for name, raw in values.items()]
+    whole = opening + comma.join(written)
+    if not body.startswith(whole) or body[len(whole) :].strip(_BLANK) != b"}":
+        return None
     found: dict[str, Member] = {}
-    for name, raw in values.items():
-        opening, value = b'"%b": ' % name.encode(), bytes(raw)
-        start = at + len(opening)
-        end = start + len(value)
-        if not (body.startswith(opening, at) and body.startswith(value, start)):
-            return None
-        found[name] = Member(at, start, end)
-        if not body.startswith(comma, end):  # of a number, it may be only the first digits that were the same
-            return found if body[end:].strip(_BLANK) == b"}" and len(found) == len(values) else None
+    for (name, raw), member in zip(values.items(), written, strict=True):
+        end = at + len(member)
+        found[name] = Member(at, end - memoryview(raw).nbytes, end)
         at = end + len(comma)
-    return None
+    return found
 
 
 def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member]:
