@@ -57,6 +57,7 @@ class OwnJournal:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._reader = SettlementReader(journal.directory)
+        self._reader.position = journal.end  # of a new journal: behind its header
         self.journal_id = journal.journal_id
 
     def intend(self, intent: Intent) -> Awaitable[None]:
