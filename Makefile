@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes --no-deps
 EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check chaos fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test check coverage chaos fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ run: setup ## Everything on this machine: engine, database, gateway, dashboard
 	@$(BIN)/tollgate up
 
 test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
-	@bash tests/install_browser.sh
+	@bash tests/install_tools.sh
 	@$(BIN)/python -m engine setup
 	@$(BIN)/python -m engine model
 	@$(BIN)/python -m pytest
@@ -36,6 +36,10 @@ types: .venv/dev.stamp
 
 imports: .venv/dev.stamp
 	@$(BIN)/lint-imports --no-cache
+
+coverage: .venv/dev.stamp ## Prove 100 % branch coverage of the domain and the journal
+	@$(BIN)/python -m coverage run --branch --source=gateway/domain,gateway/storage/journal -m pytest tests/unit tests/journal
+	@$(BIN)/python -m coverage report --fail-under=100 --show-missing --skip-covered
 
 bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
 	@$(BIN)/python -m bench.overhead

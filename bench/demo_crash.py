@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from bench.demo_crash_books import Outcome, compare
+from bench.processes import answers, free_ports
 from gateway.storage.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ class Gateway:
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
         deadline_s = time.monotonic() + WITHIN_S
-        while not _is_ready(self.port):
+        while not answers(f"http://127.0.0.1:{self.port}/readyz"):
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 raise DemoFailed(f"The gateway did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.05)
@@ -176,7 +176,7 @@ def _start_upstream(stack: ExitStack) -> str:
 
 def _prepared(home: Path, url: str, upstream: str) -> Gateway:
     """A gateway with its tables, policy and keys, not yet started."""
-    port, metrics_port = _free_ports(2)
+    port, metrics_port = free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
         "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
@@ -240,25 +240,6 @@ def _text(found: Outcome, times: dict[str, float], *, sent: int) -> str:
     lines += [f"WRONG {wrong}" for wrong in found.wrong]
     lines.append("Nothing was lost, nothing was doubled." if found.is_good else "The ledger is wrong: see above.")
     return "\n".join(lines)
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Puts measured tables into `docs/performance.md`, each between its two marks."""
+"""Puts what was measured into a page of the docs, between two marks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ COMMANDS = {"bench": "python -m bench.overhead --write", "soak": "python -m benc
 def write_page(
     page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str], name: str = "bench"
 ) -> None:  # fmt: skip
-    """Replace what stands between the marks of a name. Raises `ValueError` where the page has none."""
+    """Replace what stands between the marks of a table. Raises `ValueError` where the page has none."""
     opening, closing = f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->", f"<!-- {name}:end -->"
+    measured = [*(f"- {fact}: {value}" for fact, value in facts.items()), *(f"- {note}" for note in notes)]
+    replace_between(page, opening, closing, lines=[*measured, "", table])
+
+
+def replace_between(page: Path, opening: str, closing: str, *, lines: Sequence[str]) -> None:
+    """Put lines between two marks of a page. Raises `ValueError` where it has none."""
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(opening)
     _, end, after = rest.partition(closing)
     if not (begin and end):
         raise ValueError(f"{page} has no place for the table: it needs the lines {opening} and {closing}")
-    measured = [*(f"- {fact}: {value}" for fact, value in facts.items()), *(f"- {note}" for note in notes)]
-    page.write_text("\n".join([before + opening, "", *measured, "", table, "", closing]) + after, encoding="utf-8")
+    page.write_text("\n".join([before + opening, "", *lines, "", closing]) + after, encoding="utf-8")

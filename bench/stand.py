@@ -16,14 +16,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import psycopg
 
-from bench import machine, nginx, peers
+from bench import machine, nginx, peers, processes
+from bench.processes import Assembly, answers, free_ports
 from gateway.storage.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,27 +71,16 @@ class Ledger:
         return machine.cpu_s(machine.tree(self.postmaster))
 
 
-class Stand:
+class Stand(Assembly):
     """Everything that runs during a benchmark. Use as a context manager."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self.started: list[Callable[[], set[int]]] = []
         self.targets: dict[str, Target] = {}
         self.gateway_core = 0
         self._ports: dict[str, int] = {}
         self._count_port = 0
-
-    def __enter__(self) -> Stand:
-        try:
-            self._build()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
 
     def add_gateway(self, name: str, source: Path = REPOSITORY, **settings: str) -> Target:
         """Start a gateway from a checkout, with a home, a database, a policy and a key of its own.
@@ -104,7 +92,7 @@ class Stand:
         home.chmod(0o711)  # Postgres runs as another user where we are root
         url = self._stack.enter_context(EmbeddedPostgres(home)).start()
         postmaster = int((home / "pg" / "data" / "postmaster.pid").read_text().split()[0])
-        port, metrics_port = _free_ports(2)
+        port, metrics_port = free_ports(2)
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
             "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
@@ -129,7 +117,7 @@ class Stand:
         log = home / "serve.log"
         serve = [*tollgate, "serve"]
         gateway = self._start(name, serve, on_core=self.gateway_core, variables=variables, cwd=source, log=log)
-        _wait_for(lambda: _answers(f"http://127.0.0.1:{port}/readyz"), gateway, log)
+        _wait_for(lambda: answers(f"http://127.0.0.1:{port}/readyz"), gateway, log)
         target = Target(
             name=name, port_of=dict.fromkeys(UPSTREAMS, port), key=key, pids=lambda: machine.tree(gateway.pid),
             ledger=Ledger(url, postmaster),
@@ -145,7 +133,7 @@ class Stand:
         """
         if not peers.binary(name).exists():
             raise StandError(f"{name} is not in {peers.FOLDER}: bash bench/install.sh --peers")
-        port, metrics_port = _free_ports(2)
+        port, metrics_port = free_ports(2)
         running: list[subprocess.Popen[bytes]] = []
 
         def renew(upstream: str) -> None:
@@ -161,11 +149,11 @@ class Stand:
                 )
             )
             request = _chat(port, "plain")  # the router asks its one worker, whatever the model is
-            _wait_for(lambda: _answers(request), running[-1], log, within_s=command.boots_within_s)
+            _wait_for(lambda: answers(request), running[-1], log, within_s=command.boots_within_s)
 
         def end() -> None:
             for process in running:
-                _end(process)
+                processes.end(process)
             running.clear()
 
         self._stack.callback(end)
@@ -198,9 +186,9 @@ class Stand:
         self.folder = Path(tempfile.mkdtemp(prefix="tollgate-bench-", dir="/tmp"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.folder.chmod(0o711)
-        *ports, self._count_port = _free_ports(len(UPSTREAMS) + 1)
+        *ports, self._count_port = free_ports(len(UPSTREAMS) + 1)
         self._ports = dict(zip(UPSTREAMS, ports, strict=True))
-        proxied = dict(zip(UPSTREAMS, _free_ports(len(UPSTREAMS)), strict=True))
+        proxied = dict(zip(UPSTREAMS, free_ports(len(UPSTREAMS)), strict=True))
         upstream_config = nginx.upstream_config(self.folder, self._ports | {"count": self._count_port})
         self._start_nginx("upstream", upstream_config, self._ports["plain"], on_core=None)
         proxy = self._start_nginx(
@@ -227,7 +215,7 @@ class Stand:
                 pinned, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-        self._stack.callback(_end, process)
+        self._stack.callback(processes.end, process)
         self.started.append(lambda: machine.tree(process.pid))
         return process
 
@@ -261,17 +249,6 @@ def _policy(ports: dict[str, int]) -> str:
     )
 
 
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -284,14 +261,6 @@ def _chat(port: int, model: str) -> urllib.request.Request:
     return urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, headers)
 
 
-def _answers(url: str | urllib.request.Request) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def _wait_for(
     is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, *, within_s: float = READY_WITHIN_S
 ) -> None:
@@ -300,12 +269,3 @@ def _wait_for(
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise StandError(f"It did not start: {log.read_text(errors='replace')[-1000:]}")
         time.sleep(0.05)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(40)  # longer than the gateway's drain
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.domain.policy import (
     Route,
     Team,
 )
+from gateway.domain.price_book import BookEntry, Dated, ModelKey, Origin, PriceBook
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.request import Ask, Caller, Request
 from gateway.domain.tokens import TokenKind
@@ -49,6 +51,19 @@ def price(
     }
     rates = tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in declared.items() if usd is not None)
     return Price(provider="openai_compatible", model="m-1", source=source, rates=rates)
+
+
+def imported(key: ModelKey, entries: Iterable[Dated]) -> PriceBook:
+    """A book in which these entries of the built-in list were imported, in this order."""
+    return PriceBook(
+        entries=tuple(
+            BookEntry(
+                entry_id=number, origin=Origin.LIST, provider=key.provider, model=key.model, deployment=None,
+                dated=dated, source="list", author="ada", reason="", created_at=NOW,
+            )
+            for number, dated in enumerate(entries)
+        )
+    )  # fmt: skip
 
 
 def deployment(name: str = "one", **changes: Any) -> Deployment:

@@ -13,7 +13,6 @@ class Endpoint:
 
     path: str
     method: str
-    dialect: str
     summary: str
     operation: Operation | None = None
 
@@ -24,16 +23,16 @@ class Endpoint:
 
 
 ENDPOINTS = (
-    Endpoint("/v1/chat/completions", "POST", "openai", "Chat, streamed or not", Operation.CHAT),
-    Endpoint("/v1/completions", "POST", "openai", "Text completion, streamed or not", Operation.COMPLETIONS),
-    Endpoint("/v1/responses", "POST", "openai", "Responses, streamed or not", Operation.RESPONSES),
-    Endpoint("/v1/embeddings", "POST", "openai", "Embeddings", Operation.EMBEDDINGS),
-    Endpoint("/v1/models", "GET", "openai", "The routes your team may ask for"),
-    Endpoint("/v1/models/{model}", "GET", "openai", "One of them, by its name or an alias"),
-    Endpoint("/v1/requests/{request_id}", "GET", "openai", "The receipt of one of your team's requests"),
-    Endpoint("/v1/usage/me", "GET", "openai", "What your team and key have spent"),
-    Endpoint("/healthz", "GET", "openai", "Alive"),
-    Endpoint("/readyz", "GET", "openai", "May take traffic; lists each failed check with its mend"),
+    Endpoint("/v1/chat/completions", "POST", "Chat, streamed or not", Operation.CHAT),
+    Endpoint("/v1/completions", "POST", "Text completion, streamed or not", Operation.COMPLETIONS),
+    Endpoint("/v1/responses", "POST", "Responses, streamed or not", Operation.RESPONSES),
+    Endpoint("/v1/embeddings", "POST", "Embeddings", Operation.EMBEDDINGS),
+    Endpoint("/v1/models", "GET", "The routes your team may ask for"),
+    Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
+    Endpoint("/v1/requests/{request_id}", "GET", "The receipt of one of your team's requests"),
+    Endpoint("/v1/usage/me", "GET", "What your team and key have spent"),
+    Endpoint("/healthz", "GET", "Alive"),
+    Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its mend"),
 )
 FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
 OFFERED = ", ".join(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS)

@@ -82,7 +82,7 @@ def aggregate(
     condition, values = question.condition()
     source = source_of(question, measures, by=by)
     has_adjustments = ADJUSTMENTS in measures
-    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
+    figures = figures_of(measures)
     chosen = facts(source, condition, has_adjustments=has_adjustments)
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
     rows: Sequence[Row] = []
@@ -102,7 +102,7 @@ def aggregate(
         dataset=question.dataset,
         columns=(*(dimension.column for dimension in by), *(measure.column for measure in measures)),
         rows=tuple((*(row[name] for name in names), *cells(row, measures)) for row in rows[:MAX_ROWS]),
-        total=dict(zip((measure.name for measure in measures), cells(total, measures), strict=True)),
+        total=total_of(total, measures),
         complete_until=fresh.complete_until,
         notes=(*notes_on(question, total, fresh, by=by), *_left_out(rows)),
     )
@@ -113,6 +113,16 @@ def source_of(question: Question, measures: Sequence[Measure], *, by: tuple[Dime
     if any(measure.needs_events for measure in measures):
         return events(question.dataset)
     return source_for(question.dataset, (*by, *(dimension for dimension, _ in question.where)))
+
+
+def figures_of(measures: Sequence[Measure]) -> str:
+    """What a statement selects to fill the measures."""
+    return ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
+
+
+def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
+    """The figures of the row that sums up a report, by name."""
+    return dict(zip((measure.name for measure in measures), cells(row, measures), strict=True))
 
 
 def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, SPENT, cells
+from gateway.reports.aggregate import ATTEMPTS, SPENT, figures_of, total_of
 from gateway.reports.connection import Snapshot
 from gateway.reports.facts import events as events_of
 from gateway.reports.facts import facts
@@ -68,7 +68,7 @@ def events(snapshot: Snapshot, question: Question) -> Report:
         f"LIMIT :page_rows OFFSET :page_start",
         **values, page_rows=question.limit, page_start=question.offset,
     )  # fmt: skip
-    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in _TOTAL)
+    figures = figures_of(_TOTAL)
     summed = facts(events_of(question.dataset), condition)
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {summed}", **values)
     fresh = read_freshness(snapshot, question)
@@ -80,7 +80,7 @@ def events(snapshot: Snapshot, question: Question) -> Report:
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
-        total=dict(zip((measure.name for measure in _TOTAL), cells(total, _TOTAL), strict=True)),
+        total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
         notes=(listed, *notes_on(question, total, fresh)),
     )

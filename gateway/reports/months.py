@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.aggregate import ATTEMPTS, SPENT, cells, source_of
+from gateway.reports.aggregate import ATTEMPTS, SPENT, cells, figures_of, source_of, total_of
 from gateway.reports.connection import Snapshot
 from gateway.reports.facts import facts
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
@@ -21,7 +21,7 @@ COLUMNS = (
 def months(snapshot: Snapshot, question: Question) -> Report:
     """Months with events or adjustments, newest first, by posted period; `month` is its first day."""
     condition, values = question.condition()
-    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in MEASURES)
+    figures = figures_of(MEASURES)
     chosen = facts(source_of(question, MEASURES), condition)
     rows = snapshot.rows(
         f"SELECT fact.posted_period AS month, coalesce(max(period.state), 'open') AS state, {figures} {chosen} "
@@ -36,7 +36,7 @@ def months(snapshot: Snapshot, question: Question) -> Report:
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple((row["month"], row["state"], *cells(row, MEASURES)) for row in rows),
-        total=dict(zip((measure.name for measure in MEASURES), cells(total, MEASURES), strict=True)),
+        total=total_of(total, MEASURES),
         complete_until=fresh.complete_until,
         notes=notes_on(question, total, fresh),
     )

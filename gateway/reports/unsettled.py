@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.domain.usage_event import Outcome
-from gateway.reports.aggregate import ATTEMPTS, HELD, cells
+from gateway.reports.aggregate import ATTEMPTS, HELD, figures_of, total_of
 from gateway.reports.connection import Row, Snapshot
 from gateway.reports.facts import events as events_of
 from gateway.reports.facts import facts
@@ -59,7 +59,7 @@ def unsettled(snapshot: Snapshot, question: Question) -> Report:
         f"ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
         **values, page_rows=question.limit, page_start=question.offset,
     )  # fmt: skip
-    figures = ", ".join(f"{measure.sql} AS {measure.name}" for measure in _TOTAL)
+    figures = figures_of(_TOTAL)
     chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
     fresh = read_freshness(snapshot, question)
@@ -69,7 +69,7 @@ def unsettled(snapshot: Snapshot, question: Question) -> Report:
         dataset=question.dataset,
         columns=COLUMNS,
         rows=tuple(_cells(row) for row in rows),
-        total=dict(zip((measure.name for measure in _TOTAL), cells(total, _TOTAL), strict=True)),
+        total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
         notes=(*_what_to_do(len(rows)), *notes_on(question, total, fresh)),
     )

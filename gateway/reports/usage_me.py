@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from gateway.reports.aggregate import ATTEMPTS, SPENT
+from gateway.reports.aggregate import ATTEMPTS, SPENT, figures_of
 from gateway.reports.connection import Row, Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.facts import facts, source_for
@@ -82,7 +82,7 @@ def usage_me(snapshot: Snapshot, *, team: str, key_id: str, now: datetime, datas
 
 _FIGURES = ", ".join(
     [
-        *(f"{measure.sql} AS {measure.name}" for measure in _MEASURES),
+        figures_of(_MEASURES),
         "CAST(sum(input_tokens) AS bigint) AS input_tokens",
         "CAST(sum(output_tokens) AS bigint) AS output_tokens",
         "coalesce(sum(unknown_attempts), 0) AS unknown_attempts",

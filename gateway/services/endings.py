@@ -42,11 +42,6 @@ class Endings:
         self._tasks: dict[asyncio.Task[None], tuple[Exchange, Outcome]] = {}
         self._is_closed = False
 
-    @property
-    def open_drains(self) -> int:
-        """Attempts whose caller is gone and which are not settled yet."""
-        return len(self._tasks)
-
     def left(self, attempt: Attempt, exchange: Exchange | None) -> None:
         """The caller is gone, or the replica stops. No await: nothing that waits would be waited for."""
         outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE

@@ -65,11 +65,6 @@ class EventWriter:
         """For how long Postgres has taken nothing; None where it takes what it is given."""
         return None if self._failing_since_s is None else self._clock.monotonic() - self._failing_since_s
 
-    @property
-    def adopted_journals(self) -> int:
-        """Journals of processes that are gone and not yet wholly written."""
-        return len(self._adopted)
-
     async def run(self) -> None:
         """Write until told to stop, and then once more; later after a failure."""
         while not self._stopping.is_set():

@@ -24,8 +24,8 @@ from gateway.storage.database import Database
 
 MOST_AT_ONCE = 1000  # holds let go in one transaction
 
-# Amounts are computed from the adjustments before them, so they are booked one transaction after the other.
-_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
+# Amounts are computed from the adjustments before them, so all who book do it one transaction after the other.
+ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
 
 _CONFLICTING = """
 SELECT staged.request_id, staged.attempt, staged.occurred_at, staged.digest, staged.cost_nusd
@@ -151,7 +151,7 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
         return 0
-    connection.execute(_ONE_AT_A_TIME)
+    connection.execute(ONE_AT_A_TIME)
     booked = 0
     names = ("request_id", "attempt", "occurred_at", "digest", "cost_nusd")
     for row in conflicting:  # one by one: the second conflict of an attempt builds on the first
@@ -170,7 +170,7 @@ def resolve(
     """
     values: dict[str, Any] = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
     with database.begin() as connection:
-        connection.execute(text(_ONE_AT_A_TIME))
+        connection.execute(text(ONE_AT_A_TIME))
         row = _unresolved(connection, values, request_id, attempt)
         cost_nusd = _cost_nusd(cost, row.held_nusd)
         amount_nusd = cost_nusd - int(row.said_nusd)
@@ -197,18 +197,11 @@ def expire_holds(database: Database, *, ttl: timedelta) -> int:
     total = 0
     while True:
         with database.begin() as connection:
-            connection.execute(text(_ONE_AT_A_TIME))
+            connection.execute(text(ONE_AT_A_TIME))
             expired = int(connection.execute(text(_EXPIRE), {"ttl": ttl, "most": MOST_AT_ONCE}).scalar_one())
         total += expired
         if expired < MOST_AT_ONCE:
             return total
-
-
-def conflicting_events(database: Database) -> int:
-    """Return how many events came again with other content, ever."""
-    with database.begin() as connection:
-        asked = "SELECT count(*) FROM tollgate.adjustments WHERE kind = 'redelivery'"
-        return int(connection.execute(text(asked)).scalar_one())
 
 
 def _unresolved(connection: Connection, values: dict[str, Any], request_id: UUID, attempt: int | None) -> Any:

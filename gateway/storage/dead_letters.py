@@ -6,9 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import text
-
-from gateway.storage.database import Database
 
 _RECORD = """
 INSERT INTO tollgate.dead_letters (journal_id, document, error, digest)
@@ -20,10 +17,3 @@ def record(connection: psycopg.Connection[Any], document: bytes, *, error: str, 
     """Set one document aside; the same one again changes nothing."""
     values = {"journal_id": journal_id, "document": document, "error": error.replace("\0", "\ufffd")}
     connection.execute(_RECORD, values)
-
-
-def unresolved(database: Database) -> int:
-    """Return how many are waiting for somebody."""
-    with database.begin() as connection:
-        asked = "SELECT count(*) FROM tollgate.dead_letters WHERE resolved_at IS NULL"
-        return int(connection.execute(text(asked)).scalar_one())

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from gateway.domain.engine_counters import Reading, Resolved, Tokens, UnknownAttempt, Window
 from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price
+from gateway.storage.adjustments import ONE_AT_A_TIME
 from gateway.storage.database import Database
 from gateway.storage.prices import rate_from_row
 
@@ -79,8 +80,7 @@ SELECT NOT EXISTS (
     WHERE (state = 'live' AND heartbeat < CAST(:end AS timestamptz) + CAST(:within AS interval))
        OR (state = 'lost' AND started_at < :end AND heartbeat > CAST(:begin AS timestamptz) - CAST(:near AS interval)))
 """
-# As every booking: one transaction after the other, the amount what is missing to the attempt's last word.
-_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
+# As with every booking, the amount is what is missing to the attempt's last word.
 _ADJUST = """
 INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at,
                                   amount_nusd, kind, reason, author, settles)
@@ -133,7 +133,7 @@ class EngineResiduals:
         begin, end = window.readings[0].at, window.readings[-1].at
         hours: list[datetime] = []
         with self._database.begin() as connection:
-            connection.execute(text(_ONE_AT_A_TIME))
+            connection.execute(text(ONE_AT_A_TIME))
             for one in sorted(resolved, key=lambda one: (one.attempt.request_id, one.attempt.attempt)):
                 values = {
                     "request_id": one.attempt.request_id, "attempt": one.attempt.attempt, "cost_nusd": one.cost_nusd,

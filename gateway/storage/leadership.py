@@ -30,11 +30,6 @@ class Leadership:
             self._close()
             return self._take()
 
-    def give_up(self) -> None:
-        """Let another worker have it."""
-        with self._lock:
-            self._close()
-
     def _take(self) -> bool:
         with self._database.explained(), ExitStack() as unless_taken:
             connection = self._database.connect()

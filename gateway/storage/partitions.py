@@ -41,13 +41,6 @@ def missing(database: Database, *, until: date) -> list[str]:
     return [name for month in _months(today, until) if (name := f"usage_events_{month:%Y_%m}") not in present]
 
 
-def default_rows(database: Database) -> int:
-    """Return how many events lie in the default partition: none, unless a month was made too late."""
-    with database.begin() as connection:
-        asked = "SELECT count(*) FROM ONLY tollgate.usage_events_default"
-        return int(connection.execute(text(asked)).scalar_one())
-
-
 def _months(first: date, last: date) -> Iterator[date]:
     count = (last.year - first.year) * 12 + last.month - first.month + 1
     assert count <= MOST_MONTHS, "a range of more than ten years is a mistake, not a plan"

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, text
 from gateway.domain.repricing import KIND, Adjustment, PricedEvent, refuse_unless_open
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import NothingFound
+from gateway.storage.adjustments import ONE_AT_A_TIME
 from gateway.storage.database import Database
 
 BATCH = 1000
@@ -34,8 +35,6 @@ WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + inter
   AND (CAST(:route AS text) IS NULL OR e.route = :route)
   AND (CAST(:deployment AS text) IS NULL OR e.deployment = :deployment)
 """
-# Whoever computes amounts from the adjustments before them books one after the other: see `storage.adjustments`.
-_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
 # Shared: writers go on, a close waits until these adjustments are in.
 _STATE = "SELECT state FROM tollgate.periods WHERE month = :month"
 _ADJUST = """
@@ -76,7 +75,7 @@ class RepriceStore:
         """
         posted = 0
         with self._database.begin() as connection:
-            connection.execute(text(_ONE_AT_A_TIME))
+            connection.execute(text(ONE_AT_A_TIME))
             _lock_open(connection, month)
             remaining = iter(adjustments)
             while batch := list(islice(remaining, BATCH)):

@@ -15,10 +15,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +24,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from bench import machine
+from bench.processes import Assembly, end
 from gateway.storage.embedded import EmbeddedPostgres
 from tests.gateway_process import free_port
 
@@ -123,30 +122,19 @@ class Replica:
             await asyncio.sleep(0.05)
 
 
-class Fleet:
+class Fleet(Assembly):
     """Everything a run needs, as a context manager. `settings` are `TOLLGATE_*` in lower case."""
 
     def __init__(
         self, *, seed: int, mix: str, replicas: int, most_output: int = 40, policy: str | None = None,
         through: Any = None, server_folder: Path | None = None, **settings: object,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.seed, self.mix, self.most_output = seed, mix, most_output
-        self._stack = ExitStack()
         self._count, self._policy, self._through = replicas, policy, through
         self._settings, self._server_folder = settings, server_folder
         self.replicas: list[Replica] = []
         self.keys: dict[str, str] = {}
-
-    def __enter__(self) -> Fleet:
-        try:
-            self._build()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
 
     @property
     def ports(self) -> list[int]:
@@ -285,7 +273,7 @@ class Fleet:
             "--ledger", str(self.ledger_path), "--most-output", str(self.most_output),
         ]  # fmt: skip
         process = subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        self._stack.callback(_end, process)
+        self._stack.callback(end, process)
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
         if not urlsplit(url).port:
@@ -296,22 +284,13 @@ class Fleet:
     def _end_replicas(self) -> None:
         for replica in self.replicas:
             if replica.process is not None:
-                _end(replica.process)
+                end(replica.process)
 
     def _end_folder(self) -> None:
         if os.environ.get("TOLLGATE_CHAOS_KEEP"):
             print(f"kept: {self.folder}")
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(40)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _get(url: str) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import machine
+from bench.page import replace_between
 from tests.chaos.checker import Books, Finding, Verdict, check, self_test
 from tests.chaos.plans import HEALTHY, Fault
 
@@ -101,12 +102,7 @@ def _part(counts: Counter[str], prefix: str) -> Counter[str]:
 
 def _write(scenario: str, rows: Sequence[tuple[str, str]], facts: Sequence[tuple[str, str]]) -> None:
     """Replace what stands between the scenario's marks. Raises `ValueError` where the page has none."""
-    begin, end = f"<!-- chaos:{scenario}:begin -->", f"<!-- chaos:{scenario}:end -->"
-    text = PAGE.read_text(encoding="utf-8")
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"{PAGE} has no place for {scenario}: it needs the lines {begin} and {end}")
     table = ["| | |", "|---|---|", *(f"| {name} | {value.replace('|', '/')} |" for name, value in rows)]
-    lines = ["", *(f"- {name}: {value}" for name, value in facts), "", *table, ""]
-    PAGE.write_text("\n".join([before + begin, *lines, end]) + after, encoding="utf-8")
+    measured = [f"- {name}: {value}" for name, value in facts]
+    opening, closing = f"<!-- chaos:{scenario}:begin -->", f"<!-- chaos:{scenario}:end -->"
+    replace_between(PAGE, opening, closing, lines=[*measured, "", *table])

@@ -21,10 +21,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 from dashboard.display import money
 from dashboard.source import URL_VARIABLE
 from gateway import reports
+from tests.gateway_process import free_port
 from tests.reports.random_events import random_event
 from tests.waiting import eventually
 
-CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # as in tests/install_tools.sh
+CHROMIUM, DRIVER = next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
 ROOT = Path(__file__).parents[2]
 START_S, PAGE_S = 60, 60
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,1700")
@@ -32,14 +34,14 @@ SCREENSHOTS = "TOLLGATE_TEST_SCREENSHOTS"  # a folder to keep them in; default: 
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver"),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs a browser and its driver: bash tests/install_tools.sh"),
 ]
 
 
 @pytest.fixture
 def address(database_url: str, tmp_path: Path) -> Iterator[str]:
     """The address of a running dashboard."""
-    port = _free_port()
+    port = free_port()
     log = tmp_path / "dashboard.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -118,12 +120,6 @@ def _is_still(browser: webdriver.Chrome) -> bool:
 def _keep_screenshot(browser: webdriver.Chrome, default: Path) -> None:
     folder = os.environ.get(SCREENSHOTS)
     browser.save_screenshot(str(Path(folder) / default.name if folder else default))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _listens(port: int) -> bool:

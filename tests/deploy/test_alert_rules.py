@@ -55,7 +55,7 @@ def test_every_rule_is_tested_to_fire_and_to_be_silent(rule: dict[str, Any]) -> 
     assert rule["labels"]["severity"] in ("page", "ticket")
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian package prometheus) is not installed")
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: bash tests/install_tools.sh")
 @pytest.mark.parametrize("arguments", [("check", "tollgate.rules.yml"), ("test", "tollgate.rules.test.yml")])
 def test_promtool_accepts_the_rules(arguments: tuple[str, str]) -> None:
     """Prometheus itself is the judge of its own language."""

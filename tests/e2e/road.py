@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.home import engine_home
+from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 UP_WITHIN_S = 420.0  # with engine and model already made it takes under a minute
@@ -69,7 +69,7 @@ def start(home: Path, *arguments: str, **more: str) -> Road:
         **{name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY" and "TOLLGATE" not in name},
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_ENGINE_HOME": str(engine_home(os.environ).root),
-        **{f"TOLLGATE_{name}": str(_free_port()) for name in SETTINGS},
+        **{f"TOLLGATE_{name}": str(free_port()) for name in SETTINGS},
         **more,
     }
     began_s = time.monotonic()
@@ -88,10 +88,3 @@ def start(home: Path, *arguments: str, **more: str) -> Road:
     road.took_s = time.monotonic() - began_s
     road.up = json.loads((home / "up.json").read_text())
     return road
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

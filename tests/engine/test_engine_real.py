@@ -25,7 +25,7 @@ IS_READY = environment.installed_device(HOME) is not None and (model.default_mod
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(not IS_READY, reason="run python -m engine setup and python -m engine model first"),
+    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup && python -m engine model"),
 ]
 
 

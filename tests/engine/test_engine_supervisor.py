@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from engine_factories import PARENT_PROGRAM, eventually, is_alive, python_variables, supervised
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has")
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def test_a_full_volume_refuses_intents_and_takes_every_settlement(tmp_path: Path
     mount = f'mount -t tmpfs -o size=4m tmpfs "{volume}" && exec "$@"'
     enter = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
     if not shutil.which("unshare") or subprocess.run([*enter, "true"], capture_output=True).returncode:
-        pytest.skip("no mount namespaces here; test_a_disk_without_space_refuses_intents covers the refusal itself")
+        pytest.skip("needs Linux mount namespaces; test_a_disk_without_space_refuses_intents covers the refusal itself")
     program = [*enter, sys.executable, "-m", "tests.journal.fill_the_disk", str(volume / "journal")]
     ended = subprocess.run(program, cwd=REPOSITORY, capture_output=True, timeout=60)
     assert ended.returncode == 0, ended.stderr.decode()

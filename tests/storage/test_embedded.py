@@ -218,7 +218,7 @@ def test_a_home_too_deep_for_a_socket_works(home: Path) -> None:
     shutil.rmtree(Path("/tmp") / url.split("%2Ftmp%2F")[1].split("&")[0])
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root runs the server as another user")
+@pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
 def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it(home: Path) -> None:
     """/root is closed to the server's user, and its permissions are not ours to loosen."""
     closed = home / "root"

@@ -17,12 +17,12 @@ from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.domain.usage_event import UsageEvent
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
-from gateway.storage import adjustments, dead_letters
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
 from gateway.storage.journals_table import JournalTable
 from gateway.storage.ledger import COLUMNS, Ledger
-from tests.storage.factories import event
+from gateway.storage.ledger_state import read_state
+from tests.storage.factories import NOON, event
 from tests.waiting import eventually
 
 UNKNOWN = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None}
@@ -117,7 +117,7 @@ def test_other_content_becomes_one_adjustment_however_often_it_comes(database: D
     digests = rows(database, "SELECT encode(digest, 'hex') FROM tollgate.usage_events")
     digests += rows(database, "SELECT encode(digest, 'hex') FROM tollgate.adjustments")
     assert all(str(digest) in reason for (digest,) in digests)
-    assert adjustments.conflicting_events(database) == 1
+    assert read_state(database, partitions_until=NOON.date()).conflicting_events == 1
 
 
 def test_contents_that_cost_the_same_are_still_told(database: Database, ledger: Ledger) -> None:
@@ -208,7 +208,8 @@ def test_one_poisoned_document_stops_no_other(database: Database, ledger: Ledger
     assert ledger.write_documents(batch) == Written(inserted=14, dead=1)
     assert rows(database, "SELECT document FROM tollgate.dead_letters") == [(batch[place],)]
     assert ledger.write_documents(batch).dead == 1
-    assert dead_letters.unresolved(database) == 1, "the same record again is one dead letter"
+    state = read_state(database, partitions_until=NOON.date())
+    assert state.dead_letters == 1, "the same record again is one dead letter"
     assert one_value(database, "SELECT count(*) FROM tollgate.usage_events") == 14
 
 

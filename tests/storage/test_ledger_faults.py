@@ -172,7 +172,7 @@ def test_a_full_disk_takes_nothing_and_everything_later(own_server: str) -> None
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], capture_output=True)
     if mounted.returncode != 0:
         place.rmdir()
-        pytest.skip(f"needs to mount a small file system: {mounted.stderr.decode().strip()}")
+        pytest.skip(f"needs root, to mount a file system that is soon full: {mounted.stderr.decode().strip()}")
     socket_dir = parse_qs(urlsplit(own_server).query)["host"][0]
     try:
         with psycopg.connect(host=socket_dir, user="postgres", dbname="postgres", autocommit=True) as admin:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -19,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.api_keys import KeyRecord
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.price_book import EVER, BookEntry, DailyWindow, Dated, ModelKey, Origin, PriceBook
+from gateway.domain.price_book import EVER, DailyWindow, Dated, ModelKey, Origin
 from gateway.domain.pricing import MTOK, Price, Rate, UnknownTier, cost_nusd, lines
 from gateway.domain.tokens import TokenKind, TokenUsage
 from gateway.errors import DatabaseUnavailable
@@ -29,7 +28,7 @@ from gateway.storage.database import Database
 from gateway.storage.policies import PolicyStore
 from gateway.storage.price_list import all_keys, listed_price, schedule
 from gateway.storage.prices import NewEntry, PriceStore, builtin_price, price_to_row, rate_from_row
-from tests.factories import deployment
+from tests.factories import deployment, imported
 from tests.fakes import FakeClock
 from tests.policy.documents import changed
 from tests.storage.factories import NOON, price
@@ -227,23 +226,11 @@ def test_a_price_that_depends_on_the_hour_is_dated_by_it() -> None:
     key = ModelKey("deepseek", "deepseek-chat")
     entries = schedule(key)
     assert [one.daily is None for one in entries] == [True, False]
-    book = _imported(key, entries)
+    book = imported(key, entries)
     for half_hours in range(48):
         at = NOON + timedelta(minutes=30 * half_hours)
         now = builtin_price(provider="openai_compatible", model=key.model, base_url="https://api.deepseek.com", at=at)
         assert book.listed(key, at) == now
-
-
-def _imported(key: ModelKey, entries: Iterable[Dated]) -> PriceBook:
-    return PriceBook(
-        entries=tuple(
-            BookEntry(
-                entry_id=number, origin=Origin.LIST, provider=key.provider, model=key.model, deployment=None,
-                dated=dated, source="", author="", reason="", created_at=NOON,
-            )
-            for number, dated in enumerate(entries)
-        )
-    )  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)
@@ -252,7 +239,7 @@ def test_an_imported_schedule_says_what_the_list_says_at_any_moment(key: ModelKe
     """Of all two thousand models, every start date and every window."""
     moment = at.replace(tzinfo=UTC)
     begun = [dated for dated in schedule(key) if dated.valid_from <= moment]
-    ours, theirs = _imported(key, begun).listed(key, moment), listed_price(key, moment)
+    ours, theirs = imported(key, begun).listed(key, moment), listed_price(key, moment)
     if len({dated.daily for dated in schedule(key)}) > 1:
         return  # the list has windows of today at dates of long ago; ours begin with the price they belong to
     assert ours == theirs

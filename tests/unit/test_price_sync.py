@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.policy import Deployment, Policy
-from gateway.domain.price_book import EVER, BookEntry, DailyWindow, Dated, ModelKey, Origin, PriceBook
+from gateway.domain.price_book import EVER, DailyWindow, Dated, ModelKey, PriceBook
 from gateway.domain.pricing import Price
 from gateway.domain.repricing import Adjustment, PricedEvent
 from gateway.domain.tokens import TokenKind, TokenUsage
 from gateway.errors import NothingFound, OperatorError
 from gateway.services.price_book import Repricing, rate_changes, sync_steps
-from tests.factories import NOW, REQUEST_ID, deployment, policy, price
+from tests.factories import NOW, REQUEST_ID, deployment, imported, policy, price
 
 KEY = ModelKey("openai", "gpt-5.5")
 DAY = timedelta(days=1)
@@ -32,16 +32,7 @@ def dated(usd: str | None, at: datetime = EVER, daily: DailyWindow | None = None
 
 
 def book_of(entries: Iterable[Dated]) -> PriceBook:
-    """A book in which these were imported, in this order."""
-    return PriceBook(
-        entries=tuple(
-            BookEntry(
-                entry_id=number, origin=Origin.LIST, provider=KEY.provider, model=KEY.model, deployment=None,
-                dated=one, source="list", author="ada", reason="", created_at=NOW,
-            )
-            for number, one in enumerate(entries)
-        )
-    )  # fmt: skip
+    return imported(KEY, entries)
 
 
 def synced(listed: Sequence[Dated], book: PriceBook, now: datetime = NOW) -> tuple[Dated, ...]:

@@ -198,7 +198,7 @@ def test_an_estimate_comes_from_sizes_alone() -> None:
 
 def test_a_real_tokenizer_file(tmp_path: Path) -> None:
     """Read from a file, offline; special tokens are not added."""
-    tokenizers = pytest.importorskip("tokenizers", reason="the optional package of the extra 'counting'")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the package tokenizers: pip install -e '.[counting]'")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"one": 0, "two": 1, "[UNK]": 2}, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
