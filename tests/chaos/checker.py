@@ -339,11 +339,12 @@ def _with_events(books: Books, events: list[Event]) -> Books:
 
 
 def _charged(books: Books) -> Event | None:
-    """An event with tokens that the upstream explains."""
+    """The event of a whole answer, with tokens that the upstream explains."""
     arrived = {(attempt["request_id"], attempt["model"]) for attempt in books.attempts}
     found = (
         event for event in books.events
-        if event["usage_source"] == "provider" and (str(event["request_id"]), event["model"]) in arrived
+        if (event["usage_source"], event["outcome"]) == ("provider", "ok")
+        and (str(event["request_id"]), event["model"]) in arrived
     )  # fmt: skip
     return next(found, None)
 
