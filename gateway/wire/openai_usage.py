@@ -20,35 +20,35 @@ from gateway.domain.tokens import TokenUsage
 class _Writes(msgspec.Struct):
     """How long written tokens are kept. OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`."""
 
-    ttl_5m_tokens: Any = None
-    ttl_30m_tokens: Any = None
-    ttl_1h_tokens: Any = None
-    ttl_12h_tokens: Any = None
-    ephemeral_5m_input_tokens: Any = None
-    ephemeral_1h_input_tokens: Any = None
+    ttl_5m_tokens: int | None = None
+    ttl_30m_tokens: int | None = None
+    ttl_1h_tokens: int | None = None
+    ttl_12h_tokens: int | None = None
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
 
 
 class _InputDetails(msgspec.Struct):
-    cached_tokens: Any = None
-    cache_write_tokens: Any = None
-    created_cache_tokens: Any = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    created_cache_tokens: int | None = None
     cache_write_tokens_details: _Writes | None = None
-    audio_tokens: Any = None
-    image_tokens: Any = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
 
 
 class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: Any = None
-    audio_tokens: Any = None
-    image_tokens: Any = None
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: Any = None
-    input_tokens: Any = None
-    completion_tokens: Any = None
-    output_tokens: Any = None
-    prompt_cache_hit_tokens: Any = None
+    prompt_tokens: int | None = None
+    input_tokens: int | None = None
+    completion_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None
     prompt_tokens_details: _InputDetails | None = None
     input_tokens_details: _InputDetails | None = None
     input_token_details: _InputDetails | None = None  # transcriptions
@@ -67,6 +67,7 @@ class _Item(msgspec.Struct):
 
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
 _NOTHING_SAID = TokenUsage()
+_PARTS = "_details"  # how every member ends that is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_items = msgspec.json.Decoder(list[_Item]).decode
@@ -87,24 +88,26 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     try:
         wire = _decode(raw)
+    except msgspec.ValidationError:
+        wire = _decode_counts(raw)
     except msgspec.DecodeError:
         return None
     details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
     writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
     output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     usage = TokenUsage(
-        input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
+        input_tokens=wire.prompt_tokens if wire.prompt_tokens is not None else wire.input_tokens,
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
         cache_write_tokens=_written(details, writes),
-        cache_write_30m_tokens=_first(writes.ttl_30m_tokens),
+        cache_write_30m_tokens=writes.ttl_30m_tokens,
         cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
-        cache_write_12h_tokens=_first(writes.ttl_12h_tokens),
-        audio_input_tokens=_first(details.audio_tokens),
-        image_input_tokens=_first(details.image_tokens),
-        output_tokens=_first(wire.completion_tokens, wire.output_tokens),
-        reasoning_tokens=_first(output_details.reasoning_tokens),
-        audio_output_tokens=_first(output_details.audio_tokens),
-        image_output_tokens=_first(output_details.image_tokens),
+        cache_write_12h_tokens=writes.ttl_12h_tokens,
+        audio_input_tokens=details.audio_tokens,
+        image_input_tokens=details.image_tokens,
+        output_tokens=wire.completion_tokens if wire.completion_tokens is not None else wire.output_tokens,
+        reasoning_tokens=output_details.reasoning_tokens,
+        audio_output_tokens=output_details.audio_tokens,
+        image_output_tokens=output_details.image_tokens,
     )
     return None if usage == _NOTHING_SAID else usage
 
@@ -140,14 +143,29 @@ def _written(details: _InputDetails, writes: _Writes) -> int | None:
         return total
     parts = [
         _first(writes.ttl_5m_tokens, writes.ephemeral_5m_input_tokens),
-        _first(writes.ttl_30m_tokens),
+        writes.ttl_30m_tokens,
         _first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
-        _first(writes.ttl_12h_tokens),
+        writes.ttl_12h_tokens,
     ]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
 
-def _first(count: Any, other: Any = None) -> int | None:
-    """The first that is a whole number; `true` is none."""
-    return count if type(count) is int else other if type(other) is int else None
+def _first(count: int | None, other: int | None) -> int | None:
+    return count if count is not None else other
+
+
+def _decode_counts(raw: msgspec.Raw | bytes) -> _Usage:
+    """Read a usage that has a member of another kind: that one is left out, and nothing else."""
+    said = msgspec.json.decode(raw)
+    return msgspec.convert(_counts(said) if isinstance(said, dict) else {}, _Usage)
+
+
+def _counts(said: dict[str, Any], levels: int = 3) -> dict[str, Any]:
+    """The whole numbers, and the objects that tell them apart; `true` is no number."""
+    found: dict[str, Any] = {name: value for name, value in said.items() if type(value) is int}
+    found = {name: count for name, count in found.items() if not name.endswith(_PARTS)}
+    if levels:
+        parts = {name: part for name, part in said.items() if name.endswith(_PARTS) and isinstance(part, dict)}
+        found |= {name: _counts(part, levels - 1) for name, part in parts.items()}
+    return found

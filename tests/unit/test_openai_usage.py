@@ -103,6 +103,15 @@ def usage(wire: Any) -> TokenUsage | None:
         ({"prompt_tokens": "10", "completion_tokens": 5.0}, None),
         ({"prompt_tokens": True, "completion_tokens": 5}, TokenUsage(output_tokens=5)),
         ({"prompt_tokens": -1, "completion_tokens": 5}, TokenUsage(input_tokens=-1, output_tokens=5)),
+        (  # an odd member costs itself alone
+            {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": [1],
+             "completion_tokens_details": {"reasoning_tokens": "3", "audio_tokens": 2}},
+            TokenUsage(input_tokens=9, output_tokens=5, audio_output_tokens=2),
+        ),
+        (  # and so does one that is an object where a number should be
+            {"prompt_tokens": 9, "completion_tokens": {"reasoning_tokens": 3}, "total_tokens": 1.5},
+            TokenUsage(input_tokens=9),
+        ),
         ({}, None),
         (None, None),
         ([], None),
