@@ -109,9 +109,30 @@ def test_what_nobody_can_have_written_is_left_alone() -> None:
     assert "has no price for output" in str(unpriced.problem)
 
 
+def test_embeddings_alone_are_resolved_where_the_engine_wrote_nothing() -> None:
+    """No answer is missing, so nobody else was served: the prompts left over are theirs."""
+    left = window(
+        unknown(price=EMBEDS, writes_output=False), prompt=7, generation=0, metered=Tokens(prompt=0, generation=0)
+    )
+    found = resolve(left)
+    assert (costs(found), found.problem) == ([(7, 0, 7000)], None)
+
+
+def test_attempts_that_used_all_of_their_holds_are_resolved() -> None:
+    """The hold is the most they can have cost, so all of that is theirs; a nano-dollar more is somebody else's."""
+    metered = Tokens(prompt=0, generation=0)
+    found = resolve(window(unknown(held_nusd=11_000), prompt=3, generation=2, metered=metered))
+    assert (costs(found), found.problem) == ([(3, 2, 11_000)], None)
+    beyond = resolve(window(unknown(held_nusd=10_999), prompt=3, generation=2, metered=metered))
+    assert "others use this engine" in str(beyond.problem)
+
+
 @pytest.mark.parametrize(
     "readings",
     [
+        # Without a process start one counter alone can show it: the other has passed its old count already.
+        (reading(0, 100, 10, started=None), reading(1, 50, 20, started=None), reading(2, 900, 90, started=None)),
+        (reading(0, 100, 10, started=None), reading(1, 200, 5, started=None), reading(2, 900, 90, started=None)),
         (reading(0, 100, 10), reading(1, 50, 5), reading(2, 900, 90)),  # it began again at 0 and passed the old count
         (reading(0, 100, 10), reading(1, 200, 20, started=STARTED + timedelta(seconds=1))),
         (reading(0, 100, 10), reading(1, 200, 20, started=None)),

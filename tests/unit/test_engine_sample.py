@@ -24,6 +24,7 @@ def look(second: float, *, is_up: bool = True, started: float | None = None, is_
 
 def up_s(previous: EngineSample | None, sample: EngineSample) -> float:
     span = up(previous, sample)
+    assert span is None or span.begin < span.end, "a stretch of no time is none"
     return 0.0 if span is None else (span.end - span.begin).total_seconds()
 
 
@@ -39,6 +40,12 @@ def test_an_engine_is_up_as_long_as_two_looks_can_prove() -> None:
         "restarted between the looks": (up_s(look(0, started=-9), look(60, started=50)), 10),
         "nobody looked for hours, but it says it ran": (up_s(look(0), look(7200, started=-9)), 7200),
         "nobody looked for hours, and it says nothing": (up_s(look(0), look(7200)), 0),
+        "three blind minutes are believed": (up_s(look(0), look(180)), 180),
+        "a second more is not": (up_s(look(0), look(181)), 0),
+        "nobody looked for a day, but it says it ran": (up_s(look(0), look(86_400, started=-9)), 86_400),
+        "nobody looked for a second more": (up_s(look(0), look(86_401, started=-9)), 0),
+        "both looks are of one moment": (up_s(look(60), look(60)), 0),
+        "the clock was set back between the looks": (up_s(look(60), look(0)), 0),
         "nobody looked for two days": (up_s(look(0), look(2 * 86_400, started=-9)), 0),
         "it left the policy and came back": (up_s(look(0, is_watched=False), look(60, started=-9)), 0),
         "it leaves the policy": (up_s(look(0), look(60, is_watched=False)), 0),

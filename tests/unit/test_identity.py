@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import crc32
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -59,6 +60,19 @@ def test_a_typo_in_a_key_is_noticed(place: int, letter: str) -> None:
 def test_other_tokens_are_no_keys(token: str) -> None:
     """A key of another product has no id here."""
     assert key_id_of(token) is None
+
+
+def checksum(head: str) -> str:
+    """CRC-32 in six digits of base 62, as the format is published."""
+    number = crc32(head.encode())
+    return "".join(ALPHABET[number // 62**place % 62] for place in range(6))
+
+
+@pytest.mark.parametrize("head", ["tg_", "tg_short_secret", key()[:-7], "sk_" + key()[3:-6]])
+def test_a_right_checksum_does_not_make_a_key(head: str) -> None:
+    """Whoever reads the published format can compute one: the answer is 401, not a fault of ours."""
+    assert key_id_of(head + checksum(head)) is None
+    assert key().endswith(checksum(key()[:-6]))
 
 
 def test_too_little_entropy_is_our_mistake() -> None:

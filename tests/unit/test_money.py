@@ -55,6 +55,7 @@ def test_a_non_zero_amount_never_prints_as_zero(amount: Decimal) -> None:
         (Decimal(0), "$0.00"),
         (Decimal("1234.565"), "$1,234.56"),
         (Decimal("0.01"), "$0.01"),
+        (usd_from_nusd(10_000_000), "$0.01"),
         (Decimal("0.0099999"), "$0.01000"),
         (Decimal("0.00012345678"), "$0.0001235"),
         (Decimal("-0.5"), "-$0.50"),

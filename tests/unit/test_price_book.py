@@ -56,6 +56,7 @@ def usd(found: Price | None) -> str | None:
     [
         (time(8), time(18), [time(8), time(17, 59)], [time(7, 59), time(18), time()]),
         (time(16, 30), time(0, 30), [time(16, 30), time(23, 59), time(), time(0, 29)], [time(0, 30), time(12)]),
+        (time(8), time(8), [time(), time(7, 59), time(8), time(23, 59)], []),
     ],
 )
 def test_a_daily_window_may_cross_midnight(since: time, until: time, inside: list[time], outside: list[time]) -> None:
@@ -130,6 +131,14 @@ def test_the_history_has_all_that_ever_spoke_of_a_deployment() -> None:
     book = PriceBook(entries=(*spoke, *silent))
     assert [e.entry_id for e in book.history(deployment("one"), KEY)] == [1, 2, 3, 4]
     assert [e.entry_id for e in book.history(deployment("one"), None)] == [2, 3, 4]
+
+
+def test_the_history_tells_each_entry_once() -> None:
+    """A deployment named as the list names its model is spoken of by name and by key: still one line of its history."""
+    named = deployment("one", provider=KEY.provider, model=KEY.model)
+    book = PriceBook(entries=(listed(1, "1"), entry(2, "2", model=KEY.model)))
+    assert [e.entry_id for e in book.history(named, KEY)] == [1, 2]
+    assert [e.entry_id for e in book.history(named, None)] == [2], "without a key the list says nothing"
 
 
 def test_prices_are_compared_by_what_they_charge() -> None:

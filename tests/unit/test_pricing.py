@@ -111,6 +111,35 @@ def test_reasoning_with_a_rate_of_its_own_leaves_the_output_line() -> None:
     assert found == {TokenKind.INPUT: 1, TokenKind.OUTPUT: 30, TokenKind.REASONING: 20}
 
 
+def test_reasoning_keeps_its_rate_beside_calls_of_tools() -> None:
+    """A web search must not make the reasoning behind it cheaper: such usage is priced by the longer way."""
+    usage = TokenUsage(input_tokens=1, output_tokens=50, reasoning_tokens=20, web_search_calls=2)
+    listed = priced(
+        (TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "4"), (TokenKind.REASONING, "8"), (TokenKind.WEB_SEARCH, "10000")
+    )
+    receipt = lines(usage, listed)
+    assert by_kind(receipt) == {
+        TokenKind.INPUT: 1, TokenKind.OUTPUT: 30, TokenKind.REASONING: 20, TokenKind.WEB_SEARCH: 2,
+    }  # fmt: skip
+    assert cost_nusd(receipt) == 1000 + 30 * 4000 + 20 * 8000 + 2 * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (TokenUsage(input_tokens=100, image_input_tokens=60), {TokenKind.INPUT: 40, TokenKind.IMAGE_INPUT: 60}),
+        (TokenUsage(output_tokens=5, web_search_calls=1), {TokenKind.OUTPUT: 5, TokenKind.WEB_SEARCH: 1}),
+        (TokenUsage(web_search_calls=1), {TokenKind.WEB_SEARCH: 1}),
+    ],
+)
+def test_a_side_that_is_not_there_has_no_line(usage: TokenUsage, expected: dict[TokenKind, int]) -> None:
+    """Image embeddings report no output: what they did use is priced all the same."""
+    listed = priced(
+        (TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "4"), (TokenKind.IMAGE_INPUT, "5"), (TokenKind.WEB_SEARCH, "10000")
+    )
+    assert by_kind(lines(usage, listed)) == expected
+
+
 def test_cache_writes_with_a_rate_leave_the_input_line() -> None:
     """OpenAI counts written tokens inside the prompt's."""
     usage = TokenUsage(input_tokens=1000, cache_write_tokens=300, output_tokens=0)
@@ -263,7 +292,8 @@ def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenK
     member = members.get(kind, f"{kind}_calls")
     usage = TokenUsage(input_tokens=1000, cache_write_tokens=60, output_tokens=100, **{member: 50})
     bare = price("1", "4", cache_write="1.25")
-    with pytest.raises(ValueError, match=f"no price for {kind}"):
+    unit = "calls" if kind in CALL_KINDS else "tokens"
+    with pytest.raises(ValueError, match=f"no price for {kind} {unit}$"):
         lines(usage, bare)
     covered = replace(bare, rates=(*bare.rates, Rate(kind=kind, usd_per_mtok=Decimal(64))))
     assert by_kind(lines(usage, covered))[kind] == 50
@@ -316,11 +346,22 @@ def test_cached_tokens_beyond_the_text_are_taken_from_images_and_audio(
     [
         TokenUsage(input_tokens=-1, output_tokens=0),
         TokenUsage(input_tokens=10**11, output_tokens=0),
+        TokenUsage(input_tokens=1, cached_input_tokens=-1, output_tokens=0),
+        TokenUsage(input_tokens=1, cache_write_tokens=-1, output_tokens=0),
+        TokenUsage(input_tokens=1, output_tokens=1, reasoning_tokens=-1),
+        TokenUsage(input_tokens=0, output_tokens=10**11),
+        TokenUsage(input_tokens=10**11, image_input_tokens=1, output_tokens=0),
         TokenUsage(input_tokens=1, output_tokens=0, web_search_calls=-1),
+        TokenUsage(input_tokens=1, output_tokens=0, file_search_calls=-1),
+        TokenUsage(input_tokens=1, output_tokens=0, code_interpreter_calls=-1),
+        TokenUsage(input_tokens=1, output_tokens=0, image_generation_calls=-1),
         TokenUsage(input_tokens=10, cached_input_tokens=6, cache_write_tokens=5, output_tokens=0),
+        TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_30m_tokens=6, output_tokens=0),
         TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_1h_tokens=6, output_tokens=0),
+        TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_12h_tokens=6, output_tokens=0),
         TokenUsage(input_tokens=10, audio_input_tokens=6, image_input_tokens=5, output_tokens=0),
         TokenUsage(input_tokens=0, output_tokens=10, reasoning_tokens=6, audio_output_tokens=5),
+        TokenUsage(input_tokens=0, output_tokens=10, reasoning_tokens=6, image_output_tokens=5),
         TokenUsage(cached_input_tokens=1),
     ],
 )
@@ -371,6 +412,15 @@ def test_an_answer_is_charged_by_the_tier_it_came_from(tier: str | None, usd: st
     found = TIERED.for_tier(tier)
     assert cost_nusd(lines(usage, found)) == int(Decimal(usd) * NUSD_PER_USD)
     assert found.price_id == TIERED.price_id, "the event names the whole price, which is the one that is stored"
+
+
+def test_the_standard_rates_are_those_of_no_tier() -> None:
+    """`/v1/models` shows the whole price: no tier that is listed first may shine through, nor its long context."""
+    long_flex = Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(9), from_input_tokens=1, service_tier="flex")
+    whole = replace(TIERED, rates=(*reversed(TIERED.rates), long_flex))
+    for some_price in (whole, whole.for_tier(None)):
+        shown = [some_price.rate(kind, input_tokens=10**6) for kind in (TokenKind.INPUT, TokenKind.OUTPUT)]
+        assert shown == [Decimal("1.25"), Decimal(10)]
 
 
 def test_a_tier_takes_no_rate_of_another() -> None:

@@ -39,6 +39,12 @@ def test_progress_makes_it_derived() -> None:
     assert (found.outcome, found.is_suspect, found.reported) == (Outcome.INTERRUPTED, False, None)
 
 
+def test_progress_up_to_the_hold_is_charged() -> None:
+    """The hold is the most it can have cost, so exactly that much contradicts nothing."""
+    found = recovered(intent(30_000), price(), USAGE, writes_output=True)
+    assert (found.cost_nusd, found.held_nusd, found.is_suspect) == (30_000, None, False)
+
+
 def test_progress_above_the_hold_is_kept_but_not_charged() -> None:
     """progress ≤ true ≤ hold: where the first is above the last, one of them is wrong, and a person must look."""
     found = recovered(intent(29_999), price(), USAGE, writes_output=True)

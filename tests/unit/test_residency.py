@@ -118,5 +118,5 @@ def test_a_permit_does_not_hold_for_another_target() -> None:
 
 def test_a_permit_is_checked_against_its_rule_again() -> None:
     """The rule is run once more just before the socket: a forged permit sends nothing."""
-    with pytest.raises(ResidencyDenied, match="Nothing was sent"):
+    with pytest.raises(ResidencyDenied, match=r"restricted→eu\. Nothing was sent"):
         verify(permit(deployment=deployment(region="us-east")), origin="http://127.0.0.1:9")

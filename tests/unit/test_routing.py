@@ -101,6 +101,41 @@ def test_residency_refuses_and_names_rule_and_place() -> None:
     assert "tollgate policy explain --team payments --route assistant --class internal" in error.message
 
 
+def test_each_class_is_decided_by_its_own_rule() -> None:
+    """The same request, raised to confidential, must not be sent where only internal data may go."""
+    document = policy(deployment("in-us", region="us-east"), deployment("in-eu"))
+    allowed = {}
+    for rule_id in ("internal", "confidential"):
+        found = decide(
+            version(document), team=team(), route=document.routes["assistant"], rule_id=rule_id, ask=ask(),
+            prices={"in-us": price(), "in-eu": price()},
+        )  # fmt: skip
+        allowed[rule_id] = [candidate.deployment.name for candidate in found.ranked]
+        assert {found.permit(candidate, attempt=1).rule.name for candidate in found.ranked} == {rule_id}
+    assert allowed == {"internal": ["in-us", "in-eu"], "confidential": ["in-eu"]}
+
+
+@pytest.mark.parametrize(
+    ("region", "is_self_hosted", "self_hosted_only", "said"),
+    [
+        ("us-east", False, False, "one is in us-east. Nothing was sent"),
+        ("us-east", True, True, "one is in us-east. Nothing was sent"),
+        ("eu-de", False, True, "one is in eu-de and not self-hosted. Nothing was sent"),
+    ],
+)
+def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
+    region: str, is_self_hosted: bool, self_hosted_only: bool, said: str
+) -> None:
+    """`is in eu-de` alone would send an admin looking at a region that is allowed."""
+    rule = ClassRule(name="internal", regions=frozenset({"eu"}), self_hosted_only=self_hosted_only)
+    document = policy(deployment(region=region, is_self_hosted=is_self_hosted), classes={DataClass.INTERNAL: rule})
+    found = decide(
+        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=ask(),
+        prices={"one": price()},
+    )  # fmt: skip
+    assert said in str(found.refusal())
+
+
 def test_a_rule_for_nowhere_says_so() -> None:
     """An empty list of regions is a rule too."""
     document = policy(
@@ -143,6 +178,13 @@ def test_an_unpriced_model_is_refused() -> None:
     assert "one has no price" in error.message
 
 
+def test_a_tier_asked_of_an_unpriced_deployment_is_refused() -> None:
+    """No price covers no tier either: a refusal that says so, not a fault of ours."""
+    error = refused(deployment(), wanted=ask(features=frozenset({"service_tier=flex"})), unpriced=("one",))
+    assert isinstance(error, InvalidRequest)
+    assert "one does not allow service_tier" in error.message
+
+
 def tiered() -> Price:
     """A price with a flex tier."""
     standard = price()
@@ -174,7 +216,7 @@ def test_what_the_caller_cannot_mend_comes_first() -> None:
     """With several obstacles the answer is residency's: leaving a field out would not have helped."""
     error = refused(deployment(region="us-east"), wanted=ask(features=frozenset({"store"})), unpriced=("one",))
     assert isinstance(error, ResidencyDenied)
-    assert "us-east" in error.message
+    assert "one is in us-east. Nothing was sent" in error.message
 
 
 def test_every_obstacle_that_can_arise_has_an_answer() -> None:

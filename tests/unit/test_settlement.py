@@ -177,6 +177,19 @@ def test_a_broken_running_figure_does_not_discredit_the_last_word() -> None:
     assert summary(found) == (UsageSource.PROVIDER, 30_000, None, None, False)
 
 
+@pytest.mark.parametrize("half", [INPUT_ONLY, TokenUsage(output_tokens=3), TokenUsage()])
+def test_half_a_running_figure_does_not_discredit_the_last_word(half: TokenUsage) -> None:
+    """Some upstreams say the prompt first and the answer at the end; what was not said yet is not zero, nor more."""
+    assert summary(charged(USAGE, running=half)) == (UsageSource.PROVIDER, 30_000, None, None, False)
+
+
+def test_a_last_word_without_an_output_side_follows_one_without() -> None:
+    """Embeddings: neither figure has an output, and neither is below the other."""
+    usage = TokenUsage(input_tokens=10)
+    found = charged(usage, running=usage, writes_output=False, price=price("1", None))
+    assert summary(found) == (UsageSource.PROVIDER, 10_000, None, None, False)
+
+
 def test_zero_output_with_content_seen_is_not_believed() -> None:
     """The caller read an answer: it did not cost nothing. LiteLLM billed such streams at zero."""
     zero = TokenUsage(input_tokens=10, output_tokens=0)
@@ -200,6 +213,7 @@ def test_zero_output_with_content_seen_is_not_believed() -> None:
         (INPUT_ONLY, True, UsageSource.DERIVED,
          TokenUsage(input_tokens=10, cached_input_tokens=4, output_tokens=4)),
         (TokenUsage(input_tokens=-1), True, UsageSource.ESTIMATED, COUNTED),
+        (TokenUsage(output_tokens=3), True, UsageSource.ESTIMATED, COUNTED),
     ],
 )  # fmt: skip
 def test_a_count_is_derived_only_where_both_sides_are_sure(

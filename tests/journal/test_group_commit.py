@@ -1,0 +1,20 @@
+"""The thread that syncs: a note wakes it, whether it has just begun to wait or sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.storage.journal.group_commit import GroupCommit
+from tests.waiting import soon
+
+
+@pytest.mark.parametrize("is_asleep", [False, True])
+async def test_a_note_is_committed_however_long_nothing_was_asked_before(is_asleep: bool) -> None:
+    """A settlement notes and nobody awaits it: on a quiet night it must not wait for the next request."""
+    commits: list[int] = []
+    group = GroupCommit(lambda: commits.append(1), on_failure=lambda error: None)
+    if is_asleep:
+        await soon(lambda: group._is_asleep, "the thread's rest")
+    group.note()
+    await soon(lambda: bool(commits), "the commit")
+    assert group.stop(10)
