@@ -62,19 +62,18 @@ class _Cycle(RequestResponseCycle):
 
     def _opening(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """The head's bytes. An answer that does not say its length comes in chunks."""
-        lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in headers]]
         names = [name for name, _ in headers]
+        self.chunked_encoding = b"content-length" not in names
+        ours = [(b"transfer-encoding", b"chunked")] if self.chunked_encoding else []
         if b"connection" in names:  # only ever to say that it closes
             self.keep_alive = False
         elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        self.chunked_encoding = b"content-length" not in names
-        if self.chunked_encoding:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+            ours.append((b"connection", b"close"))
+        head = STATUS_LINE[status] + b"\r\n".join([*map(b": ".join, headers), *map(b": ".join, ours), b"\r\n"])
+        expected = 2 + len(headers) + len(ours)
+        if head.count(b"\n") != expected or head.count(b"\r") != expected or b"\0" in head:
             raise RuntimeError("a header of an answer has a line break or a NUL")
-        return head + b"\r\n"
+        return head
 
 
 class _Protocol(HttpToolsProtocol):

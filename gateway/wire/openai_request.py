@@ -130,14 +130,15 @@ def _output_bound(fields: _Fields) -> int | None:
 def _check_bounds(fields: _Fields) -> None:
     if not fields.model:
         raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
-    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
-        value = getattr(fields, name)
-        if value is not None and not 0 <= value <= 10**9:
-            raise InvalidRequest(f"'{name}' is {value}; write a number of tokens from 1.", param=name)
-    for name in ("n", "best_of"):
-        value = getattr(fields, name)
-        if value is not None and not 1 <= value <= MAX_CHOICES:
-            raise InvalidRequest(f"'{name}' is {value}; write a number from 1 to {MAX_CHOICES}.", param=name)
+    for name, tokens in (
+        ("max_tokens", fields.max_tokens), ("max_completion_tokens", fields.max_completion_tokens),
+        ("max_output_tokens", fields.max_output_tokens),
+    ):  # fmt: skip
+        if tokens is not None and not 0 <= tokens <= 10**9:
+            raise InvalidRequest(f"'{name}' is {tokens}; write a number of tokens from 1.", param=name)
+    for name, choices in (("n", fields.n), ("best_of", fields.best_of)):
+        if choices is not None and not 1 <= choices <= MAX_CHOICES:
+            raise InvalidRequest(f"'{name}' is {choices}; write a number from 1 to {MAX_CHOICES}.", param=name)
 
 
 def _capabilities(fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:
