@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.journal import adopt_free, journals_on
+from gateway.storage.journal import Damage, adopt_free, journals_on
+from tests.journal.append_and_die import ATTEMPTS
 from tests.journal.append_for_ever import intent_of, settlement_of
 from tests.journal.break_the_disk import EXIT_CODE
 from tests.journal.factories import adopted, key, settlements
@@ -64,6 +66,18 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(root: Path, rng: 
     print(f"met: {dict(met)}")
     assert met["open"]
     assert met["let go"]  # kills came while segments were let go, not only before
+
+
+def test_a_kill_loses_nothing_that_was_appended_even_before_the_first_sync(root: Path) -> None:
+    """A settlement is said to be kept when `settle` returns: nothing may wait in the process for a later write."""
+    program = [sys.executable, "-m", "tests.journal.append_and_die", str(root)]
+    assert subprocess.run(program, cwd=REPOSITORY, timeout=60).returncode == -signal.SIGKILL
+    found = adopted(root)
+    assert dict(settlements(found.settlements)) == {key(n): settlement_of(n) for n in range(0, ATTEMPTS, 2)}
+    assert found.recovered.open_intents == {key(n): intent_of(n) for n in range(1, ATTEMPTS, 2)}
+    assert found.recovered.damage == Damage()
+    assert (found.directory / "00000003.segment").exists()
+    found.finish()
 
 
 def can_trace(folder: Path) -> bool:
