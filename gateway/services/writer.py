@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -20,6 +23,7 @@ from gateway.errors import DatabaseUnavailable
 from gateway.services.ports import Clock, EventLedger, JournalNotes, SettledBatch, SettledEvents
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 BATCH_EVENTS = 1000
 MAX_PAUSE_S = 5.0
@@ -54,6 +58,8 @@ class EventWriter:
         self._whole_until_s = clock.monotonic()
         self._failing_since_s: float | None = None
         self._stopping = asyncio.Event()
+        # One thread of its own: in a pool each would come to hold the memory of a batch.
+        self._thread = ThreadPoolExecutor(1, "event-writer")
 
     @property
     def lag_s(self) -> float:
@@ -72,6 +78,7 @@ class EventWriter:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
         await self.write_all()
+        self._thread.shutdown(wait=False)
 
     def stop(self) -> None:
         """Let `run` end. A batch under way is not cut off: a thread cannot be."""
@@ -98,11 +105,7 @@ class EventWriter:
     async def _write(self, journal: SettledEvents) -> None:
         started_s, end = self._clock.monotonic(), journal.end()
         while True:
-            moving = asyncio.ensure_future(asyncio.to_thread(self._move, journal, end))
-            done, _ = await asyncio.wait({moving}, timeout=self._hung_after_s)
-            if not done:
-                self._ledger.interrupt()
-            batch, written = await moving
+            batch, written = await self._moved(journal, end)
             if written is None:
                 break
             journal.let_go(batch)
@@ -111,19 +114,35 @@ class EventWriter:
         if journal is self._own:
             self._whole_until_s = started_s
 
+    async def _moved(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
+        """Move a batch in a thread; a database that neither answers nor breaks is cut off."""
+        moving = self._in_thread(self._move, journal, end)
+        try:
+            await asyncio.wait({moving}, timeout=self._hung_after_s)
+            if not moving.done():
+                self._ledger.interrupt()
+            return await moving
+        finally:
+            # A failure's traceback holds this frame, and this frame the failure: its batch would stay until the
+            # collector came by, and a database that is away makes one with every try.
+            del moving
+
     async def _note_alive(self) -> None:
         """Tell Postgres of our journal: that it is there, and from time to time that it still is."""
         now_s = self._clock.monotonic()
         if self._noted_at_s is None or now_s - self._noted_at_s >= NOTE_EVERY_S:
-            await asyncio.to_thread(self._journals.register, self._own.journal_id, replica=self._replica)
+            await self._in_thread(partial(self._journals.register, self._own.journal_id, replica=self._replica))
             self._noted_at_s = now_s
 
     async def _finish(self) -> None:
         """Take leave of the journals that are wholly written."""
         for journal in tuple(self._adopted):
-            await asyncio.to_thread(self._journals.drained, journal.journal_id)
+            await self._in_thread(self._journals.drained, journal.journal_id)
             journal.finish()
             self._adopted.remove(journal)
+
+    def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _move(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
         """Read a batch and commit it. Runs in a thread."""

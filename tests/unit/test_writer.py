@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Sequence
 from uuid import UUID
 
 from gateway.domain.usage_event import Key
 from gateway.domain.written import Written
+from gateway.errors import DatabaseUnavailable
 from gateway.services.writer import BATCH_EVENTS, EventWriter, Progress
 from tests.fakes import FakeClock, FakeLedger, FakeNotes, FakeSettled
 from tests.waiting import soon
@@ -56,6 +59,32 @@ async def test_nothing_is_let_go_while_the_database_is_away() -> None:
     on.ledger.is_away = False
     assert await on.writer.write_all()
     assert (on.own.position, len(on.ledger.rows), on.writer.lag_s, on.writer.failing_s) == (3, 3, 0, None)
+
+
+async def test_a_batch_that_was_not_taken_is_let_go_at_once() -> None:
+    """A batch is megabytes: one for each try would pile up until the collector came by."""
+    batches: list[weakref.ref[Sequence[bytes]]] = []
+
+    class Documents(list[bytes]):
+        """A list that can be watched."""
+
+    class Away(FakeLedger):
+        """Postgres is away."""
+
+        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
+            watched = Documents(documents)
+            batches.append(weakref.ref(watched))
+            raise DatabaseUnavailable("away")
+
+    on = Stage(settled(3), ledger=Away())
+    gc.collect()
+    gc.disable()
+    try:
+        assert not await on.writer.write_all()
+        await asyncio.sleep(0)
+        assert [batch() for batch in batches] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_a_commit_whose_answer_was_lost_is_written_again() -> None:
