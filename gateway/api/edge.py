@@ -44,6 +44,7 @@ class Edge:
     max_in_flight: int
     metrics_address: str
     drain: Drain = field(default_factory=Drain)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch by the path as it was sent; nothing is decided from a reconstructed URL."""
@@ -58,7 +59,7 @@ class Edge:
         if endpoint is None:
             await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
             return
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.loop)
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:

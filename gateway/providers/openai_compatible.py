@@ -19,6 +19,6 @@ class OpenAICompatible(OpenAI):
     def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
         """As OpenAI, less what the host is known to refuse."""
         values = super().values(deployment, read, team)
-        if urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:
-            values.pop("stream_options", None)
+        if "stream_options" in values and urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:
+            del values["stream_options"]
         return values

@@ -39,18 +39,18 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrivals",
         "_keeper",
-        "_loop",
         "_timer",
         "_timer_at_s",
         "_transport",
         "exchange",
         "is_open",
         "is_paused",
+        "loop",
     )
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._arrivals: select.poll | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
-        exchange = self.exchange = Exchange(self, name=name, timeouts=timeouts, now_s=self._loop.time())
+        exchange = self.exchange = Exchange(self, name=name, timeouts=timeouts, now_s=self.loop.time())
         self.watch(exchange.deadline_s())
         if len(body) > COPIED_BYTES:
             self._transport.writelines((head, body))
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at_s = deadline_s
-            self._timer = self._loop.call_at(deadline_s, self._look)
+            self._timer = self.loop.call_at(deadline_s, self._look)
 
     def is_quiet(self) -> bool:
         """Whether an idle connection is good; False also where the loop has not yet seen that it was closed."""
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         return not self._arrivals.poll(0)
 
     def _look(self) -> None:
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         late_s = now_s - self._timer_at_s
         self._timer, self._timer_at_s = None, math.inf
         exchange = self.exchange
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             self.abort()  # nobody asked
         else:
-            exchange.received(data, self._loop.time())
+            exchange.received(data, self.loop.time())
 
     def eof_received(self) -> None:
         self._closed(None)
@@ -167,12 +167,13 @@ class Exchange:
     """
 
     __slots__ = (
-        "_answer", "_connection", "_failure", "_heard_s", "_name", "_pause_above_bytes", "_started_s", "_timeouts",
-        "_waiter",
+        "_answer", "_connection", "_failure", "_heard_s", "_loop", "_name", "_pause_above_bytes", "_started_s",
+        "_timeouts", "_waiter",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, *, name: str, timeouts: Timeouts, now_s: float) -> None:
         self._connection: Connection | None = connection
+        self._loop = connection.loop
         self._name = name
         self._timeouts = timeouts
         self._started_s = self._heard_s = now_s
@@ -231,7 +232,7 @@ class Exchange:
         if self._failure is not None:
             raise self._failure()
         assert self._waiter is None, "one reader at a time"
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
@@ -249,7 +250,7 @@ class Exchange:
     def _resume(self) -> None:
         connection = self._connection
         if connection is not None and connection.is_paused:
-            self._heard_s = asyncio.get_running_loop().time()  # it was we who were silent
+            self._heard_s = self._loop.time()  # it was we who were silent
             connection.resume()
             connection.watch(self.deadline_s())
 

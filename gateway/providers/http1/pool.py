@@ -29,6 +29,7 @@ class Origin:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.host, self.port, self.tls = host, port, tls
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call before Python 3.12
         self.idle: dict[Connection, float] = {}  # until when it may be used again, in the loop's time
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
@@ -36,7 +37,7 @@ class Origin:
 
     def take_idle(self) -> Connection | None:
         """The connection used last that is still good, so that those not needed grow old and are dropped."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._loop.time()
         while self.idle:
             connection, until_s = self.idle.popitem()
             if now_s < until_s and connection.is_quiet():  # a server may close right behind an answer
@@ -67,23 +68,22 @@ class Origin:
 
     async def _look_up(self) -> list[AddressInfo]:
         """One lookup at a time, whoever waits: a slow resolver holds one thread, not one for each request."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._addresses_until_s:
+        if self._loop.time() < self._addresses_until_s:
             return self._addresses
         if self._lookup is None:
-            self._lookup = loop.create_task(self._ask_resolver())
+            self._lookup = self._loop.create_task(self._ask_resolver())
             self._lookup.add_done_callback(self._looked_up)
         return await asyncio.shield(self._lookup)
 
     async def _ask_resolver(self) -> list[AddressInfo]:
-        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         return [(family, kind, proto, name, address) for family, kind, proto, name, address in found]
 
     def _looked_up(self, lookup: asyncio.Task[list[AddressInfo]]) -> None:
         self._lookup = None
         if not lookup.cancelled() and lookup.exception() is None:
             self._addresses = lookup.result()
-            self._addresses_until_s = asyncio.get_running_loop().time() + ADDRESSES_FRESH_S
+            self._addresses_until_s = self._loop.time() + ADDRESSES_FRESH_S
 
 
 class Pool:
