@@ -19,11 +19,11 @@ def upstream_config(folder: Path, ports: dict[str, int]) -> str:
 
     `large` answers as `plain`, but only after it has read the body, as an engine would.
     """
-    servers = [_server(ports["plain"], f"default_type application/json; return 200 '{_whole_answer()}';")]
+    servers = [_server(ports["plain"], f"default_type application/json; return 200 '{whole_answer()}';")]
     for name, delay_s in (("burst", 0.0), ("paced", PACE_S)):
         servers.append(_server(ports[name], _stream(delay_s, has_running_usage=False)))
         servers.append(_server(ports[f"{name}-vllm"], _stream(delay_s, has_running_usage=True)))
-    answer = _whole_answer()
+    answer = whole_answer()
     reads = f"ngx.req.read_body() ngx.header['Content-Length'] = {len(answer)} ngx.print([==[{answer}]==])"
     servers.append(_server(ports["large"], f"default_type application/json; content_by_lua_block {{ {reads} }}"))
     count = "default_type text/plain; content_by_lua_block { ngx.print(ngx.shared.sent:get('events') or 0) }"
@@ -97,7 +97,8 @@ def _event(delta: dict[str, str] | None, *, finish_reason: str | None = None, us
     return f"data: {json.dumps(chunk | ({'usage': usage} if usage else {}), separators=(',', ':'))}\n\n"
 
 
-def _whole_answer() -> str:
+def whole_answer() -> str:
+    """A plain chat's answer, about 1 KB."""
     message = {"role": "assistant", "content": "The second one: a pager that stays silent hides all others. " * 10}
     answer = {
         "id": "chatcmpl-8f2c1d7a90b34e65", "object": "chat.completion", "created": 1764000000, "model": _MODEL,

@@ -2,7 +2,8 @@
 
     python -m bench.soak [--minutes 20] [--write]
 
-About 100 plain requests a second and 20 paced streams, which is far from its limit: what grows then is a leak.
+First as much as it can serve, so that all it keeps is as large as it ever gets; then about 100 plain requests a second
+and 20 paced streams, which is far from its limit: what grows then is a leak.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from bench.page import write_page
 from bench.stand import Stand, StandError
 
 SAMPLE_EVERY_S = 5
+WARM_UP_S = 30  # of each load
 WARM_UP_SHARE = 0.25
 MOST_MIB_PER_H = 2.0
 NAME = "soak"
@@ -59,6 +61,8 @@ def main() -> int:
 def _run(seconds: int) -> tuple[list[tuple[float, float]], int, int]:
     with Stand() as stand:
         gateway = stand.add_gateway("tollgate")
+        for upstream in ("plain", "burst-vllm"):
+            finish_load(start_load(gateway, upstream, connections=64, seconds=WARM_UP_S))
         loads = [
             start_load(gateway, "plain", connections=10, seconds=seconds, delay_ms=100),
             start_load(gateway, "paced-vllm", connections=20, seconds=seconds),

@@ -76,7 +76,7 @@ class _Cycle(RequestResponseCycle):
         return head
 
 
-class _Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """uvicorn's, with a cycle of ours for what is forwarded, telling the application at once when its caller leaves.
 
     An application would have to keep a second task for each request, only to hear of that.
@@ -159,7 +159,7 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: f
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: None)
     config = uvicorn.Config(
-        edge, http=_Protocol, lifespan="off", log_config=None, access_log=False, server_header=False,
+        edge, http=HttpProtocol, lifespan="off", log_config=None, access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_graceful_shutdown=round(drain_s + SERVER_WAITS_LONGER_S),
         timeout_keep_alive=75, backlog=BACKLOG,
     )  # fmt: skip

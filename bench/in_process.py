@@ -1,0 +1,242 @@
+"""A plain chat through the whole gateway in one process, without sockets: what its own steps cost.
+
+    python -m bench.in_process [--requests N]      # µs of CPU a request, the least and the median of many rounds
+    python -m bench.in_process --instructions      # instructions a request, counted by valgrind
+
+Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not here: sockets, the upstream,
+Postgres. Instructions are the same on every machine and beside any neighbour, so they show a change of one percent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.server import ServerState
+
+from bench.nginx import whole_answer
+from gateway.api.edge import Drain, Edge
+from gateway.api.forward import Forwarder
+from gateway.api.server import HttpProtocol
+from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.end_user import end_user_key
+from gateway.main import SystemClock, request_ids
+from gateway.providers.registry import build_providers
+from gateway.providers.token_counting import TokenCounter
+from gateway.services.endings import DrainLimits, Endings
+from gateway.services.meter import Meter
+from gateway.services.policies import prices_of, version_of
+from gateway.services.request import RequestService
+from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.storage.event_journal import open_own
+from gateway.telemetry.logs import RequestLog
+from gateway.telemetry.metrics import Metrics
+
+AT_ONCE = 50
+WARM_UP = 1000
+ROUND = 500
+KEY = mint(b"a key for the bench, never for use, 64 bytes long".ljust(RANDOM_BYTES, b"."))
+PEPPER = Pepper(b"a pepper for the bench, never for use")
+POLICY = """
+version: 1
+regions: {home: [here]}
+classes: {confidential: {regions: [home]}}
+deployments:
+  - {name: one, provider: vllm, base_url: "http://127.0.0.1:9/v1", model: upstream-model, region: here,
+     context_window: 32768, capabilities: [tools], price: {input_usd_per_mtok: 0.15, output_usd_per_mtok: 0.6}}
+routes: [{name: plain, deployments: [one], objective: priority}]
+teams: [{name: bench, cost_centre: CC-BENCH, data_class: confidential, routes: [plain]}]
+"""
+ANSWER = whole_answer().encode()
+QUESTION = "Which of these three incidents needs a person tonight, and why? " * 12
+BODY = json.dumps(
+    {"model": "plain", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 200, "user": "bench"},
+    separators=(",", ":"),
+).encode()
+REQUEST = (
+    f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    f"authorization: Bearer {KEY}\r\ncontent-length: {len(BODY)}\r\n\r\n"
+).encode() + BODY
+
+
+class Stored:
+    """The policy as if it had been applied."""
+
+    version, sha256, document, is_demo = 1, "0" * 64, POLICY, False
+
+
+class Upstream:
+    """An answer that is there at once."""
+
+    async def head(self) -> tuple[int, Mapping[str, str]]:
+        return 200, {"content-type": "application/json"}
+
+    async def chunk(self) -> bytes:
+        return b""
+
+    async def read(self, limit_bytes: int) -> bytes:
+        return ANSWER
+
+    def close(self) -> None:
+        pass
+
+
+class Transport:
+    """The way out, leading nowhere."""
+
+    async def send(self, permit: object, call: object) -> Upstream:
+        return Upstream()
+
+
+class Caller:
+    """One connection, as its server sees it."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._answered: asyncio.Future[None] = self._loop.create_future()
+        config = uvicorn.Config(edge, lifespan="off", log_config=None, access_log=False, date_header=False)
+        config.load()
+        self._protocol = HttpProtocol(config, ServerState(), {}, self._loop)
+        self._protocol.connection_made(self)  # type: ignore[arg-type]
+
+    async def ask(self) -> None:
+        self._answered = self._loop.create_future()
+        self._protocol.data_received(REQUEST)
+        await self._answered
+
+    def write(self, data: bytes) -> None:
+        assert data.startswith(b"HTTP/1.1 200 "), data
+        self._answered.set_result(None)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Stage:
+    """A gateway without its ends."""
+
+    def __init__(self, folder: Path) -> None:
+        clock, metrics = SystemClock(), Metrics()
+        self._journal = open_own(
+            folder, max_bytes=256 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda seconds: None
+        )
+        self._meter = Meter(self._journal, on_event=metrics.count_event)
+        limits = DrainLimits(answers=1, seconds=1, events=1)
+        service = RequestService(
+            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), meter=self._meter,
+            endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
+        )  # fmt: skip
+        forward = Forwarder(
+            requests=service, holder=SnapshotHolder(current=_snapshot(), refreshed_at=clock.now()), metrics=metrics,
+            lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
+            is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False,
+            end_user_key=end_user_key(PEPPER),
+        )  # fmt: skip
+        edge = Edge(
+            forward=forward,
+            plain=None,
+            allowed_hosts=frozenset(),
+            max_in_flight=1000,
+            metrics_address="",
+            drain=Drain(),
+        )
+        self._callers = [Caller(edge) for _ in range(AT_ONCE)]
+
+    async def serve(self, requests: int) -> None:
+        """Answer so many, and let them go as the writer would."""
+        for _ in range(requests // AT_ONCE):
+            await asyncio.gather(*[caller.ask() for caller in self._callers])
+            while (batch := self._journal.read(self._journal.end(), max_events=AT_ONCE)).documents:
+                self._journal.let_go(batch)
+                self._meter.note_written(batch.keys)
+
+    def close(self) -> None:
+        self._journal.finish()
+
+
+async def measure(rounds: int) -> list[float]:
+    """µs of this thread's CPU for each request, of each round."""
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(Path(folder))
+        await stage.serve(WARM_UP)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        found = []
+        for _ in range(rounds):
+            began_s = time.thread_time()
+            await stage.serve(ROUND)
+            found.append((time.thread_time() - began_s) / ROUND * 1e6)
+        stage.close()
+    return found
+
+
+def instructions() -> float:
+    """Instructions a request: the difference between a long run and a short one. Raises where valgrind is not there."""
+    counts = []
+    for rounds in (1, 5):
+        done = subprocess.run(
+            ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", sys.executable, "-m",
+             "bench.in_process", "--requests", str(rounds * ROUND)],
+            env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+        assert found is not None, done.stderr
+        counts.append(int(found[1].replace(",", "")))
+    return (counts[1] - counts[0]) / (4 * ROUND)
+
+
+def _snapshot() -> Snapshot:
+    version = version_of(Stored())
+    key_id = key_id_of(KEY)
+    assert key_id is not None
+    record = KeyRecord(key_id=key_id, team="bench", project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
+    prices = prices_of(version.policy, at=datetime.now(UTC), builtin=lambda *_: None)
+    return Snapshot(policy=version, prices=prices, keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER})
+
+
+def main() -> int:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.in_process", description="What the gateway's own steps cost, without sockets."
+    )
+    parser.add_argument("--requests", type=int, default=20_000, help=f"a multiple of {ROUND}")
+    parser.add_argument("--instructions", action="store_true", help="count them with valgrind (Debian: valgrind)")
+    chosen = parser.parse_args()
+    if chosen.instructions:
+        print(f"{instructions():,.0f} instructions a request")
+        return 0
+    found = uvloop.run(measure(max(1, chosen.requests // ROUND)))
+    print(f"{min(found):.1f} µs a request at best, {median(found):.1f} in the middle of {len(found)} rounds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
