@@ -78,7 +78,7 @@ def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
     for junk in (frame[:7], FRAME_MAGIC * 3, frame[:-1] + b"!", b"x" + frame[:20] + FRAME_MAGIC):
         assert frames_of(junk + frame) == [
             Gap(0, len(junk), is_tail=False),
-            Frame(Kind.SETTLEMENT, key(1), b"paid", len(junk) + len(frame)),
+            Frame(Kind.SETTLEMENT, key(1)[0].bytes, key(1)[1], b"paid", len(junk) + len(frame)),
         ]
 
 

@@ -39,9 +39,15 @@ class Frame(NamedTuple):
     """One whole record; `end` is the offset behind it."""
 
     kind: int
-    key: Key
+    id_bytes: bytes
+    attempt: int
     payload: bytes
     end: int
+
+    @property
+    def key(self) -> Key:
+        """Whose record it is. Made when it is asked for: the writer skips every other record."""
+        return (UUID(bytes=self.id_bytes), self.attempt)
 
 
 class Gap(NamedTuple):
@@ -123,7 +129,7 @@ def _frame_at(data: bytes, at: int, seed: int) -> Frame | None:
     kind, attempt, request_id = _HEAD.unpack_from(data, at + _PREFIX.size)
     if kind not in _KINDS:
         return None
-    return Frame(kind, (UUID(bytes=request_id), attempt), data[body:end], end)
+    return Frame(kind, request_id, attempt, data[body:end], end)
 
 
 def _next_frame(data: bytes, at: int, seed: int) -> Frame | None:
