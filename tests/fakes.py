@@ -96,11 +96,13 @@ class FakeSettled:
     position: int = 0
     is_finished: bool = False
     journal_id: UUID = field(default_factory=uuid4)
+    reads: int = 0
 
     def end(self) -> int:
         return len(self.documents)
 
     def read(self, upto: int, *, max_events: int) -> FakeBatch:
+        self.reads += 1
         chosen = self.documents[self.position : min(upto, self.position + max_events)]
         return FakeBatch([key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen))
 
@@ -117,10 +119,13 @@ class FakeSettled:
 class FakeNotes:
     """What Postgres knows of journals."""
 
+    is_away: bool = False
     registered: list[UUID] = field(default_factory=list)
     gone: list[UUID] = field(default_factory=list)
 
     def register(self, journal_id: UUID, *, replica: str) -> None:
+        if self.is_away:
+            raise DatabaseUnavailable("away")
         self.registered.append(journal_id)
 
     def drained(self, journal_id: UUID) -> None:

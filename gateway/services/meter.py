@@ -15,7 +15,7 @@ from gateway.wire.seen import Seen
 
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
-MOST_RECENT = 8_000  # about 11 MB; older ones that are not written yet are `pending` to who asks
+MOST_RECENT = 4_000  # about 6 MB; older ones that are not written yet are `pending` to who asks
 
 
 class Live(Protocol):

@@ -128,9 +128,12 @@ class EventWriter:
             del moving
 
     async def _note_alive(self) -> None:
-        """Tell Postgres of our journal: that it is there, and from time to time that it still is."""
+        """Tell Postgres of our journal: that it is there, and from time to time that it still is.
+
+        After a failure always, before anything is read: a database that is away should not cost a batch with each try.
+        """
         now_s = self._clock.monotonic()
-        if self._noted_at_s is None or now_s - self._noted_at_s >= NOTE_EVERY_S:
+        if self._noted_at_s is None or self._failing_since_s is not None or now_s - self._noted_at_s >= NOTE_EVERY_S:
             await self._in_thread(partial(self._journals.register, self._own.journal_id, replica=self._replica))
             self._noted_at_s = now_s
 

@@ -61,6 +61,19 @@ async def test_nothing_is_let_go_while_the_database_is_away() -> None:
     assert (on.own.position, len(on.ledger.rows), on.writer.lag_s, on.writer.failing_s) == (3, 3, 0, None)
 
 
+async def test_nothing_is_read_for_a_database_that_is_still_away() -> None:
+    """A try costs a connection, and not the reading of megabytes that nobody takes."""
+    on = Stage(settled(3), ledger=FakeLedger(is_away=True))
+    assert not await on.writer.write_all()
+    on.notes.is_away = True
+    reads = on.own.reads
+    assert not await on.writer.write_all()
+    assert (on.own.reads, on.failures) == (reads, 2)
+    on.notes.is_away = on.ledger.is_away = False
+    assert await on.writer.write_all()
+    assert len(on.ledger.rows) == 3
+
+
 async def test_a_batch_that_was_not_taken_is_let_go_at_once() -> None:
     """A batch is megabytes: one for each try would pile up until the collector came by."""
     batches: list[weakref.ref[Sequence[bytes]]] = []
