@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import re
@@ -30,9 +29,10 @@ import uvloop
 from uvicorn.server import ServerState
 
 from bench.nginx import whole_answer
+from bench.stand import TEAM, policy_of
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
-from gateway.api.server import HttpProtocol
+from gateway.api.server import HttpProtocol, tune_collector
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.end_user import end_user_key
 from gateway.main import SystemClock, request_ids
@@ -52,16 +52,6 @@ WARM_UP = 1000
 ROUND = 500
 KEY = mint(b"a key for the bench, never for use, 64 bytes long".ljust(RANDOM_BYTES, b"."))
 PEPPER = Pepper(b"a pepper for the bench, never for use")
-POLICY = """
-version: 1
-regions: {home: [here]}
-classes: {confidential: {regions: [home]}}
-deployments:
-  - {name: one, provider: vllm, base_url: "http://127.0.0.1:9/v1", model: upstream-model, region: here,
-     context_window: 32768, capabilities: [tools], price: {input_usd_per_mtok: 0.15, output_usd_per_mtok: 0.6}}
-routes: [{name: plain, deployments: [one], objective: priority}]
-teams: [{name: bench, cost_centre: CC-BENCH, data_class: confidential, routes: [plain]}]
-"""
 ANSWER = whole_answer().encode()
 QUESTION = "Which of these three incidents needs a person tonight, and why? " * 12
 BODY = json.dumps(
@@ -77,7 +67,7 @@ REQUEST = (
 class Stored:
     """The policy as if it had been applied."""
 
-    version, sha256, document, is_demo = 1, "0" * 64, POLICY, False
+    version, sha256, document, is_demo = 1, "0" * 64, policy_of({"plain": 9}), False
 
 
 class Upstream:
@@ -186,9 +176,7 @@ async def measure(rounds: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder))
         await stage.serve(WARM_UP)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        tune_collector()
         found = []
         for _ in range(rounds):
             began_s = time.thread_time()
@@ -217,7 +205,7 @@ def _snapshot() -> Snapshot:
     version = version_of(Stored())
     key_id = key_id_of(KEY)
     assert key_id is not None
-    record = KeyRecord(key_id=key_id, team="bench", project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
+    record = KeyRecord(key_id=key_id, team=TEAM, project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
     prices = prices_of(version.policy, at=datetime.now(UTC), builtin=lambda *_: None)
     return Snapshot(policy=version, prices=prices, keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER})
 

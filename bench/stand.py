@@ -110,7 +110,7 @@ class Stand(Assembly):
             return done.stdout
 
         policy = home / "policy.yaml"
-        policy.write_text(_policy(self._ports))
+        policy.write_text(policy_of(self._ports))
         run("db", "upgrade")
         run("policy", "apply", str(policy), "--yes")
         key = str(json.loads(run("key", "create", TEAM, "--format", "json"))["key"])
@@ -233,7 +233,7 @@ def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
     raise StandError(f"Only {before} of {at_least} answered requests have a row after {WRITTEN_WITHIN_S:.0f} s.")
 
 
-def _policy(ports: dict[str, int]) -> str:
+def policy_of(ports: dict[str, int]) -> str:
     """One route an upstream; the caller's model name differs from the upstream's, so both splices are made."""
     deployments = "".join(
         f"  - {{name: {name}, provider: {'openai_compatible' if name in ('burst', 'paced') else 'vllm'}, "

@@ -59,7 +59,7 @@ class Edge:
         if endpoint is None:
             await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
             return
-        task = asyncio.current_task(self.loop)
+        task = asyncio.current_task(self.loop)  # to look for the loop is a system call before Python 3.12
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:

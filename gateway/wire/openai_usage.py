@@ -96,7 +96,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
     output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
     usage = TokenUsage(
-        input_tokens=wire.prompt_tokens if wire.prompt_tokens is not None else wire.input_tokens,
+        input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
         cache_write_tokens=_written(details, writes),
         cache_write_30m_tokens=writes.ttl_30m_tokens,
@@ -104,7 +104,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         cache_write_12h_tokens=writes.ttl_12h_tokens,
         audio_input_tokens=details.audio_tokens,
         image_input_tokens=details.image_tokens,
-        output_tokens=wire.completion_tokens if wire.completion_tokens is not None else wire.output_tokens,
+        output_tokens=_first(wire.completion_tokens, wire.output_tokens),
         reasoning_tokens=output_details.reasoning_tokens,
         audio_output_tokens=output_details.audio_tokens,
         image_output_tokens=output_details.image_tokens,
@@ -163,8 +163,9 @@ def _decode_counts(raw: msgspec.Raw | bytes) -> _Usage:
 
 def _counts(said: dict[str, Any], levels: int = 3) -> dict[str, Any]:
     """The whole numbers, and the objects that tell them apart; `true` is no number."""
-    found: dict[str, Any] = {name: value for name, value in said.items() if type(value) is int}
-    found = {name: count for name, count in found.items() if not name.endswith(_PARTS)}
+    found: dict[str, Any] = {
+        name: value for name, value in said.items() if type(value) is int and not name.endswith(_PARTS)
+    }
     if levels:
         parts = {name: part for name, part in said.items() if name.endswith(_PARTS) and isinstance(part, dict)}
         found |= {name: _counts(part, levels - 1) for name, part in parts.items()}
