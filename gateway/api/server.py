@@ -65,18 +65,18 @@ class _Cycle(RequestResponseCycle):
 
     def _opening(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """The head's bytes. An answer that does not say its length comes in chunks."""
-        names = [name for name, _ in headers]
-        self.chunked_encoding = b"content-length" not in names
-        ours = [(b"transfer-encoding", b"chunked")] if self.chunked_encoding else []
-        if b"connection" in names:  # only ever to say that it closes
-            self.keep_alive = False
-        elif not self.keep_alive:
-            ours.append((b"connection", b"close"))
-        head = STATUS_LINE[status] + b"\r\n".join([*map(b": ".join, headers), *map(b": ".join, ours), b"\r\n"])
-        expected = 2 + len(headers) + len(ours)
+        head = b"\r\n".join([STATUS_LINE[status][:-2], *map(b": ".join, headers), b""])
+        expected = 1 + len(headers)
         if head.count(b"\n") != expected or head.count(b"\r") != expected or b"\0" in head:
             raise RuntimeError("a header of an answer has a line break or a NUL")
-        return head
+        self.chunked_encoding = b"\r\ncontent-length:" not in head
+        if self.chunked_encoding:
+            head += b"transfer-encoding: chunked\r\n"
+        if b"\r\nconnection:" in head:  # only ever to say that it closes
+            self.keep_alive = False
+        elif not self.keep_alive:
+            head += b"connection: close\r\n"
+        return head + b"\r\n"
 
 
 class HttpProtocol(HttpToolsProtocol):

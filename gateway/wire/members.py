@@ -29,16 +29,22 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
     """Return the top-level members with their values still encoded. Raises `MalformedJson`."""
+    require_utf8(body)
     try:
-        if not body.isascii():
-            body.decode()
         return _decode_members(body)
-    except UnicodeDecodeError as broken:
-        raise MalformedJson(f"invalid UTF-8 at byte {broken.start}") from None
     except RecursionError:
         raise MalformedJson("nested too deeply") from None
     except msgspec.DecodeError as broken:
         raise MalformedJson(str(broken)) from None
+
+
+def require_utf8(body: bytes) -> None:
+    """Raise `MalformedJson` for bytes that are no text: the decoder does not look into what it skips."""
+    try:
+        if not body.isascii():
+            body.decode()
+    except UnicodeDecodeError as broken:
+        raise MalformedJson(f"invalid UTF-8 at byte {broken.start}") from None
 
 
 def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, Member]:
@@ -55,6 +61,22 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     is_compact = body[colon + 2 : colon + 3] != b" "
     found = _located_by_length(body, values) if is_compact else _located_by_comparing(body, values)
     return found or _located_by_walking(body, values)
+
+
+def locate_one(body: bytes, name: str, value: bytes) -> Member:
+    """Return where one member stands, whose value the decoder found to be `value`. Raises `MalformedJson` as `locate`.
+
+    Where its name stands once among the bytes, and no escape could spell it in another way, nothing else need be
+    located.
+    """
+    quoted = b'"%b"' % name.encode()
+    at = body.find(quoted)
+    end = at + len(quoted)
+    if at >= 0 and body.find(quoted, end) < 0 and b"\\u" not in body:
+        start = body.find(value, end)
+        if start >= 0 and body[end:start].strip(_BLANK) == b":":
+            return Member(at, start, start + len(value))
+    return locate(body)[name]
 
 
 def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:

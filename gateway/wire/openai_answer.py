@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.members import MalformedJson, Member, append, cut, locate, replace
+from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
 from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
 from gateway.wire.repeated_event import RepeatedEvent, Repetition
@@ -79,8 +79,9 @@ _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
 def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged."""
     try:
+        require_utf8(body)
         chunk = _decode_chunk(body)
-        places = locate(body)
+        places = _places(body, chunk)
     except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
         return body
     _note_chunk(seen, chunk)
@@ -96,8 +97,9 @@ def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> byte
 def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     """A whole `/v1/responses` object for the caller."""
     try:
+        require_utf8(body)
         response = _decode_response(body)
-        places = locate(body)
+        places = _places(body, response)
     except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
         return body
     _note_response(seen, response, is_last=True)
@@ -222,9 +224,8 @@ class ChatStream:
         try:
             if is_final and keeps_usage:
                 cost_text = self.cost(self.seen.final) if self.seen.final else None
-                return with_data(
-                    event, _spliced(payload, locate(payload), chunk, model=self.model, cost_text=cost_text)
-                )
+                places = _places(payload, chunk)
+                return with_data(event, _spliced(payload, places, chunk, model=self.model, cost_text=cost_text))
             if usage and not keeps_usage:
                 payload = _without_usage(payload, usage)
             return with_data(event, self._renamed(payload) if renames else payload)
@@ -286,8 +287,8 @@ class ResponseStream:
         _note_response(self.seen, response, is_last=is_last)
         self.seen.is_done = self.seen.is_done or is_last
         cost_text = self.cost(self.seen.final) if is_last and self.seen.final else None
-        new = _spliced(body, locate(body), response, model=self.model, cost_text=cost_text)
-        return replace(payload, [(locate(payload)["response"], b'"response"', new)])
+        new = _spliced(body, _places(body, response), response, model=self.model, cost_text=cost_text)
+        return replace(payload, [(locate_one(payload, "response", body), b'"response"', new)])
 
 
 AnswerStream = ChatStream | ResponseStream
@@ -402,6 +403,16 @@ def _without_usage(payload: bytes, usage: bytes) -> bytes:
     if payload.endswith(last):  # where vLLM and OpenAI write it: no need to walk through the event
         return payload[: -len(last)] + b"}"
     return cut(payload, locate(payload)["usage"])
+
+
+def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, Member]:
+    """Where the two members stand that may be replaced, of those that are there. Raises `MalformedJson` for twice."""
+    found = {}
+    if answer.model is not None:
+        found["model"] = locate_one(body, "model", msgspec.json.encode(answer.model))
+    if answer.usage is not _ABSENT:
+        found["usage"] = locate_one(body, "usage", bytes(answer.usage))
+    return found
 
 
 def _spliced(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -15,8 +14,7 @@ MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 t
 MOST_BYTES_PER_TOKEN = 1024
 
 
-@dataclass(slots=True, kw_only=True)
-class Seen:
+class Seen(msgspec.Struct, kw_only=True):
     """What was seen of one answer.
 
     `final` is the upstream's last word on its usage. Text is kept only where `collects_text` (an upstream without
@@ -32,10 +30,13 @@ class Seen:
     has_content: bool = False
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only where `collects_text`
-    _texts: dict[int, list[str]] = field(default_factory=dict, repr=False)
+    _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
-    _running: dict[int, msgspec.Raw] = field(default_factory=dict, repr=False)  # as it came, by choice
+    _running: dict[int, msgspec.Raw] = {}  # as it came, by choice
     _choices_per_prompt: int = 1
+
+    def __repr__(self) -> str:
+        return f"Seen(usage={self.usage!r}, is_done={self.is_done}, output_bytes={self.output_bytes})"
 
     @property
     def running(self) -> TokenUsage | None:

@@ -18,6 +18,7 @@ from gateway.wire.members import (
     cut,
     decode_members,
     locate,
+    locate_one,
     replace,
 )
 
@@ -56,6 +57,31 @@ def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes])
     for place in found.values():
         assert ends[-1] <= place.name_start < place.start < place.end <= len(body)
         ends.append(place.end)
+
+
+@given(bodies())
+def test_one_member_is_where_all_of_them_are_located(written: tuple[dict[str, Any], bytes]) -> None:
+    """Also where its name stands in other places: below it, in a text, or spelled with escapes."""
+    _, body = written
+    for name, place in locate(body).items():
+        assert locate_one(body, name, body[place.start : place.end]) == place
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"u":{"n":1},"n":1}', b'{"n":1,"u":{"n":1}}', b'{"t":"\\"n\\":1","n":1}', b'{"t":"n","n" : 1}',
+        b'{"u":{"n":1},"\\u006e":1}', b'{"u":["n",1],"n":1}', b'{"nn":1,"n":1}', b'{ "n"\n:\t1 }',
+    ],
+)  # fmt: skip
+def test_one_member_is_not_mistaken_for_another(body: bytes) -> None:
+    """The same name and value below it, in a text, as a value."""
+    assert locate_one(body, "n", b"1") == locate(body)["n"]
+
+
+def test_one_member_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(MalformedJson, match="twice"):
+        locate_one(b'{"n":1,"n":1}', "n", b"1")
 
 
 @given(bodies(), values, st.data())

@@ -131,7 +131,7 @@ def test_a_whole_response_object() -> None:
     assert (seen.usage, seen.is_final, seen.finish_reason, seen.is_done) == (METERED, True, "completed", True)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b'{"status":5}', b'{"id":"a","id":"b"}'])
+@pytest.mark.parametrize("body", [b"<html>", b'{"status":5}', b'{"model":"a","model":"b"}'])
 def test_an_undecodable_response_passes_unchanged(body: bytes) -> None:
     """As for chat."""
     seen = Seen()
@@ -546,7 +546,7 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
     "odd",
     [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n',
      b'data: {"type":"x","response":null}\n\n',
-     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n'],
+     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"model":"a","model":"m"}}\n\n'],
 )  # fmt: skip
 def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
     """As for chat."""

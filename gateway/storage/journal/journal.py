@@ -167,8 +167,8 @@ class Journal:
         A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has its space. Raises
         `RecordTooLarge`, and nothing is written, where a longer one has none.
         """
-        assert key in self._open
-        intent = self._open[key]
+        intent = self._open.get(key)
+        assert intent is not None, "settled once, and intended before"
         excess_bytes = FRAME_BYTES + len(payload) - intent.reserved_bytes
         if len(payload) > self._sizes.max_payload_bytes or 0 < excess_bytes > self._unreserved_bytes():
             raise RecordTooLarge(
