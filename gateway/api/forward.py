@@ -22,6 +22,7 @@ from gateway.api.authenticate import authenticate
 from gateway.api.errors import Headers, error_answer
 from gateway.api.routes import Endpoint
 from gateway.domain.end_user import recorded_end_user
+from gateway.domain.identity import text_of
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
@@ -221,7 +222,7 @@ class _Call:
         decision, deployment = attempt.decision, attempt.candidate.deployment
         headers = [
             (b"content-type", answer.content_type.encode("latin-1", "replace")),
-            (b"x-request-id", str(self.request_id).encode()),
+            (b"x-request-id", text_of(self.request_id).encode()),
             *_place_headers(
                 decision.route.name, deployment.name, deployment.provider, deployment.region, decision.policy.version
             ),

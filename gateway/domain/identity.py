@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 RANDOM_BYTES = 10  # of one id
@@ -14,6 +15,12 @@ def uuid7(unix_ms: int, random: bytes) -> UUID:
     tail = int.from_bytes(random, "big")
     value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (tail >> 68) << 64 | 0b10 << 62 | tail & (1 << 62) - 1
     return UUID(int=value)
+
+
+@lru_cache(maxsize=1024)  # of the requests in flight: each is written in two heads
+def text_of(request_id: UUID) -> str:
+    """Return an id as headers have it."""
+    return str(request_id)
 
 
 def occurred_at(request_id: UUID) -> datetime:

@@ -21,6 +21,9 @@ MOST_NUSD = 2**63 - 1  # what BIGINT holds: nine billion dollars, more than any 
 # What providers call the service everyone gets: OpenAI `default`, Anthropic `standard`, Groq `on_demand`. `auto` is
 # what a caller asks for; an engine may echo it.
 STANDARD_TIERS = frozenset({"auto", "default", "standard", "on_demand"})
+# To look a member up in its class takes as long as to charge for it.
+_INPUT, _OUTPUT, _CACHED_INPUT = TokenKind.INPUT, TokenKind.OUTPUT, TokenKind.CACHED_INPUT
+_CACHE_WRITE, _REASONING = TokenKind.CACHE_WRITE, TokenKind.REASONING
 
 
 class UnknownTier(ValueError):
@@ -53,6 +56,8 @@ class Step(NamedTuple):
 
     def cost_nusd(self, count: int) -> int:
         """Nano-dollars of a count, rounded once, half-even."""
+        if self.per == 1:
+            return count * self.nusd
         whole, rest = divmod(count * self.nusd, self.per)
         is_above = 2 * rest > self.per or (2 * rest == self.per and whole % 2)
         return whole + 1 if is_above else whole
@@ -190,6 +195,11 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     """
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")
+    return plausible_lines(usage, price)
+
+
+def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
+    """The same for counts that are known not to contradict each other."""
     steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
         counts = _text_lines(usage, steps)
@@ -230,16 +240,16 @@ def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int
 
 def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """What the three functions below come to for a text: nearly every answer, at a third of the time."""
-    counts = {TokenKind.INPUT: usage.input_tokens or 0, TokenKind.OUTPUT: usage.output_tokens or 0}
-    for kind, count, side in (
-        (TokenKind.CACHED_INPUT, usage.cached_input_tokens, TokenKind.INPUT),
-        (TokenKind.CACHE_WRITE, usage.cache_write_tokens, TokenKind.INPUT),
-        (TokenKind.REASONING, usage.reasoning_tokens, TokenKind.OUTPUT),
-    ):
-        if count and kind in steps:
-            counts[kind] = count
-            counts[side] -= count
-    return counts
+    cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in steps else 0
+    written = usage.cache_write_tokens or 0 if _CACHE_WRITE in steps else 0
+    reasoning = usage.reasoning_tokens or 0 if _REASONING in steps else 0
+    return {
+        _INPUT: (usage.input_tokens or 0) - cached - written,
+        _OUTPUT: (usage.output_tokens or 0) - reasoning,
+        _CACHED_INPUT: cached,
+        _CACHE_WRITE: written,
+        _REASONING: reasoning,
+    }
 
 
 def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:

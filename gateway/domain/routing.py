@@ -98,18 +98,18 @@ class Decision:
 def find_route(policy: Policy, team: Team, model: str) -> Route:
     """The team's route for a model name. Raises `ModelNotFound` or `RouteNotAllowed`, naming what there is."""
     route = policy.route_for(model)
+    if route is not None and route.name in team.routes:
+        return route
     yours = ", ".join(team.routes) or "none"
     if route is None:
         raise ModelNotFound(
             f"No route '{model}' for team {team.name}. Yours: {yours}. GET /v1/models lists them.", param="model"
         )
-    if route.name not in team.routes:
-        raise RouteNotAllowed(
-            f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. "
-            f"Ask an admin to add it to the team's routes in the policy.",
-            param="model",
-        )
-    return route
+    raise RouteNotAllowed(
+        f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. "
+        f"Ask an admin to add it to the team's routes in the policy.",
+        param="model",
+    )
 
 
 def decide(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.domain.pricing import MOST_NUSD, Line, Price, cost_nusd, lines
+from gateway.domain.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
 from gateway.domain.tokens import NOTHING_SERVED, TokenUsage, UsageSource
 
 
@@ -120,7 +120,7 @@ class _Bill(Struct, frozen=True, gc=False):
         self, usage: TokenUsage, source: UsageSource, *, reported: TokenUsage | None = None, is_suspect: bool = False
     ) -> Settlement:
         try:
-            receipt = lines(usage, self.price.for_tier(self.service_tier))
+            receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
         cost = cost_nusd(receipt)

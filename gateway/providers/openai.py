@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.domain.identity import text_of
 from gateway.domain.policy import Deployment, Operation
 from gateway.domain.request import Request
 from gateway.domain.tokens import TokenUsage
@@ -56,7 +57,7 @@ class OpenAI:
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
             headers=self._headers(deployment, request, is_stream=read.ask.is_stream or is_assembled),
-            body=prepare(read, self.values(deployment, read, request.caller.team)),
+            body=prepare(read, self.values(deployment, read, request.caller.team, is_assembled=is_assembled)),
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
         )
@@ -72,7 +73,7 @@ class OpenAI:
         """Return what puts such an answer together again. Raises `UpstreamError` when it is fed too much."""
         return Assembler(operation=read.ask.operation, choices=read.ask.choices, limit_bytes=limit_bytes)
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """The members this dialect sets in a request."""
         values: dict[str, Any] = {}
         if read.ask.model != deployment.model:
@@ -137,7 +138,7 @@ class OpenAI:
             "accept": "text/event-stream" if is_stream else "application/json",
             "accept-encoding": "identity",  # bytes are read on the way
             "user-agent": "tollgate",
-            "x-request-id": str(request.request_id),
+            "x-request-id": text_of(request.request_id),
         }
         if request.traceparent is not None:
             headers["traceparent"] = request.traceparent

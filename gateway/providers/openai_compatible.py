@@ -16,9 +16,9 @@ WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
 class OpenAICompatible(OpenAI):
     """Calls and reads one upstream that is not OpenAI itself."""
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, less what the host is known to refuse."""
-        values = super().values(deployment, read, team)
+        values = super().values(deployment, read, team, is_assembled=is_assembled)
         if "stream_options" in values and urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:
             del values["stream_options"]
         return values

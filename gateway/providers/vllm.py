@@ -31,12 +31,11 @@ class Vllm(OpenAI):
         self._salt_key = salt_key
         self._assembles_plain = assembles_plain
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
-        values = super().values(deployment, read, team)
+        values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.ask.operation in _SALTED:
             values["cache_salt"] = _salt(self._salt_key, team)
-        is_assembled = self.assembles(deployment, read)
         if is_assembled:
             values["stream"] = True
         if is_assembled or "stream_options" in values:

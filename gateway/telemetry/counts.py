@@ -67,7 +67,7 @@ class _Place:
         self.ttft, self.tpot, self.duration = Seconds(_SECONDS), Seconds(_TPOT_SECONDS), Seconds(_SECONDS)
 
     def count(self, event: UsageEvent) -> None:
-        outcome, usage = event.outcome.value, event.usage
+        outcome, usage = event.outcome, event.usage
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.input += usage.input_tokens or 0
         self.cached_input += usage.cached_input_tokens or 0

@@ -140,15 +140,22 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
 
 def replace(body: bytes, splices: list[tuple[Member | None, bytes, bytes]]) -> bytes:
     """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded)."""
-    parts: list[bytes] = []
-    at = 0
-    for start, end, value in sorted([(member.start, member.end, value) for member, _, value in splices if member]):
-        parts += (body[at:start], value)
-        at = end
-    if parts:
-        body = b"".join((*parts, body[at:]))
-    added = b",".join([name + b":" + value for member, name, value in splices if member is None])
-    return append(body, added) if added else body
+    added, places = [], []
+    for member, name, value in splices:
+        if member is None:
+            added.append(name + b":" + value)
+        else:
+            places.append((member.start, member.end, value))
+    if places:
+        places.sort()
+        parts: list[bytes] = []
+        at = 0
+        for start, end, value in places:
+            parts += (body[at:start], value)
+            at = end
+        parts.append(body[at:])
+        body = b"".join(parts)
+    return append(body, b",".join(added)) if added else body
 
 
 def append(body: bytes, members: bytes) -> bytes:

@@ -7,6 +7,7 @@ came; `prepare` splices in what docs/decisions/0002 names and nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -67,6 +68,8 @@ _NOTEWORTHY = frozenset(
 )  # fmt: skip
 _NONE: frozenset[str] = frozenset()
 
+_encode = msgspec.json.Encoder().encode
+_quoted = lru_cache(_encode)  # the few names that `prepare` is given
 _decode_fields = msgspec.json.Decoder(_Fields).decode
 _decode_format = msgspec.json.Decoder(_Format | None).decode
 _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
@@ -106,11 +109,9 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
 
 def prepare(read: ReadBody, values: Mapping[str, Any]) -> bytes:
     """Return the body with top-level members set to `values`; every other byte as it came."""
-    splices = [
-        (read.members.get(name), msgspec.json.encode(name), msgspec.json.encode(value))
-        for name, value in values.items()
-    ]
-    return replace(read.body, splices)
+    return replace(
+        read.body, [(read.members.get(name), _quoted(name), _encode(value)) for name, value in values.items()]
+    )
 
 
 def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:

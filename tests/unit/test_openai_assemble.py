@@ -6,7 +6,7 @@ tests/engine/test_assembled_real.py makes the same comparison against a running 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_what_is_metered_is_what_a_plain_answer_would_have_metered(case: str) ->
     assert (assembler.seen.final.input_tokens, assembler.seen.final.output_tokens) == (
         usage["prompt_tokens"], usage["completion_tokens"],
     )  # fmt: skip
-    before = replace(assembler.seen)
+    before = copy(assembler.seen)
     rewrite_chat(assembler.body(), assembler.seen, model="assistant", cost=lambda usage: "0.1")
     assert (assembler.seen.final, assembler.seen.is_done) == (before.final, True)
 

@@ -275,7 +275,7 @@ def test_nothing_to_change_changes_nothing() -> None:
     """The caller asks for the upstream's own model name and no stream: the bytes go through."""
     body = b'{ "model" : "m-1", "temperature": 1.0e0 , "messages": [] }\n'
     read = read_request(Operation.CHAT, body)
-    assert prepare(read, OpenAI().values(deployment(), read, "payments")) == body
+    assert prepare(read, OpenAI().values(deployment(), read, "payments", is_assembled=False)) == body
 
 
 def test_the_callers_stream_options_are_kept() -> None:

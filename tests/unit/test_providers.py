@@ -129,7 +129,7 @@ def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
     """A team cannot compute another's salt without the gateway's secret."""
 
     def salt(key: bytes, team: str) -> str:
-        return str(Vllm(key).values(deployment(), read(), team)["cache_salt"])
+        return str(Vllm(key).values(deployment(), read(), team, is_assembled=False)["cache_salt"])
 
     assert len({salt(b"a", "x"), salt(b"a", "y"), salt(b"b", "x")}) == 3
     assert salt(b"a", "x") == salt(b"a", "x")
@@ -138,8 +138,8 @@ def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
 def test_an_allowed_store_is_left_as_it_was() -> None:
     """Where the deployment may store, the caller decides."""
     body = read(b'{"model":"assistant","input":"x"}', Operation.RESPONSES)
-    assert "store" not in OpenAI().values(deployment(allows=frozenset({"store"})), body, "t")
-    assert OpenAI().values(deployment(), body, "t")["store"] is False
+    assert "store" not in OpenAI().values(deployment(allows=frozenset({"store"})), body, "t", is_assembled=False)
+    assert OpenAI().values(deployment(), body, "t", is_assembled=False)["store"] is False
 
 
 @pytest.mark.parametrize(
