@@ -41,13 +41,22 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 def pss_mib(pids: Iterable[int]) -> float:
     """Memory of processes, shared pages split among those who share them."""
+    return _rollup_mib(pids, "Pss:")
+
+
+def own_mib(pids: Iterable[int]) -> float:
+    """Memory of processes without the pages of files: their share of those depends on who else has them open."""
+    return _rollup_mib(pids, "Pss_Anon:")
+
+
+def _rollup_mib(pids: Iterable[int], member: str) -> float:
     kib = 0
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith(member))
     return kib / 1024
 
 

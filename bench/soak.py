@@ -70,7 +70,7 @@ def _run(seconds: int) -> tuple[list[tuple[float, float]], int, int]:
         began_s, samples = time.monotonic(), []
         while time.monotonic() - began_s < seconds - 1:
             time.sleep(SAMPLE_EVERY_S)
-            samples.append((time.monotonic() - began_s, machine.pss_mib(gateway.pids())))
+            samples.append((time.monotonic() - began_s, machine.own_mib(gateway.pids())))
         done = [finish_load(load) for load in loads]
     return samples, sum(d["answered"] for d in done), sum(d["refused"] + d["broken"] for d in done)
 

@@ -101,9 +101,9 @@ class Replica:
         ]
         return sum(values) if values else None
 
-    def rss_mib(self) -> float:
-        """Memory of its process tree."""
-        return machine.pss_mib(machine.tree(self.pid))
+    def memory_mib(self) -> float:
+        """Memory of its process tree, without the pages of files."""
+        return machine.own_mib(machine.tree(self.pid))
 
     def open_files(self) -> int:
         """File descriptors of its process tree."""

@@ -24,14 +24,14 @@ async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: f
         end_s = time.monotonic() + WARM_UP_S
         await load.stream_of(per_s, lambda: time.monotonic() > end_s)
         await fleet.settled(len(load.calls))
-        before, memory = len(load.calls), [replica.rss_mib()]
+        before, memory = len(load.calls), [replica.memory_mib()]
         await asyncio.to_thread(fleet.postgres.stop)
         end_s = time.monotonic() + away_s
-        watcher = asyncio.create_task(_watch(replica.rss_mib, memory))
+        watcher = asyncio.create_task(_watch(replica.memory_mib, memory))
         await load.stream_of(per_s, lambda: time.monotonic() > end_s)
         watcher.cancel()
         during = load.calls[before:]
-        memory.append(replica.rss_mib())
+        memory.append(replica.memory_mib())
         waiting = replica.gauge("tollgate_unwritten_events")
         await asyncio.to_thread(fleet.postgres.start)
         attempts = fleet.attempts()
@@ -66,10 +66,10 @@ def _demand_flat(result: Result, memory: list[float], most_growth_mib: float) ->
     result.demand(later <= MOST_LATER_MIB, "memory", f"it grew by {later:.0f} MiB in the second half")
 
 
-async def _watch(rss_mib: object, memory: list[float]) -> None:
-    assert callable(rss_mib)
+async def _watch(memory_mib: object, memory: list[float]) -> None:
+    assert callable(memory_mib)
     while True:
-        memory.append(await asyncio.to_thread(rss_mib))
+        memory.append(await asyncio.to_thread(memory_mib))
         await asyncio.sleep(1)
 
 

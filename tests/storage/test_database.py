@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -14,6 +16,7 @@ from gateway.storage.changes import ChangeFeed
 from gateway.storage.database import Database
 from gateway.storage.keys import KeyStore
 from gateway.storage.policies import PolicyStore
+from gateway.storage.writing import Sessions
 from tests.storage.factories import key
 
 
@@ -32,6 +35,33 @@ def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path)
     with pytest.raises(DatabaseUnavailable, match=r"cannot be reached at .*TOLLGATE_DATABASE_URL") as refused:
         database.begin().__enter__()
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -> None:
+    """Each try has a connection with its buffers: left in cycles they were 5 MiB for each minute of an outage."""
+    database = Database(f"postgresql:///tollgate?host={tmp_path}", role="tollgate_gateway")
+
+    def try_all() -> None:
+        with pytest.raises(DatabaseUnavailable), database.begin():
+            pass
+        with pytest.raises(DatabaseUnavailable):
+            ChangeFeed(database).wait(1)
+        with pytest.raises(DatabaseUnavailable):
+            Sessions(database, prepare="SELECT").transact(lambda connection: None)
+
+    try_all()  # once before: what is made once and kept is no garbage
+    gc.collect()
+    gc.disable()
+    try:
+        try_all()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [thing for thing in gc.garbage if isinstance(thing, (BaseException, psycopg.pq.PGconn))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []
 
 
 @pytest.mark.parametrize("url", ["", "localhost", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h:port/d?x=y"])
