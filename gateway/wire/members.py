@@ -63,20 +63,20 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     return found or _located_by_walking(body, values)
 
 
-def locate_one(body: bytes, name: str, value: bytes) -> Member:
-    """Return where one member stands, whose value the decoder found to be `value`. Raises `MalformedJson` as `locate`.
+def locate_one(body: bytes, name: bytes, value: bytes) -> Member:
+    """Return where one member stands: `name` in its quotes, `value` as the decoder found it. Raises as `locate`.
 
     Where its name stands once among the bytes, and no escape could spell it in another way, nothing else need be
     located.
     """
-    quoted = b'"%b"' % name.encode()
-    at = body.find(quoted)
-    end = at + len(quoted)
-    if at >= 0 and body.find(quoted, end) < 0 and b"\\u" not in body:
+    at = body.find(name)
+    end = at + len(name)
+    is_plain = b"\\" not in body or b"\\u" not in body  # one letter is found in a tenth of the time of two
+    if is_plain and at >= 0 and body.find(name, end) < 0:
         start = body.find(value, end)
         if start >= 0 and body[end:start].strip(_BLANK) == b":":
             return Member(at, start, start + len(value))
-    return locate(body)[name]
+    return locate(body)[_decode_name(name)]
 
 
 def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:

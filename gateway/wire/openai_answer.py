@@ -23,7 +23,7 @@ from gateway.wire.sse import EventSplitter, data_of, with_data
 
 DONE = b"[DONE]"
 CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
-_MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
+_MODEL, _USAGE, _COST, _RESPONSE = b'"model"', b'"usage"', b'"cost_usd"', b'"response"'
 _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -70,6 +70,7 @@ class _ResponseEvent(msgspec.Struct):
     output_index: Any = 0
 
 
+_encode = msgspec.json.Encoder().encode
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 _decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
@@ -237,7 +238,7 @@ class ChatStream:
         if not self._head or not payload.startswith(self._head):
             place = locate(payload)["model"]
             self._head = payload[: place.end]
-            self._new_head = payload[: place.start] + msgspec.json.encode(self.model)
+            self._new_head = payload[: place.start] + _encode(self.model)
         return self._new_head + payload[len(self._head) :]
 
     def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:
@@ -288,7 +289,7 @@ class ResponseStream:
         self.seen.is_done = self.seen.is_done or is_last
         cost_text = self.cost(self.seen.final) if is_last and self.seen.final else None
         new = _spliced(body, _places(body, response), response, model=self.model, cost_text=cost_text)
-        return replace(payload, [(locate_one(payload, "response", body), b'"response"', new)])
+        return replace(payload, [(locate_one(payload, _RESPONSE, body), _RESPONSE, new)])
 
 
 AnswerStream = ChatStream | ResponseStream
@@ -402,16 +403,16 @@ def _without_usage(payload: bytes, usage: bytes) -> bytes:
     last = b',"usage":' + usage + b"}"
     if payload.endswith(last):  # where vLLM and OpenAI write it: no need to walk through the event
         return payload[: -len(last)] + b"}"
-    return cut(payload, locate(payload)["usage"])
+    return cut(payload, locate_one(payload, _USAGE, usage))
 
 
 def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, Member]:
     """Where the two members stand that may be replaced, of those that are there. Raises `MalformedJson` for twice."""
     found = {}
     if answer.model is not None:
-        found["model"] = locate_one(body, "model", msgspec.json.encode(answer.model))
+        found["model"] = locate_one(body, _MODEL, _encode(answer.model))
     if answer.usage is not _ABSENT:
-        found["usage"] = locate_one(body, "usage", bytes(answer.usage))
+        found["usage"] = locate_one(body, _USAGE, bytes(answer.usage))
     return found
 
 
@@ -420,7 +421,7 @@ def _spliced(
 ) -> bytes:
     splices: list[tuple[Member | None, bytes, bytes]] = []
     if answer.model is not None and answer.model != model:
-        splices.append((places["model"], _MODEL, msgspec.json.encode(model)))
+        splices.append((places["model"], _MODEL, _encode(model)))
     usage = bytes(answer.usage)
     if cost_text is not None and usage.startswith(b"{"):  # else it is no usage, and what is priced came elsewhere
         own = locate(usage).get("cost_usd") if _COST in usage else None

@@ -18,6 +18,8 @@ from itertools import count
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from msgspec import Struct
+
 from gateway.domain.usage_event import Key
 from gateway.errors import BadUsage
 from gateway.storage.journal import layout
@@ -57,8 +59,7 @@ class JournalStats:
     sync_p99_s: float | None
 
 
-@dataclass(slots=True)
-class _OpenIntent:
+class _OpenIntent(Struct, gc=False):
     payload: bytes
     reserved_bytes: int
     segment: int
