@@ -54,7 +54,8 @@ def _encode(value: UsageEvent | Intent) -> bytes:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape
         return _JSON.encode(_storable(value))
-    return _JSON.encode(_storable(value)) if b"\\u0000" in document else document
+    has_nul = b"\\" in document and b"\\u0000" in document  # one letter is found in a tenth of the time of six
+    return _JSON.encode(_storable(value)) if has_nul else document
 
 
 def _storable(value: Any) -> Any:

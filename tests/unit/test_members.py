@@ -80,6 +80,12 @@ def test_one_member_is_not_mistaken_for_another(body: bytes) -> None:
     assert locate_one(body, b'"n"', b"1") == locate(body)["n"]
 
 
+def test_one_member_is_found_where_its_value_is_written_with_escapes() -> None:
+    """Whoever knows it by its text need not know how it was spelled."""
+    body = b'{"t":1,"n":"a\\/b"}'
+    assert locate_one(body, b'"n"', b'"a/b"') == locate(body)["n"]
+
+
 def test_one_member_that_occurs_twice_is_refused() -> None:
     with pytest.raises(MalformedJson, match="twice"):
         locate_one(b'{"n":1,"n":1}', b'"n"', b"1")

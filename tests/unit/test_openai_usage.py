@@ -112,6 +112,11 @@ def usage(wire: Any) -> TokenUsage | None:
             {"prompt_tokens": 9, "completion_tokens": {"reasoning_tokens": 3}, "total_tokens": 1.5},
             TokenUsage(input_tokens=9),
         ),
+        (  # below what any provider tells apart nothing is looked for
+            {"prompt_tokens": 9, "completion_tokens": "5",
+             "prompt_tokens_details": {"a_details": {"b_details": {"c_details": {"d_details": 1}}}}},
+            TokenUsage(input_tokens=9),
+        ),
         ({}, None),
         (None, None),
         ([], None),

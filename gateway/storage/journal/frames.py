@@ -81,23 +81,24 @@ def segment_header(journal_id: UUID, number: int) -> bytes:
     return header + _CRC.pack(crc32(header))
 
 
-def scan(data: bytes, *, start: int, seed: int) -> Iterator[Frame | Gap]:
-    """Yield the records of a segment's first `len(data)` bytes from offset `start`, and what lies between them.
+def scan(data: bytes, *, start: int, seed: int, offset: int = 0) -> Iterator[Frame | Gap]:
+    """Yield the records in `data` from its byte `start` on, and what lies between them.
 
-    Zeros up to the end are space not written yet. Any other bytes that are no record are a gap.
+    `offset` is where `data` begins in its segment: what is yielded tells places in the segment. Zeros up to the end
+    are space not written yet. Any other bytes that are no record are a gap.
     """
     at = start
     while True:
-        frame = _frame_at(data, at, seed)
+        frame = _frame_at(data, at, seed, offset)
         if frame is None:
-            frame = _next_frame(data, at, seed)
-            last = len(data.rstrip(b"\0")) if frame is None else frame.end - FRAME_BYTES - len(frame.payload)
+            frame = _next_frame(data, at, seed, offset)
+            last = len(data.rstrip(b"\0")) if frame is None else frame.end - offset - FRAME_BYTES - len(frame.payload)
             if last > at:
-                yield Gap(at, last, is_tail=frame is None)
+                yield Gap(at + offset, last + offset, is_tail=frame is None)
             if frame is None:
                 return
         yield frame
-        at = frame.end
+        at = frame.end - offset
 
 
 def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
@@ -115,8 +116,8 @@ def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
     return Gap(0, len(header), is_tail=not data[SEGMENT_HEADER_BYTES:].strip(b"\0"))
 
 
-def _frame_at(data: bytes, at: int, seed: int) -> Frame | None:
-    """Return the record that begins at an offset, or None where the bytes there are no record."""
+def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
+    """Return the record that begins at a byte of `data`, or None where the bytes there are no record."""
     body = at + FRAME_BYTES
     if body > len(data):
         return None
@@ -129,14 +130,14 @@ def _frame_at(data: bytes, at: int, seed: int) -> Frame | None:
     kind, attempt, request_id = _HEAD.unpack_from(data, at + _PREFIX.size)
     if kind not in _KINDS:
         return None
-    return Frame(kind, request_id, attempt, data[body:end], end)
+    return Frame(kind, request_id, attempt, data[body:end], end + offset)
 
 
-def _next_frame(data: bytes, at: int, seed: int) -> Frame | None:
-    """Return the first record that begins behind an offset."""
+def _next_frame(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
+    """Return the first record that begins behind a byte of `data`."""
     candidate = data.find(FRAME_MAGIC, at + 1)
     while candidate >= 0:
-        frame = _frame_at(data, candidate, seed)
+        frame = _frame_at(data, candidate, seed, offset)
         if frame is not None:
             return frame
         candidate = data.find(FRAME_MAGIC, candidate + 1)

@@ -13,6 +13,8 @@ from gateway.domain.usage_event import Key
 from gateway.storage.journal import layout
 from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, Gap, Kind, header_gap, scan, segment_seed
 
+_SETTLEMENT = int(Kind.SETTLEMENT)
+
 
 class Position(NamedTuple):
     """A place between two records; positions of one journal are ordered."""
@@ -72,15 +74,16 @@ class Segments:
         if start == 0:
             damaged = header_gap(data, self.journal_id, number)
             if damaged is not None:
-                yield self._set_aside(number, damaged, data, 0)
+                self._set_aside(number, damaged, data[: damaged.end])
+                yield damaged
         skipped = max(0, SEGMENT_HEADER_BYTES - start)
-        for item in scan(data, start=skipped, seed=segment_seed(self.journal_id, number)):
-            yield self._set_aside(number, item, data, start) if isinstance(item, Gap) else _moved(item, start)
+        for item in scan(data, start=skipped, seed=segment_seed(self.journal_id, number), offset=start):
+            if isinstance(item, Gap):
+                self._set_aside(number, item, data[item.start - start : item.end - start])
+            yield item
 
-    def _set_aside(self, number: int, gap: Gap, data: bytes, start: int) -> Gap:
-        """Copy the bytes of a gap into the quarantine, durably, and return it with offsets in the segment."""
-        found = data[gap.start : gap.end]
-        gap = Gap(gap.start + start, gap.end + start, is_tail=gap.is_tail)
+    def _set_aside(self, number: int, gap: Gap, found: bytes) -> None:
+        """Copy the bytes of a gap into the quarantine, durably."""
         folder = self.directory / layout.QUARANTINE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -94,7 +97,6 @@ class Segments:
             layout.sync_directory(folder)
         except OSError:
             self.is_copied = False
-        return gap
 
 
 class SettlementReader:
@@ -127,16 +129,18 @@ class SettlementReader:
         position = self.position
         for number in self._numbers(upto):
             position = max(position, Position(number, 0))
+            reached = position.offset
             end = upto.offset if upto and upto.segment == number else None
-            for item in self.segments.records(number, start=position.offset, end=end):
-                position = Position(number, item.end)
+            for item in self.segments.records(number, start=reached, end=end):
+                reached = item.end
                 if isinstance(item, Gap):
                     self._gaps[Position(number, item.start)] = item.end - item.start
-                elif item.kind == Kind.SETTLEMENT:
+                elif item.kind == _SETTLEMENT:
                     documents.append((item.key, item.payload))
                     left_bytes -= len(item.payload)
                     if len(documents) >= max_records or left_bytes <= 0:
-                        return Batch(documents=documents, position=position)
+                        return Batch(documents=documents, position=Position(number, reached))
+            position = Position(number, reached)
         return Batch(documents=documents, position=position)
 
     def _numbers(self, upto: Position | None) -> list[int]:
@@ -158,7 +162,3 @@ def _load(path: Path, start: int, end: int | None) -> bytes:
         return b"".join(parts)
     finally:
         os.close(handle)
-
-
-def _moved(frame: Frame, start: int) -> Frame:
-    return frame._replace(end=frame.end + start) if start else frame
