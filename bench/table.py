@@ -145,7 +145,8 @@ def as_targets(rows: Sequence[Row], probed: Probed) -> str:
     speed = NGINX_PLAIN_US / (book.value(plain, lambda r: r.cpu_us, "nginx") or NGINX_PLAIN_US)
     stream_speed = NGINX_EVENT_US / (book.value(streams, lambda r: r.cpu_us, "nginx") or NGINX_EVENT_US)
     lines = [
-        _target("plain 1 KB chat, c=64", f"≥ 5,000 req/s × {speed:.2f}", book.value(plain, rate), 5000 * speed, "{:,.0f}"),
+        _target("plain 1 KB chat, c=64", f"≥ 5,000 req/s × {speed:.2f}", book.value(plain, rate), 5000 * speed,
+                "{:,.0f}"),
         _target("CPU per request ÷ nginx, c=64", "≤ 14", book.value(plain, times_nginx), -14, "{:.1f}"),
         _target("req/s ÷ LiteLLM's, c=64", "≥ 50", book.ratio(plain, GATEWAY, "litellm", rate), 50, "{:.0f}"),
         _target("CPU per streamed event ÷ nginx, 200 paced streams", "≤ 3.5", book.value(paced, times_nginx), -3.5,

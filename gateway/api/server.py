@@ -68,12 +68,13 @@ class _Cycle(RequestResponseCycle):
         """The head's bytes. An answer that does not say its length comes in chunks."""
         head = b"\r\n".join([STATUS_LINE[status][:-2], *map(b": ".join, headers), b""])
         expected = 1 + len(headers)
-        if head.count(b"\n") != expected or head.count(b"\r") != expected or b"\0" in head:
+        if head.count(b"\n") != expected or head.count(b"\r") != expected or head.find(b"\0") >= 0:
             raise RuntimeError("a header of an answer has a line break or a NUL")
-        self.chunked_encoding = b"\r\ncontent-length:" not in head
+        names = dict(headers)
+        self.chunked_encoding = b"content-length" not in names
         if self.chunked_encoding:
             head += b"transfer-encoding: chunked\r\n"
-        if b"\r\nconnection:" in head:  # only ever to say that it closes
+        if b"connection" in names:  # only ever to say that it closes
             self.keep_alive = False
         elif not self.keep_alive:
             head += b"connection: close\r\n"

@@ -54,7 +54,8 @@ def _encode(value: UsageEvent | Intent) -> bytes:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape
         return _JSON.encode(_storable(value))
-    has_nul = b"\\" in document and b"\\u0000" in document  # one letter is found in a tenth of the time of six
+    # One letter is found in a tenth of the time of six; `in` would make an exception and drop it (Python 3.11).
+    has_nul = document.find(b"\\") >= 0 and document.find(b"\\u0000") >= 0
     return _JSON.encode(_storable(value)) if has_nul else document
 
 

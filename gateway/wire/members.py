@@ -71,7 +71,8 @@ def locate_one(body: bytes, name: bytes, value: bytes) -> Member:
     """
     at = body.find(name)
     end = at + len(name)
-    is_plain = b"\\" not in body or b"\\u" not in body  # one letter is found in a tenth of the time of two
+    # One letter is found in a tenth of the time of two; `in` would make an exception and drop it (Python 3.11).
+    is_plain = body.find(b"\\") < 0 or body.find(b"\\u") < 0
     if is_plain and at >= 0 and body.find(name, end) < 0:
         start = body.find(value, end)
         if start >= 0 and body[end:start].strip(_BLANK) == b":":

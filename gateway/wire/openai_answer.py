@@ -424,7 +424,7 @@ def _spliced(
         splices.append((places["model"], _MODEL, _encode(model)))
     usage = bytes(answer.usage)
     if cost_text is not None and usage.startswith(b"{"):  # else it is no usage, and what is priced came elsewhere
-        own = locate(usage).get("cost_usd") if _COST in usage else None
+        own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
         cost = cost_text.encode()
         priced = append(usage, _COST + b":" + cost) if own is None else replace(usage, [(own, _COST, cost)])
         splices.append((places["usage"], _USAGE, priced))

@@ -196,11 +196,12 @@ def _media(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tuple[fr
 def _may_hold_media(messages: bytes) -> bool:
     """Only where one of these stands can messages hold media or files; \\u could spell any of them.
 
-    Each of them has an underscore. To look for one letter takes a hundredth of the time of looking for a word.
+    Each of them has an underscore. To look for one letter takes a hundredth of the time of looking for a word, and half
+    of that with `find`: `in` would make an exception and drop it (Python 3.11).
     """
-    if b"\\" in messages and b"\\u" in messages:
+    if messages.find(b"\\") >= 0 and b"\\u" in messages:
         return True
-    return b"_" in messages and (b"_url" in messages or b"input_" in messages or b'"file_id' in messages)
+    return messages.find(b"_") >= 0 and (b"_url" in messages or b"input_" in messages or b'"file_id' in messages)
 
 
 def _walk(content: Any) -> list[tuple[str, Any]]:
