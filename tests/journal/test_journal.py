@@ -279,6 +279,16 @@ async def test_space_is_made_ahead_and_at_once_where_a_burst_is_faster(make_jour
     assert sum(path.stat().st_size for path in journal.directory.glob("*.segment")) <= journal.max_bytes
 
 
+async def test_what_is_reserved_is_written_already(make_journal: MakeJournal) -> None:
+    """Not only promised by the file system: a sync would have to note with each write that a block has become data."""
+    journal = make_journal()
+    files = [*journal.directory.glob("*.segment")]
+    assert len(files) == 2
+    for path in files:
+        with path.open("rb") as file:
+            assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == path.stat().st_size == SMALL
+
+
 async def test_a_disk_without_space_refuses_intents_until_it_has_some(make_journal: MakeJournal) -> None:
     """ENOSPC while reserving ahead loses nothing: what is admitted has its space already."""
     disk = SmallDisk(3)

@@ -13,6 +13,19 @@ from gateway.storage.journal import layout
 from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, segment_header, segment_seed
 
 SEGMENT_BYTES = 8 * 2**20
+_ZEROS_BYTES = 2**20
+
+
+def write_ahead(file: int, start: int, size: int) -> None:
+    """Reserve space and fill it with zeros. Raises OSError where there is no space.
+
+    Space that was only reserved becomes data with the first write to it, which a file system notes with each sync: on
+    ext4 `fdatasync` then takes 0.25 ms instead of 0.15 (docs/decisions/0008).
+    """
+    os.posix_fallocate(file, start, size)
+    zeros = bytes(min(size, _ZEROS_BYTES))
+    for at in range(start, start + size, len(zeros)):
+        os.pwrite(file, zeros[: start + size - at], at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +33,7 @@ class Disk:
     """The two calls that a disk refuses when it breaks or is full; tests pass in refusals."""
 
     sync: Callable[[int], None] = os.fdatasync
-    allocate: Callable[[int, int, int], None] = os.posix_fallocate
+    allocate: Callable[[int, int, int], None] = write_ahead
 
 
 class Spare:
