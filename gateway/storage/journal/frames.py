@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
+
+import msgspec
 
 from gateway.domain.usage_event import Key
 
@@ -35,7 +36,7 @@ class Kind(IntEnum):
 _KINDS = frozenset(Kind)
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One whole record; `end` is the offset behind it."""
 
     kind: int
@@ -50,7 +51,7 @@ class Frame(NamedTuple):
         return (UUID(bytes=self.id_bytes), self.attempt)
 
 
-class Gap(NamedTuple):
+class Gap(msgspec.Struct, frozen=True, gc=False):
     """Bytes that are no record, from `start` up to `end`. `is_tail`: no record follows in this segment."""
 
     start: int
@@ -125,12 +126,13 @@ def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
     end = body + size
     if magic != FRAME_MAGIC or end > len(data):
         return None
-    if crc32(memoryview(data)[at + _PREFIX.size : end], seed) != checksum:
+    head, payload = data[at + _PREFIX.size : body], data[body:end]
+    if crc32(payload, crc32(head, seed)) != checksum:
         return None
-    kind, attempt, request_id = _HEAD.unpack_from(data, at + _PREFIX.size)
+    kind, attempt, request_id = _HEAD.unpack(head)
     if kind not in _KINDS:
         return None
-    return Frame(kind, request_id, attempt, data[body:end], end + offset)
+    return Frame(kind, request_id, attempt, payload, end + offset)
 
 
 def _next_frame(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
