@@ -70,7 +70,7 @@ def _state(fleet: Fleet, replica: Replica) -> dict[str, float]:
     state = {
         "files": float(replica.open_files()), "threads": float(replica.threads()),
         "upstream sockets": float(fleet.upstream_stats()["open_sockets"]),
-        "in flight": replica.gauge("tollgate_inflight") or 0.0, "memory MiB": replica.rss_mib(),
+        "in flight": replica.gauge("tollgate_inflight") or 0.0, "memory MiB": replica.memory_mib(),
     }  # fmt: skip
     tasks = replica.gauge("tollgate_tasks")
     return state if tasks is None else {**state, "tasks": tasks}
