@@ -206,7 +206,7 @@ def _snapshot() -> Snapshot:
     key_id = key_id_of(KEY)
     assert key_id is not None
     record = KeyRecord(key_id=key_id, team=TEAM, project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
-    prices = prices_of(version.policy, at=datetime.now(UTC), builtin=lambda *_: None)
+    prices = prices_of(version.policy, at=datetime.now(UTC), builtin=lambda **_: None)
     return Snapshot(policy=version, prices=prices, keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER})
 
 
