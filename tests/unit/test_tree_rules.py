@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,3 +97,10 @@ def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
     for member, feature in FEATURE_OF_MEMBER.items():
         assert member in FEATURES[feature].fields
     assert all(name == feature.name for name, feature in FEATURES.items())
+
+
+def test_a_wheel_holds_what_runs_and_nothing_that_measures_or_tests() -> None:
+    """One edit of both lists of packages in pyproject.toml once put the benchmarks into the wheel."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["gateway", "engine", "dashboard", "migrations"]
