@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
@@ -32,7 +33,7 @@ libc.fflush(out)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator is asked")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is asked")
 @pytest.mark.parametrize(("how", "has_one"), [("tuned", True), ("as it comes", False)])
 def test_threads_share_one_pool_of_memory(how: str, has_one: bool) -> None:
     said = subprocess.run([sys.executable, "-c", _COUNT_POOLS, how], capture_output=True, text=True, check=True)
