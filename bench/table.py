@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import median
 
 MAX_STRANGERS_CORES = 0.15
@@ -142,8 +143,9 @@ def as_targets(rows: Sequence[Row], probed: Probed) -> str:
     def times_nginx(row: Row) -> float | None:
         return row.times_nginx
 
-    speed = NGINX_PLAIN_US / (book.value(plain, lambda r: r.cpu_us, "nginx") or NGINX_PLAIN_US)
-    stream_speed = NGINX_EVENT_US / (book.value(streams, lambda r: r.cpu_us, "nginx") or NGINX_EVENT_US)
+    # Without a sound figure of the proxy's there is nothing to scale by, and the three are not held against anything.
+    speed = book.speed(plain, NGINX_PLAIN_US)
+    stream_speed = book.speed(streams, NGINX_EVENT_US)
     lines = [
         _target("plain 1 KB chat, c=64", f"≥ 5,000 req/s × {speed:.2f}", book.value(plain, rate), 5000 * speed,
                 "{:,.0f}"),
@@ -181,6 +183,11 @@ class _Book:
         row = self._rows.get((load, target))
         return of(row) if row is not None and row.is_sound else None
 
+    def speed(self, load: tuple[str, int], reference_us: float) -> float:
+        """How fast this machine is against the one of the reference: not a number where the proxy's row is unsound."""
+        nginx_us = self.value(load, lambda row: row.cpu_us, "nginx")
+        return reference_us / nginx_us if nginx_us else nan
+
     def over_nginx(self, load: tuple[str, int], of: Callable[[Row], float | None]) -> float | None:
         ours, theirs = self.value(load, of), self.value(load, of, "nginx")
         return None if ours is None or theirs is None else ours - theirs
@@ -198,7 +205,7 @@ class _Book:
 
 def _target(name: str, wanted: str, measured: float | None, bound: float, form: str) -> str:
     """A line. A negative bound is an upper one."""
-    if measured is None:
+    if measured is None or isnan(bound):
         return f"| {name} | {wanted} | not measured, or refused | – |"
     is_met = measured <= -bound if bound < 0 else measured >= bound
     return f"| {name} | {wanted} | {form.format(measured)} | {'yes' if is_met else '**no**'} |"
