@@ -100,7 +100,7 @@ def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> 
     try:
         require_utf8(body)
         response = _decode_response(body)
-        places = _places(body, response)
+        places = locate(body)
     except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
         return body
     _note_response(seen, response, is_last=True)
@@ -288,7 +288,7 @@ class ResponseStream:
         _note_response(self.seen, response, is_last=is_last)
         self.seen.is_done = self.seen.is_done or is_last
         cost_text = self.cost(self.seen.final) if is_last and self.seen.final else None
-        new = _spliced(body, _places(body, response), response, model=self.model, cost_text=cost_text)
+        new = _spliced(body, locate(body), response, model=self.model, cost_text=cost_text)
         return replace(payload, [(locate_one(payload, _RESPONSE, body), _RESPONSE, new)])
 
 
@@ -406,7 +406,7 @@ def _without_usage(payload: bytes, usage: bytes) -> bytes:
     return cut(payload, locate_one(payload, _USAGE, usage))
 
 
-def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, Member]:
+def _places(body: bytes, answer: _Chunk) -> dict[str, Member]:
     """Where the two members stand that may be replaced, of those that are there. Raises `MalformedJson` for twice."""
     found = {}
     if answer.model is not None:

@@ -104,6 +104,15 @@ def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> 
     assert seen == Seen()
 
 
+def test_a_chat_that_says_something_else_twice_is_metered_by_its_one_usage() -> None:
+    """Only of `model` and `usage` does it matter which one counts: these are read, and replaced."""
+    body = b'{"id":"a","id":"b","model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}'
+    seen = Seen()
+    sent = rewrite_chat(body, seen, model="assistant", cost=cost)
+    assert sent.startswith(b'{"id":"a","id":"b","model":"assistant"')
+    assert (seen.final, seen.is_done) == (METERED, True)
+
+
 def test_a_usage_that_is_none_gets_no_cost() -> None:
     """What was metered came elsewhere; there is nothing here that a cost could be put into."""
     body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'
@@ -131,7 +140,7 @@ def test_a_whole_response_object() -> None:
     assert (seen.usage, seen.is_final, seen.finish_reason, seen.is_done) == (METERED, True, "completed", True)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b'{"status":5}', b'{"model":"a","model":"b"}'])
+@pytest.mark.parametrize("body", [b"<html>", b'{"status":5}', b'{"id":"a","id":"b"}'])
 def test_an_undecodable_response_passes_unchanged(body: bytes) -> None:
     """As for chat."""
     seen = Seen()
@@ -546,7 +555,7 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
     "odd",
     [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n',
      b'data: {"type":"x","response":null}\n\n',
-     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"model":"a","model":"m"}}\n\n'],
+     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n'],
 )  # fmt: skip
 def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
     """As for chat."""
