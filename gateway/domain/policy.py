@@ -11,6 +11,8 @@ from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from gateway.domain.budgets import Account, BudgetRule, accounts_of
+from gateway.domain.limits import NO_LIMITS, Limits
 from gateway.domain.pricing import Price
 from gateway.domain.selfhost import GpuRate
 
@@ -86,17 +88,22 @@ class Deployment:
     context_window: int | None = None
     max_output_tokens: int | None = None
     input_overhead_tokens: int = 64
+    limits: Limits = NO_LIMITS
     timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The public model name a team asks for, and the deployments behind it in order of preference."""
+    """The public model name a team asks for, and the deployments behind it in order of preference.
+
+    `max_output_tokens` is sent upstream where the caller gives no maximum.
+    """
 
     name: str
     deployments: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     objective: str = "priority"
+    max_output_tokens: int | None = None
 
     def answers_to(self, model: str) -> bool:
         """True if `model` is this route's name or matches one of its aliases (`gpt-4o-*`)."""
@@ -112,13 +119,39 @@ class EndUserRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """Who pays."""
+    """Who pays.
+
+    `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits` and `key_limits` are
+    by name or key id; `*` is for each that is not named.
+    """
 
     name: str
     cost_centre: str
     data_class: DataClass
     routes: tuple[str, ...]
     end_user: EndUserRule = EndUserRule.HASH
+    time_zone: str = "UTC"
+    budgets: tuple[BudgetRule, ...] = ()
+    limits: Limits = NO_LIMITS
+    project_limits: Mapping[str, Limits] = field(default_factory=dict)
+    key_limits: Mapping[str, Limits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCentre:
+    """Where finance books several teams, with budgets for all of them together."""
+
+    name: str
+    time_zone: str = "UTC"
+    budgets: tuple[BudgetRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """Where budget alerts are sent. `secret` is a reference (`env:NAME`, `file:PATH`) to what signs them."""
+
+    webhook: str
+    secret: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +163,20 @@ class Policy:
     deployments: Mapping[str, Deployment]
     routes: Mapping[str, Route]
     teams: Mapping[str, Team]
+    cost_centres: Mapping[str, CostCentre] = field(default_factory=dict)
+    alerts: Alerts | None = None
+
+    @property
+    def budgets(self) -> tuple[BudgetRule, ...]:
+        """Every budget that is declared."""
+        of_teams = [rule for team in self.teams.values() for rule in team.budgets]
+        return (*of_teams, *(rule for centre in self.cost_centres.values() for rule in centre.budgets))
+
+    def accounts(self, team: Team, *, project: str | None, key_id: str) -> tuple[Account, ...]:
+        """The budget accounts that a request of this team is charged to, in the order of their names."""
+        centre = self.cost_centres.get(team.cost_centre)
+        shared = centre.budgets if centre is not None else ()
+        return accounts_of(team.budgets, cost_centre=shared, project=project, key_id=key_id)
 
     @cached_property
     def _route_by_name(self) -> dict[str, Route]:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from gateway.domain.budgets import Hold
 from gateway.domain.identity import occurred_at
 from gateway.domain.pricing import Line
 from gateway.domain.tokens import TokenUsage, UsageSource
@@ -36,8 +37,9 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
     stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s` and
-    `tpot_s` are None where they could not be seen (a plain answer). `features` and `decision` hold what a
-    replay needs (max tokens, input bound, class, candidates, rules).
+    `tpot_s` are None where they could not be seen (a plain answer). `holds` name the budgets that it is charged to and
+    what was reserved there. `features` and `decision` hold what a replay needs (max tokens, input bound, class,
+    candidates, rules).
     """
 
     request_id: UUID
@@ -79,6 +81,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     is_stand_in_price: bool = False
     is_suspect: bool = False
     is_demo: bool = False
+    holds: tuple[Hold, ...] = ()
     features: Mapping[str, Any] = {}
     decision: Mapping[str, Any] = {}
 
