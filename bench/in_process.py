@@ -39,11 +39,18 @@ from gateway.main import SystemClock, request_ids
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import TokenCounter
 from gateway.services.endings import DrainLimits, Endings
+from gateway.services.idempotency import Claims
+from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
 from gateway.services.policies import prices_of, version_of
+from gateway.services.purses import Purses
 from gateway.services.request import RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.storage.budgets import BudgetLeases
+from gateway.storage.database import Database
 from gateway.storage.event_journal import open_own
+from gateway.storage.idempotency import ClaimTable
+from gateway.storage.limits import LimitWindows
 from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
 
@@ -137,14 +144,21 @@ class Stage:
         self._journal = open_own(
             folder, max_bytes=256 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda seconds: None
         )
-        self._meter = Meter(self._journal, on_event=metrics.count_event)
+        database = Database("postgresql://nobody@localhost/none")  # opened by budgets, limits and keys: there are none
+        worker = self._journal.journal_id
+        purses = Purses(BudgetLeases(database), clock, worker=worker, lease_s=900)
+        limiter = Limiter(LimitWindows(database), clock, worker=worker)
+        claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
+        self._meter = Meter(self._journal, purses, on_event=metrics.count_event)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
-            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), meter=self._meter,
+            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), purses=purses, limiter=limiter,
+            claims=claims, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
         )  # fmt: skip
         forward = Forwarder(
-            requests=service, holder=SnapshotHolder(current=_snapshot(), refreshed_at=clock.now()), metrics=metrics,
+            requests=service, limiter=limiter, metrics=metrics,
+            holder=SnapshotHolder(current=_snapshot(), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
             is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False,
             end_user_key=end_user_key(PEPPER),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-COMMANDS = {"bench": "python -m bench.overhead --write", "soak": "python -m bench.soak --write"}
+COMMANDS = {
+    "bench": "python -m bench.overhead --write",
+    "soak": "python -m bench.soak --write",
+    "budgets": "python -m bench.budgets --write",
+}
 
 
 def write_page(

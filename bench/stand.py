@@ -82,10 +82,12 @@ class Stand(Assembly):
         self._ports: dict[str, int] = {}
         self._count_port = 0
 
-    def add_gateway(self, name: str, source: Path = REPOSITORY, **settings: str) -> Target:
+    def add_gateway(
+        self, name: str, source: Path = REPOSITORY, *, team_fields: str = "", more: str = "", **settings: str
+    ) -> Target:
         """Start a gateway from a checkout, with a home, a database, a policy and a key of its own.
 
-        `settings` are `TOLLGATE_*` in lower case.
+        `team_fields` and `more` are appended to the team and to the policy; `settings` are `TOLLGATE_*` in lower case.
         """
         home = self.folder / f"home-{len(self.targets)}"
         home.mkdir()
@@ -110,7 +112,7 @@ class Stand(Assembly):
             return done.stdout
 
         policy = home / "policy.yaml"
-        policy.write_text(policy_of(self._ports))
+        policy.write_text(policy_of(self._ports, team_fields=team_fields) + more)
         run("db", "upgrade")
         run("policy", "apply", str(policy), "--yes")
         key = str(json.loads(run("key", "create", TEAM, "--format", "json"))["key"])
@@ -233,7 +235,7 @@ def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
     raise StandError(f"Only {before} of {at_least} answered requests have a row after {WRITTEN_WITHIN_S:.0f} s.")
 
 
-def policy_of(ports: dict[str, int]) -> str:
+def policy_of(ports: dict[str, int], *, team_fields: str = "") -> str:
     """One route an upstream; the caller's model name differs from the upstream's, so both splices are made."""
     deployments = "".join(
         f"  - {{name: {name}, provider: {'openai_compatible' if name in ('burst', 'paced') else 'vllm'}, "
@@ -245,7 +247,8 @@ def policy_of(ports: dict[str, int]) -> str:
     return (
         "version: 1\nregions: {home: [here]}\nclasses:\n  confidential: {regions: [home]}\n"
         f"deployments:\n{deployments}routes:\n{routes}teams:\n"
-        f"  - {{name: {TEAM}, cost_centre: CC-BENCH, data_class: confidential, routes: [{', '.join(ports)}]}}\n"
+        f"  - {{name: {TEAM}, cost_centre: CC-BENCH, data_class: confidential, routes: [{', '.join(ports)}]"
+        f"{team_fields}}}\n"
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from streamlit.web import cli
 
 # Charts, tables and Postgres driver together take a second to import: the first page would wait for it.
-from dashboard.views import events, latency, receipt, spend  # noqa: F401
+from dashboard.views import budgets, events, latency, receipt, spend  # noqa: F401
 
 if __name__ == "__main__":
     cli.main(["run", str(Path(__file__).parent / "app.py"), *sys.argv[1:]], prog_name="dashboard")

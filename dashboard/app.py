@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard import sign_in, states
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured
-from dashboard.views import events, latency, receipt, spend
+from dashboard.views import budgets, events, latency, receipt, spend
 from gateway.reports import DatabaseUnavailable, Dataset
 
 LOGO, ICON = (Path(__file__).parent / name for name in ("logo.svg", "icon.svg"))  # nothing is fetched from outside
@@ -23,7 +23,7 @@ def main() -> None:
     st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
     sign_in.require()
-    page = st.navigation([spend.page(), latency.page(), events.page(), receipt.page()])
+    page = st.navigation([spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()])
     with st.sidebar:
         dataset = choose_dataset()
         st.caption("Costs in USD. Days and months in UTC.")

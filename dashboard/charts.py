@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,7 @@ OTHER = "Other"
 HEIGHT_PX = 290
 MOST_GROUPS = len(COLOURS) - 1
 MONEY_AXIS = "$,~r"
+MOST_OF_A_GAUGE = 1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
 
 Point = Mapping[str, Any]
 
@@ -111,6 +113,72 @@ def bars(
         )
     )
     _show(chart, alt_text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """One bar: shares of what it may reach (1 is full); `words` are for its tooltip."""
+
+    name: str
+    spent: float
+    leased: float
+    forecast: float | None
+    words: Mapping[str, str]
+
+
+def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
+    """Show how full each is, in the order given.
+
+    Spent is a full bar, leased a hollow one, the forecast a diamond: nobody needs to tell colours apart. What lies
+    beyond the scale is an arrow at its edge.
+    """
+    names = [bar.name for bar in bars]
+    edge = min(max(1.0, *(max(bar.spent + bar.leased, bar.forecast or 0) for bar in bars)), MOST_OF_A_GAUGE)
+    y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320, labelOverlap=False))
+    scale = alt.Scale(domain=[0, edge], nice=False, clamp=True)
+    kinds = ("spent (bar)", "leased (outline)", "forecast (diamond)")
+    part = alt.Scale(domain=list(kinds), range=[COLOURS[0], COLOURS[1], COLOURS[3]])
+    colour = alt.Color("part:N", scale=part, legend=alt.Legend(title=None, orient="top", offset=6))
+    parts = pd.DataFrame(
+        [
+            {"name": bar.name, "part": name, "begin": begin, "end": end, **bar.words}
+            for bar in bars
+            for name, begin, end in ((kinds[0], 0.0, bar.spent), (kinds[1], bar.spent, bar.spent + bar.leased))
+        ]
+    )
+    tips = [alt.Tooltip("name:N", title="Budget"), *(alt.Tooltip(f"{word}:N") for word in bars[0].words)]
+    x = alt.X("begin:Q", title=None, scale=scale, axis=alt.Axis(format="%", tickCount=6))
+    drawn = alt.Chart(parts).encode(x=x, x2="end:Q", y=y, color=colour, tooltip=tips)
+    full = drawn.mark_bar(height=14, cornerRadius=1).transform_filter(alt.datum.part == kinds[0])
+    hollow = drawn.mark_bar(height=14, cornerRadius=1, filled=False, strokeWidth=1.5).transform_filter(
+        (alt.datum.part == kinds[1]) & (alt.datum.end > alt.datum.begin)
+    )
+    ahead = pd.DataFrame(
+        [
+            {"name": bar.name, "part": kinds[2], "end": bar.forecast, "is_beyond": bar.forecast > edge, **bar.words}
+            for bar in bars
+            if bar.forecast
+        ],
+        columns=["name", "part", "end", "is_beyond", *bars[0].words],
+    )
+    marks = (
+        alt.Chart(ahead)
+        .mark_point(size=90, filled=True, opacity=1)
+        .encode(
+            x=alt.X("end:Q", scale=scale),
+            y=y,
+            color=colour,
+            tooltip=tips,
+            shape=alt.condition(alt.datum.is_beyond, alt.value("triangle-right"), alt.value("diamond")),
+        )
+    )
+    limit = (
+        alt.Chart(pd.DataFrame({"at": [1.0]}))
+        .mark_rule(color=COLOURS[4], strokeWidth=2, strokeDash=[5, 3])
+        .encode(x=alt.X("at:Q", scale=scale))
+    )
+    chart = alt.layer(full, hollow, limit, marks)
+    st.altair_chart(chart.properties(height=alt.Step(30)), alt=alt_text)
 
 
 def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:

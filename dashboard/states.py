@@ -13,6 +13,14 @@ curl http://127.0.0.1:8080/v1/chat/completions \\
   -d '{"model": "ROUTE", "messages": [{"role": "user", "content": "Hello"}]}'"""
 
 
+FIRST_BUDGET = """teams:
+  - name: payments
+    time_zone: Europe/Berlin          # when its periods begin
+    budgets:
+      - {period: month, limit_usd: 5000}
+      - {period: day, limit_usd: 400, kind: soft}"""
+
+
 def show_no_data(dataset: Dataset) -> None:
     """Say how to get the first event."""
     if dataset is Dataset.DEMO:
@@ -26,6 +34,18 @@ def show_no_data(dataset: Dataset) -> None:
     st.caption(
         "The routes of a team are listed by: tollgate team show TEAM. Or look at the demo data: switch at the left."
     )
+
+
+def show_no_budget(dataset: Dataset) -> None:
+    """Say how to declare the first budget."""
+    if dataset is Dataset.DEMO:
+        st.info("Demo data have no budgets. Switch to real data at the left.", icon=":material/science:")
+        return
+    st.subheader("No budget yet")
+    st.write("A hard budget refuses what does not fit, a soft one only counts. Declare one in the policy and apply it:")
+    st.code(FIRST_BUDGET, language="yaml")
+    st.code("tollgate policy apply policy.yaml", language="bash")
+    st.caption("It is here as soon as it is applied. Grants for a running period: tollgate budget grant.")
 
 
 def show_nothing_matches() -> None:

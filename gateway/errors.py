@@ -4,14 +4,18 @@
     ├── RequestError                 the caller hears of it, in the caller's dialect
     │   ├── InvalidApiKey            invalid_api_key
     │   ├── UnpricedModel            unpriced_model
+    │   ├── BudgetExhausted          budget_exhausted
     │   ├── RouteNotAllowed          route_not_allowed
     │   ├── ResidencyDenied          residency_denied
     │   ├── ModelNotFound            model_not_found
     │   ├── InvalidRequest           invalid_request
+    │   ├── IdempotencyMismatch      idempotency_mismatch
+    │   ├── IdempotencyConflict      idempotency_conflict
     │   ├── ContextLengthExceeded    context_length_exceeded
     │   ├── NotSupported             not_supported
     │   ├── RequestTooLarge          request_too_large
     │   ├── RateLimited              rate_limited
+    │   ├── ConcurrencyLimited       concurrency_limited
     │   ├── Overloaded               overloaded
     │   │   └── JournalFull          overloaded: nothing more can be written down on this machine
     │   ├── Unavailable              unavailable
@@ -32,6 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
+from uuid import UUID
 
 
 class TollgateError(Exception):
@@ -62,6 +67,10 @@ class UnpricedModel(RequestError):
     code = "unpriced_model"
 
 
+class BudgetExhausted(RequestError):
+    code = "budget_exhausted"
+
+
 class RouteNotAllowed(RequestError):
     code = "route_not_allowed"
 
@@ -78,6 +87,23 @@ class InvalidRequest(RequestError):
     code = "invalid_request"
 
 
+class IdempotencyMismatch(RequestError):
+    code = "idempotency_mismatch"
+
+
+class IdempotencyConflict(RequestError):
+    """The key's request is under way (then `retry_after_s` is set) or has finished. `request_id` names it."""
+
+    code = "idempotency_conflict"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None,
+        request_id: UUID | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message, param=param, retry_after_s=retry_after_s)
+        self.request_id = request_id
+
+
 class ContextLengthExceeded(RequestError):
     code = "context_length_exceeded"
 
@@ -92,6 +118,10 @@ class RequestTooLarge(RequestError):
 
 class RateLimited(RequestError):
     code = "rate_limited"
+
+
+class ConcurrencyLimited(RequestError):
+    code = "concurrency_limited"
 
 
 class Overloaded(RequestError):

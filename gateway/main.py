@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from socket import gethostname
@@ -104,6 +104,7 @@ def database_url(settings: Settings) -> Iterator[str]:
 def open_stores(settings: Settings, *, role: str | None = None) -> Iterator[Stores]:
     """Everything stored, as the administrator or in a narrower role."""
     from gateway.cli.toolbox import Stores
+    from gateway.storage.budgets import BudgetStore
     from gateway.storage.database import Database
     from gateway.storage.keys import KeyStore
     from gateway.storage.ledger import Ledger
@@ -120,6 +121,7 @@ def open_stores(settings: Settings, *, role: str | None = None) -> Iterator[Stor
                 policies=PolicyStore(database),
                 prices=PriceStore(database),
                 ledger=Ledger(database),
+                budgets=BudgetStore(database),
             )
         finally:
             database.close()
@@ -144,7 +146,6 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
 
     from gateway import reports
     from gateway.api.server import bind, tune_allocator
-    from gateway.errors import DatabaseUnavailable
     from gateway.storage import pepper
     from gateway.telemetry import logs
 
@@ -153,8 +154,6 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")
     with open_stores(settings, role="tollgate_gateway") as stores:
-        with suppress(DatabaseUnavailable):  # it may come later: readiness says so meanwhile
-            pepper.check(stores.database, peppers)
         opened = reports.open(settings.reports_database_url or stores.url)
         try:
             uvloop.run(_serve(settings, stores, opened, peppers, listener, allow_demo_keys=allow_demo_keys))
@@ -172,33 +171,46 @@ async def _serve(
     from gateway.api.edge import Drain, Edge
     from gateway.api.forward import Forwarder
     from gateway.api.server import serve_until_stopped
+    from gateway.domain.allowance_health import allowance_checks
     from gateway.domain.end_user import end_user_key
+    from gateway.domain.idempotency import claim_secret
     from gateway.domain.ledger_health import health_checks
     from gateway.providers.registry import build_providers
     from gateway.providers.token_counting import TokenCounter
     from gateway.providers.transport import open_transport
     from gateway.services.endings import DrainLimits, Endings
+    from gateway.services.idempotency import Claims
     from gateway.services.ledger_health import ledger_health
     from gateway.services.ledger_watch import LedgerWatch
+    from gateway.services.limiter import Limiter
     from gateway.services.meter import Meter
+    from gateway.services.purses import Purses
     from gateway.services.refresh import Refresher
     from gateway.services.request import RequestService
-    from gateway.services.snapshot import SnapshotHolder, problems
+    from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
     from gateway.services.writer import EventWriter, Progress
     from gateway.storage import event_journal
+    from gateway.storage.budgets import BudgetLeases
+    from gateway.storage.idempotency import ClaimTable
     from gateway.storage.journals_table import JournalTable
+    from gateway.storage.last_snapshot import SnapshotFile
+    from gateway.storage.limits import LimitWindows
     from gateway.telemetry import logs
     from gateway.telemetry.metrics import Metrics, start_listener
 
-    clock, metrics, holder, drain = SystemClock(), Metrics(), SnapshotHolder(), Drain()
+    clock, metrics, drain = SystemClock(), Metrics(), Drain()
+    holder = SnapshotHolder(clock=clock, outage_s=settings.outage_s)
+    metrics.snapshot_age.set_function(holder.age_s)
     start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port)
     journals = JournalTable(stores.database)
-    left = event_journal.adopt(settings.journal_path)
     own = event_journal.open_own(
         settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
         on_failed_sync=_end_process, on_synced=metrics.journal_sync.observe,
     )  # fmt: skip
-    meter = Meter(own, on_event=metrics.count_event)
+    purses = Purses(BudgetLeases(stores.database), clock, worker=own.journal_id, lease_s=settings.lease_s)
+    limiter = Limiter(LimitWindows(stores.database), clock, worker=own.journal_id)
+    claims = Claims(ClaimTable(stores.database), clock, secret=claim_secret(peppers[-1]), journal_id=own.journal_id)
+    meter = Meter(own, purses, on_event=metrics.count_event)
 
     def on_written(progress: Progress) -> None:
         if progress.is_own:
@@ -206,8 +218,9 @@ async def _serve(
         metrics.note_written(progress.written)
 
     writer = EventWriter(
-        own, left, stores.ledger, journals, clock, every_s=settings.write_every_s, on_written=on_written,
-        on_failure=metrics.write_failures.inc, replica=gethostname(),
+        own, event_journal.LeftJournals(settings.journal_path).adopt, stores.ledger, journals, clock,
+        every_s=settings.write_every_s, on_written=on_written, on_failure=metrics.write_failures.inc,
+        replica=gethostname(),
     )  # fmt: skip
     transport = open_transport(settings.max_streams)
     counter = TokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
@@ -220,13 +233,16 @@ async def _serve(
     refresher = Refresher(
         _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,
         on_swap=lambda snapshot: metrics.policy_version.set(snapshot.policy.version),
+        shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=clock.now),
     )  # fmt: skip
     forwarder = Forwarder(
         requests=RequestService(
-            transport=transport, providers=build_providers(salt_key=peppers[0].secret), meter=meter, endings=endings,
-            clock=clock, max_attempts=settings.max_attempts,
+            transport=transport, providers=build_providers(salt_key=peppers[0].secret), purses=purses,
+            limiter=limiter, claims=claims, meter=meter, endings=endings, clock=clock,
+            max_attempts=settings.max_attempts,
         ),
-        holder=holder, metrics=metrics, lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
+        limiter=limiter, holder=holder, metrics=metrics,
+        lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
         new_id=request_ids(clock), is_full=lambda: own.is_full,
         max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
         end_user_key=end_user_key(peppers[0]),
@@ -234,19 +250,29 @@ async def _serve(
     watch = LedgerWatch(lambda: _ledger_state(stores, clock), on_state=metrics.note_state)
     health = partial(ledger_health, own, writer, meter)
     metrics.watch_health(health)
+    metrics.watch_allowances(budgets_away_s=lambda: purses.away_s, is_alone=lambda: limiter.is_alone)
     plain = PlainEndpoints(
-        holder=holder, reports=opened, clock=clock, allows_demo_keys=allow_demo_keys,
+        holder=holder, reports=opened, clock=clock, standing=limiter.standing, allows_demo_keys=allow_demo_keys,
         not_ready=lambda: problems(holder, is_full=own.is_full, is_draining=drain.is_draining),
-        checks=lambda: (*health_checks(health()), *watch.checks()), recent=meter.recent, is_lagging=journals.is_lagging,
+        checks=lambda: (
+            *snapshot_checks(holder),
+            *allowance_checks(
+                budgets_away_s=purses.away_s, lease_s=settings.lease_s, is_alone=limiter.is_alone
+            ),
+            *health_checks(health()),
+            *watch.checks(),
+        ),
+        recent=meter.recent, is_lagging=journals.is_lagging,
     )  # fmt: skip
     edge = Edge(
         forward=forwarder, plain=build_app(plain), allowed_hosts=frozenset(settings.allowed_hosts),
         max_in_flight=settings.max_streams, metrics_address=f"{settings.metrics_host}:{settings.metrics_port}",
         drain=drain,
     )  # fmt: skip
-    await refresher.refresh()
+    await refresher.start()
+    await limiter.exchange()  # until then a worker believes itself alone
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
-    jobs: Sequence[Job] = (refresher, meter, watch, *_jobs(settings, stores, clock, holder))
+    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, watch, *_jobs(settings, stores, clock, holder))
     background = [asyncio.create_task(job.run()) for job in jobs]
     writing = asyncio.create_task(writer.run())
     try:
@@ -256,6 +282,8 @@ async def _serve(
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        for shared in (purses, limiter, claims):
+            await shared.close()
         await own.flush()  # the writer reads what is durable
         writer.stop()
         await writing
@@ -274,6 +302,7 @@ def _jobs(settings: Settings, stores: Stores, clock: Clock, holder: SnapshotHold
     from gateway.storage import adjustments, rollups
     from gateway.storage.engine_residuals import EngineResiduals
     from gateway.storage.engine_samples import EngineSamples
+    from gateway.storage.journals_table import JournalTable
     from gateway.storage.leadership import Leadership
     from gateway.storage.partitions import ensure_months
 
@@ -285,7 +314,10 @@ def _jobs(settings: Settings, stores: Stores, clock: Clock, holder: SnapshotHold
 
     return (
         MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
-        RollupKeeper(lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl), clock),
+        RollupKeeper(
+            lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl),
+            lambda: JournalTable(database).lose_silent(timedelta(seconds=settings.journal_lost_after_s)), clock,
+        ),
         EngineWatch(
             policy=policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
             store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
@@ -323,11 +355,13 @@ def request_ids(clock: Clock) -> Callable[[], UUID]:
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:
     from gateway.services.snapshot_source import StoredSnapshots
     from gateway.storage.changes import ChangeFeed
+    from gateway.storage.pepper import check
     from gateway.storage.prices import builtin_price
 
     return StoredSnapshots(
         policies=stores.policies, keys=stores.keys, prices=stores.prices, changes=ChangeFeed(stores.database),
         peppers={pepper.pepper_id: pepper for pepper in peppers}, builtin=builtin_price, clock=clock,
+        check=partial(check, stores.database, peppers),
     )  # fmt: skip
 
 

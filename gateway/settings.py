@@ -41,7 +41,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
     max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")
     max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
-    refresh_s: float = Field(2.0, gt=0, le=5, description="Longest time between two looks for new policy and keys.")
+    refresh_s: float = Field(2.0, gt=0, le=4, description="Longest time between two looks for new policy and keys.")
     write_every_s: float = Field(0.2, gt=0, description="Longest time an event waits for the writer.")
     journal_dir: Path | None = Field(None, description="Where attempts are written down first; default HOME/journal.")
     journal_max_bytes: int = Field(256 * 2**20, ge=32 * 2**20, description="Most space of one worker's journal.")
@@ -53,6 +53,13 @@ class Settings(BaseSettings):
     )
     tokenizers: dict[str, Path] = Field({}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.')
     unknown_hold_ttl_s: float = Field(86_400, gt=0, description="How long an unknown attempt counts at its hold.")
+    journal_lost_after_s: float = Field(
+        86_400, gt=0, description="When a journal not heard of is given up and what it had leased is booked."
+    )
+    outage_s: float = Field(
+        900.0, ge=600, description="How long known keys and the last policy serve while Postgres is away."
+    )
+    lease_s: float = Field(900.0, gt=0, description="How long a worker spends from leased money without Postgres.")
     drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+from gateway.domain.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
 from gateway.domain.intent import Intent
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import origin_of
@@ -158,6 +159,83 @@ class FakeLedger:
     def interrupt(self) -> bool:
         self.interrupts += 1
         return True
+
+
+@dataclass
+class FakeLeases:
+    """Budgets in memory with books of their own: a limit for each account, spent and leased by (account, start).
+
+    It can be away, lose an answer after it was committed, and hang until `gate` is set.
+    """
+
+    limits: dict[str, int] = field(default_factory=dict)
+    spent: dict[tuple[str, int], int] = field(default_factory=dict)
+    outstanding: dict[tuple[UUID, str, int], int] = field(default_factory=dict)
+    asked: list[Sequence[SliceAsk]] = field(default_factory=list)
+    is_away: bool = False
+    is_lost: bool = False
+    loses_next_reply: bool = False
+    gate: threading.Event | None = None
+    _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        if self.gate is not None and not self.gate.wait(5):
+            raise DatabaseUnavailable("interrupted")
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+        if self.is_lost:
+            raise LeasesLost
+        self.asked.append(asks)
+        granted = [self._exchange(journal_id, ask) for ask in asks]
+        if self.loses_next_reply:
+            self.loses_next_reply = False
+            raise DatabaseUnavailable("committed, but the answer was lost")
+        return granted
+
+    def interrupt(self) -> bool:
+        if self.gate is not None:
+            self.is_away = True
+            self.gate.set()
+        return True
+
+    def leased(self, account_id: str) -> int:
+        """What all workers have of an account, in all its periods."""
+        return sum(nusd for (_, account, _), nusd in self.outstanding.items() if account == account_id)
+
+    def write(self, journal_id: UUID, hold: Hold, cost_nusd: int) -> None:
+        """An event was written: what the ledger's transaction moves."""
+        key = (journal_id, hold.account_id, hold.starts_s)
+        self.outstanding[key] -= min(cost_nusd, hold.held_nusd, self.outstanding[key])
+        place = (hold.account_id, hold.starts_s)
+        self.spent[place] = self.spent.get(place, 0) + cost_nusd
+
+    def _exchange(self, journal_id: UUID, ask: SliceAsk) -> SliceGranted:
+        key = (journal_id, ask.account_id, int(ask.starts_at.timestamp()))
+        turn, granted = self._turns.get(key, (0, 0))
+        if turn != ask.turn:
+            assert 0 <= ask.returned_nusd <= self.outstanding.get(key, 0), "nothing is given back that was not taken"
+            self.outstanding[key] = self.outstanding.get(key, 0) - ask.returned_nusd
+            room = self._room(key)
+            granted = min(room, ask.most_nusd, max(ask.needed_nusd, room // 8))
+            granted = granted if 0 < ask.least_nusd <= room else 0
+            self.outstanding[key] += granted
+            self._turns[key] = (ask.turn, granted)
+        assert self._room(key) >= 0 or not granted, "never more than the limit"
+        return SliceGranted(
+            account_id=key[1], starts_s=key[2], granted_nusd=granted, limit_nusd=self.limit_of(key[1:]),
+            spent_nusd=self.spent.get(key[1:], 0), leased_nusd=self._leased(key),
+            outstanding_nusd=self.outstanding[key],
+        )  # fmt: skip
+
+    def _leased(self, key: tuple[UUID, str, int]) -> int:
+        return sum(nusd for (_, *place), nusd in self.outstanding.items() if tuple(place) == key[1:])
+
+    def limit_of(self, place: tuple[str, int]) -> int:
+        """The limit of one account's period."""
+        return self.limits[place[0]]
+
+    def _room(self, key: tuple[UUID, str, int]) -> int:
+        return self.limit_of(key[1:]) - self.spent.get(key[1:], 0) - self._leased(key)
 
 
 @dataclass

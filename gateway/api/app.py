@@ -19,6 +19,7 @@ from gateway.api.errors import error_answer
 from gateway.api.routes import ENDPOINTS, OFFERED
 from gateway.domain.checks import Check, Status
 from gateway.domain.identity import occurred_at
+from gateway.domain.limits import LimitedBy, Limits
 from gateway.domain.policy import Policy, Route
 from gateway.domain.pricing import Price
 from gateway.domain.request import Caller
@@ -34,6 +35,7 @@ from gateway.errors import (
     UpstreamError,
 )
 from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
+from gateway.services.limiter import Figures, Standing
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
@@ -45,14 +47,16 @@ SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
 class PlainEndpoints:
     """What the endpoints need.
 
-    `not_ready` are reasons to send traffic elsewhere, each with its mend; `checks` is what else readiness tells.
-    `recent` finds events settled here that may not be in Postgres yet. `is_lagging` is True while the journal of
-    any worker may hold events older than a minute; it runs in a thread and may raise `DatabaseUnavailable`.
+    `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
+    each with its mend; `checks` is what else readiness tells. `recent` finds events settled here that may not be in
+    Postgres yet. `is_lagging` is True while the journal of any worker may hold events older than a minute; it runs in a
+    thread and may raise `DatabaseUnavailable`.
     """
 
     holder: SnapshotHolder
     reports: Reports
     clock: Clock
+    standing: Callable[[Sequence[LimitedBy]], Sequence[Standing]]
     allows_demo_keys: bool
     not_ready: Callable[[], list[str]]
     checks: Callable[[], Sequence[Check]]
@@ -195,8 +199,31 @@ async def _usage(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = endpoints.caller(request)
     now = endpoints.clock.now()
-    usage = await asyncio.to_thread(endpoints.reports.usage_me, team=caller.team, key_id=caller.key_id, now=now)
-    return Response(usage_me_to_json(usage), media_type="application/json")
+    snapshot = endpoints.holder.require()
+    team = snapshot.policy.policy.teams[caller.team]
+    terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
+    usage = await asyncio.to_thread(
+        endpoints.reports.usage_me, team=caller.team, key_id=caller.key_id, now=now, accounts=terms.accounts
+    )
+    standings = endpoints.standing(terms.limits)
+    limits = [_limit(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)]
+    return Response(usage_me_to_json(usage, limits=limits), media_type="application/json")
+
+
+def _limit(standing: Standing, limits: Limits) -> dict[str, Any]:
+    """One limit as this worker last heard of it. How many requests run at once elsewhere it does not hear."""
+    return {
+        "limit": standing.limit_id,
+        "requests_per_minute": _figures(standing.requests),
+        "tokens_per_minute": _figures(standing.tokens),
+        "concurrent": None if limits.concurrent is None else {"limit": limits.concurrent},
+    }
+
+
+def _figures(figures: Figures | None) -> dict[str, Any] | None:
+    if figures is None:
+        return None
+    return {"limit": figures.limit, "remaining": max(figures.remaining, 0), "reset_s": figures.reset_s}
 
 
 async def _healthz(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What request headers say about a request: project, tags, data class, ids. Bad values get a clear error."""
+"""What request headers say about a request: project, tags, data class, ids, its key. Bad values get a clear error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ MAX_TAGS = 16
 HEADERS = frozenset(
     {
         b"x-tollgate-project", b"x-tollgate-tags", b"x-tollgate-data-class", b"x-request-id", b"x-client-request-id",
-        b"traceparent",
+        b"traceparent", b"idempotency-key",
     }
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -67,6 +68,20 @@ def client_request_id(headers: Mapping[str, str]) -> str | None:
     """The caller's own id, kept beside ours if it is short and printable."""
     sent = headers.get("x-request-id") or headers.get("x-client-request-id")
     return sent if sent and _CLIENT_ID.fullmatch(sent) else None
+
+
+def idempotency_key(headers: Mapping[str, str]) -> str | None:
+    """What names this request among its team's, so that it is not sent twice; None where the caller did not say.
+
+    As it came, not cut or trimmed: two keys that differ are two keys. Raises `InvalidRequest` without repeating it.
+    """
+    sent = headers.get("idempotency-key")
+    if sent is not None and not _IDEMPOTENCY_KEY.fullmatch(sent):
+        raise InvalidRequest(
+            "Idempotency-Key: write 1 to 255 printable ASCII characters, for example a UUID. Nothing was sent.",
+            param="Idempotency-Key",
+        )
+    return sent
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

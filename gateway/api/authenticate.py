@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 
 from gateway.domain.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
@@ -12,8 +12,6 @@ from gateway.domain.request import Caller
 from gateway.errors import InvalidApiKey, Unavailable
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
-# Older than this, a key we do not know may be a new one: say 503 and not 401.
-STALE_AFTER = timedelta(seconds=15)
 _DUMMY = Pepper(b"no such key")
 _HOW = "Send 'Authorization: Bearer tg_…'. A team's admin makes keys with: tollgate key create TEAM"
 _HEADERS = (b"authorization", b"x-api-key", b"api-key")
@@ -33,7 +31,7 @@ def authenticate(
     fingerprint = blake2b(key.encode(), digest_size=32).digest()  # the key itself is kept nowhere
     record = snapshot.checked.get(fingerprint)
     if record is None:
-        record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=_is_stale(holder, now))
+        record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=holder.is_stale)
     if record.expires_at is not None and record.expires_at <= now:
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_demo and not allows_demo:
@@ -64,10 +62,6 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
             scheme, _, token = text.partition(" ")
             return token.strip() if scheme.lower() == "bearer" and token else text
     return None
-
-
-def _is_stale(holder: SnapshotHolder, now: datetime) -> bool:
-    return holder.refreshed_at is None or now - holder.refreshed_at > STALE_AFTER
 
 
 def _require_team(snapshot: Snapshot, team: str) -> None:

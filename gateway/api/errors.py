@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from gateway import errors
 from gateway.wire.openai_error import error_body
 
 STATUSES: dict[type[errors.RequestError], int] = {
     errors.InvalidApiKey: 401,
     errors.UnpricedModel: 402,
+    errors.BudgetExhausted: 402,
     errors.RouteNotAllowed: 403,
     errors.ResidencyDenied: 403,
     errors.ModelNotFound: 404,
     errors.NotSupported: 404,
     errors.InvalidRequest: 400,
+    errors.IdempotencyMismatch: 400,
+    errors.IdempotencyConflict: 409,
     errors.ContextLengthExceeded: 400,
     errors.RequestTooLarge: 413,
     errors.RateLimited: 429,
+    errors.ConcurrencyLimited: 429,
     errors.Overloaded: 503,
     errors.JournalFull: 503,
     errors.Unavailable: 503,
@@ -26,6 +32,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
 }
 # Official SDKs retry these by themselves; a second try of anything else only costs time.
 RETRYING_HELPS = frozenset({429, 502, 503, 504})
+MOST_RETRY_AFTER_S = 120  # told to wait longer, official SDKs give up at once
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -34,9 +41,12 @@ def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
     """Return status, headers and body of an error answer."""
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
-    if status not in RETRYING_HELPS:
+    # Of a limit that the request will never fit under, and of a twin that has ended, nobody knows a better moment.
+    is_worth_it = error.retry_after_s is not None if status in (409, 429) else status in RETRYING_HELPS
+    if not is_worth_it:
         headers.append((b"x-should-retry", b"false"))
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", str(round(error.retry_after_s)).encode()))
-        headers.append((b"retry-after-ms", str(round(error.retry_after_s * 1000)).encode()))
+        wait_s = min(error.retry_after_s, MOST_RETRY_AFTER_S)
+        headers.append((b"retry-after", b"%d" % max(ceil(wait_s), 1)))
+        headers.append((b"retry-after-ms", b"%d" % ceil(wait_s * 1000)))
     return status, headers, error_body(error.code, error.message, param=error.param)

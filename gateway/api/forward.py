@@ -20,14 +20,17 @@ import structlog
 from gateway.api import attribution
 from gateway.api.authenticate import authenticate
 from gateway.api.errors import Headers, error_answer
+from gateway.api.limit_headers import limit_headers
 from gateway.api.routes import Endpoint
 from gateway.domain.end_user import recorded_end_user
 from gateway.domain.identity import text_of
+from gateway.domain.limits import LimitedBy
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
 from gateway.errors import InvalidRequest, JournalFull, RequestError, RequestTooLarge, UpstreamError
 from gateway.services.attempt import Attempt
+from gateway.services.limiter import Limiter
 from gateway.services.ports import Clock
 from gateway.services.request import Answer, RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
@@ -56,6 +59,7 @@ class Forwarder:
     """Takes a request apart, hands it to the service and writes the answer out."""
 
     requests: RequestService
+    limiter: Limiter
     holder: SnapshotHolder
     metrics: Metrics
     lines: RequestLog
@@ -70,7 +74,7 @@ class Forwarder:
         self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, task: asyncio.Task[object]
     ) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
-        call = _Call(endpoint, send, self.clock.monotonic(), self.new_id(), self.metrics, task)
+        call = _Call(endpoint, send, self.clock.monotonic(), self.new_id(), self.metrics, task, self.limiter)
         try:
             await self._serve(call, scope, receive)
         except RequestError as error:
@@ -99,6 +103,9 @@ class Forwarder:
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
         request = self._request(call, caller, headers, read, call.snapshot)
+        call.limits = call.snapshot.terms_of(
+            call.snapshot.policy.policy.teams[caller.team], project=request.project, key_id=caller.key_id
+        ).limits
         scope[ON_LEAVING] = call.leave
         try:
             answer = await self.requests.answer(request, read, call.snapshot, received_s=call.received_s)
@@ -124,6 +131,7 @@ class Forwarder:
             tags=attribution.tags(headers),
             client_request_id=attribution.client_request_id(headers),
             traceparent=attribution.traceparent(headers),
+            idempotency_key=attribution.idempotency_key(headers),
         )
 
 
@@ -132,12 +140,14 @@ class _Call:
 
     def __init__(
         self, endpoint: Endpoint, send: Send, received_s: float, request_id: UUID, metrics: Metrics,
-        task: asyncio.Task[object],
+        task: asyncio.Task[object], limiter: Limiter,
     ) -> None:  # fmt: skip
         self.endpoint, self._send, self.received_s = endpoint, send, received_s
         self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
         self.snapshot: Snapshot | None = None
+        self.limits: tuple[LimitedBy, ...] = ()
+        self._limiter = limiter
         self.status = 0
         self.client_left = False
         self._has_begun = False
@@ -215,6 +225,8 @@ class _Call:
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status, self._has_begun = status, True
+        if self.limits:
+            headers += limit_headers(self._limiter.standing(self.limits))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     def _headers(self, answer: Answer) -> Headers:
@@ -231,6 +243,8 @@ class _Call:
         ]
         if attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
+        if answer.budget_remaining_nusd is not None:
+            headers.append((b"x-tollgate-budget-remaining-usd", plain_usd(answer.budget_remaining_nusd).encode()))
         return headers
 
 

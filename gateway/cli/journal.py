@@ -48,10 +48,11 @@ def lose_journal(
     journal_id: Annotated[str, typer.Argument(metavar="ID", help="From `tollgate journal list`.")],
     reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
 ) -> None:
-    """Say that a live journal's volume is gone for good. Notes the state and the reason, and books nothing.
+    """Say that a live journal's volume is gone for good, and book what it had leased of budgets as spent.
 
-    What it still held is not in the ledger, so `tollgate month status` keeps naming it. If the volume turns
-    up after all, start a gateway on it: nothing is counted twice.
+    What it still held is not in the ledger: per team, one adjustment `lost_journal` of what it had leased at most
+    stands for it, and `tollgate month status` keeps naming it. If the volume turns up after all, start a gateway on
+    it: its events are booked, and what was booked in their place is taken back.
     """
     from gateway.storage.journals_table import JournalTable
 
@@ -60,7 +61,7 @@ def lose_journal(
         raise BadUsage("--reason must say what happened. Nothing was changed.")
     with toolbox.open_stores() as stores:
         JournalTable(stores.database).lose(_journal_id(journal_id), reason=reason.strip())
-    note(f"Journal {journal_id} is noted as lost.")
+    note(f"Journal {journal_id} is noted as lost; what it had leased of budgets is booked as spent.")
 
 
 def _journal_id(text: str) -> UUID:

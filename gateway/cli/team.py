@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
+from gateway.domain.money import plain_usd
 from gateway.domain.policy import Policy, Team
 from gateway.domain.residency import denial
 from gateway.services.policies import require_current, require_team
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
+
+ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
+BUDGET_COLUMNS = (
+    "budget", "scope", "owner", "period", "limit_usd", "kind", "alert_at", "overdraft_usd", "time_zone",
+)  # fmt: skip
+LIMIT_COLUMNS = ("scope", "owner", "requests_per_minute", "tokens_per_minute", "concurrent")
 
 app = typer.Typer(name="team", help="Teams of the current policy.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -41,7 +49,10 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def show_team(
     ctx: typer.Context, team: Annotated[str, typer.Argument(metavar="TEAM")], format: FormatOption = Format.TABLE
 ) -> None:
-    """Show one team: its routes and, for each, the deployments its data class allows."""
+    """Show one team: its budgets and limits, its routes and, for each, the deployments its data class allows.
+
+    CSV has the routes alone.
+    """
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
@@ -51,18 +62,24 @@ def show_team(
         "team": found.name,
         "cost_centre": found.cost_centre,
         "data_class": found.data_class.label,
+        "time_zone": found.time_zone,
         "policy_version": version.version,
         "live_keys": keys,
     }
     routes = _routes(version.policy, found)
+    budgets, limits = _budgets(version.policy, found), _limits(found)
     if format is Format.JSON:
-        show_record(record | {"routes": routes}, format)
+        show_record(record | {"routes": routes, "budgets": budgets, "limits": limits}, format)
     elif format is Format.CSV:
-        show(_routes_table(routes), format, empty="")
+        show(_table(ROUTE_COLUMNS, routes), format, empty="")
     else:
         show_record(record, format)
         note("")
-        show(_routes_table(routes), format, empty="It may call no route.")
+        show(_table(ROUTE_COLUMNS, routes), format, empty="It may call no route.")
+        note("")
+        show(_table(BUDGET_COLUMNS, budgets), format, empty="It has no budget.")
+        note("")
+        show(_table(LIMIT_COLUMNS, limits), format, empty="It has no limit.")
 
 
 def _routes(policy: Policy, team: Team) -> list[dict[str, Any]]:
@@ -78,9 +95,46 @@ def _routes(policy: Policy, team: Team) -> list[dict[str, Any]]:
     ]
 
 
-def _routes_table(routes: list[dict[str, Any]]) -> Table:
-    columns = ("route", "aliases", "allowed", "denied")
-    return Table(columns, [tuple(route[column] for column in columns) for route in routes])
+def _budgets(policy: Policy, team: Team) -> list[dict[str, Any]]:
+    """Its own, its projects' and its keys', and those that it has together with others of its cost centre."""
+    centre = policy.cost_centres.get(team.cost_centre)
+    return [
+        {
+            "budget": rule.rule_id,
+            "scope": rule.scope.value,
+            "owner": rule.owner,
+            "period": rule.period.value,
+            "limit_usd": Decimal(plain_usd(rule.limit_nusd)),
+            "kind": rule.kind.value,
+            "alert_at": list(rule.alert_at),
+            "overdraft_usd": Decimal(plain_usd(rule.overdraft_nusd)),
+            "time_zone": rule.time_zone,
+        }
+        for rule in (*team.budgets, *(centre.budgets if centre is not None else ()))
+    ]
+
+
+def _limits(team: Team) -> list[dict[str, Any]]:
+    owned = [
+        ("team", team.name, team.limits),
+        *(("project", name, limits) for name, limits in team.project_limits.items()),
+        *(("key", key_id, limits) for key_id, limits in team.key_limits.items()),
+    ]
+    return [
+        {
+            "scope": scope,
+            "owner": owner,
+            "requests_per_minute": limits.requests_per_minute,
+            "tokens_per_minute": limits.tokens_per_minute,
+            "concurrent": limits.concurrent,
+        }
+        for scope, owner, limits in owned
+        if limits.is_limited or scope != "team"
+    ]
+
+
+def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
+    return Table(columns, [tuple(record[column] for column in columns) for record in records])
 
 
 def _is_over(expires_at: Any, toolbox: Toolbox) -> bool:

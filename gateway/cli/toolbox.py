@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gateway.reports import Reports
+from gateway.storage.budgets import BudgetStore
 from gateway.storage.database import Database
 from gateway.storage.keys import KeyStore
 from gateway.storage.ledger import Ledger
@@ -45,6 +46,7 @@ class Stores:
     policies: PolicyStore
     prices: PriceStore
     ledger: Ledger
+    budgets: BudgetStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ centre, and is known by the same name in every policy version. Money is whole na
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -78,7 +79,9 @@ class BudgetRule:
             return self.rule_id
         if EACH in self.rule_id:
             return self.rule_id.replace(EACH, owner, 1)
-        return f"{self.rule_id}/{owner}"  # a rule with a name of its own
+        # A rule with a name of its own. Not '/': a caller may choose the project, and `payments/month` is the account
+        # of another rule where this one is named payments and the project month.
+        return f"{self.rule_id}:{owner}"
 
     def period_at(self, moment: datetime) -> Span:
         """The period that a moment belongs to."""
@@ -137,6 +140,7 @@ def accounts_of(
     `rules` are all of the team's. A rule for one project or key stands in for the one for each of them.
     """
     owners = {BudgetScope.PROJECT: project, BudgetScope.KEY: key_id}
+    with_own = {(rule.scope, rule.owner) for rule in rules}
     found = [Account(account_id=rule.account_id(rule.owner), rule=rule) for rule in cost_centre]
     for rule in rules:
         if rule.scope is BudgetScope.TEAM:
@@ -145,8 +149,7 @@ def accounts_of(
         owner = owners[rule.scope]
         if owner is None:
             continue
-        has_own = any(other.scope is rule.scope and other.owner == owner for other in rules)
-        if rule.owner == owner or (rule.owner == EACH and not has_own):
+        if rule.owner == owner or (rule.owner == EACH and (rule.scope, owner) not in with_own):
             found.append(Account(account_id=rule.account_id(owner), rule=rule))
     return tuple(sorted(found, key=lambda account: account.account_id))
 
@@ -158,14 +161,10 @@ def period_at(period: BudgetPeriod, time_zone: str, moment: datetime) -> Span:
     """
     if period is BudgetPeriod.ONCE:
         return Span(EPOCH, None)
-    local = moment.astimezone(_zone(time_zone))
+    zone = _zone(time_zone)
     if period is BudgetPeriod.HOUR:
-        offset = local.utcoffset() or timedelta()
-        starts_at = (moment.astimezone(UTC) + offset).replace(minute=0, second=0, microsecond=0) - offset
-        return Span(starts_at, starts_at + timedelta(hours=1))
-    first = _FIRST_DAYS[period](local.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None))
-    following = _FIRST_DAYS[period](first + _LONGER_THAN[period])
-    return Span(_midnight(first, time_zone), _midnight(following, time_zone))
+        return _hour_at(moment.astimezone(UTC), zone)
+    return _days_at(period, moment.astimezone(UTC), zone)
 
 
 def slice_nusd(limit_nusd: int, hold_nusd: int) -> int:
@@ -185,11 +184,102 @@ _LONGER_THAN = {
 }
 
 
-def _midnight(day: datetime, time_zone: str) -> datetime:
-    """The first moment of a local day. Where clocks skip midnight, the moment they skip it in."""
-    return day.replace(tzinfo=_zone(time_zone), fold=0).astimezone(UTC)
+def _hour_at(moment: datetime, zone: ZoneInfo) -> Span:
+    """An hour of the local clock; cut in two where the clock is turned inside it (Lord Howe turns by half an hour)."""
+    second = moment.replace(microsecond=0)
+    offset = _offset(second, zone)
+    starts_at = (second + offset).replace(minute=0, second=0) - offset
+    return Span(
+        _first_second(starts_at, second, lambda at: _offset(at, zone) == offset),
+        _first_second(second, starts_at + timedelta(hours=1), lambda at: _offset(at, zone) != offset),
+    )
+
+
+def _days_at(period: BudgetPeriod, moment: datetime, zone: ZoneInfo) -> Span:
+    first = _FIRST_DAYS[period](_local(moment, zone).replace(hour=0, minute=0, second=0, microsecond=0))
+    while True:
+        following = _FIRST_DAYS[period](first + _LONGER_THAN[period])
+        ends_at = _midnight(following, zone)
+        if moment < ends_at:
+            return Span(_midnight(first, zone), ends_at)
+        # The clock was turned back over midnight: the day that had begun goes on.
+        first = following
+
+
+def _midnight(day: datetime, zone: ZoneInfo) -> datetime:
+    """The first moment of a local day: the first midnight of two; the moment of the turn where clocks skip it."""
+    early, late = (day.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if early <= late:
+        return early
+    # Skipped: with the offset from after the turn it lies before it, and the other way round.
+    return _first_second(late, early, lambda at: _local(at, zone) >= day)
+
+
+def _first_second(low: datetime, high: datetime, is_true: Callable[[datetime], bool]) -> datetime:
+    """The first whole second from `low` on in which something becomes true to stay so; `high` if none before it."""
+    if is_true(low):
+        return low
+    if not is_true(high - timedelta(seconds=1)):
+        return high
+    seconds = range(int(low.timestamp()), int(high.timestamp()))
+    return _moment(seconds[bisect_left(seconds, True, key=lambda second: is_true(_moment(second)))])
+
+
+def _moment(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+def _local(moment: datetime, zone: ZoneInfo) -> datetime:
+    """What the clock on the wall reads."""
+    return moment.astimezone(zone).replace(tzinfo=None)
+
+
+def _offset(moment: datetime, zone: ZoneInfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 @lru_cache(maxsize=64)
 def _zone(time_zone: str) -> ZoneInfo:
     return ZoneInfo(time_zone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceAsk:
+    """What a worker asks of one account's period, all at once: give back, then take.
+
+    `least_nusd` is the smallest hold that waits: where there is no room for it nothing is granted; 0 asks for nothing.
+    `needed_nusd` are all holds that wait, `most_nusd` what is taken if there is plenty. `held_nusd` is told for others
+    to see. A worker numbers its questions: a `turn` that comes again was answered already, and its answer was lost.
+    Then the same is granted, and nothing is taken or given back again.
+    """
+
+    account_id: str
+    rule_id: str
+    starts_at: datetime
+    ends_at: datetime | None
+    turn: int
+    returned_nusd: int
+    least_nusd: int
+    needed_nusd: int
+    most_nusd: int
+    held_nusd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceGranted:
+    """Postgres's answer: what was granted, and how the account stands after it, with all workers' leases.
+
+    `limit_nusd` includes grants; it is None where Postgres does not know the rule. `outstanding_nusd` is this worker's.
+    """
+
+    account_id: str
+    starts_s: int
+    granted_nusd: int
+    limit_nusd: int | None
+    spent_nusd: int
+    leased_nusd: int
+    outstanding_nusd: int
+
+
+class LeasesLost(Exception):
+    """The worker's journal was given up by an operator, and with it all that it had leased."""

@@ -51,3 +51,4 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[tuple[str, str], ...]
     client_request_id: str | None
     traceparent: str | None
+    idempotency_key: str | None = None

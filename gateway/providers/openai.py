@@ -42,6 +42,13 @@ PATHS = {
     Operation.RESPONSES: "/responses",
     Operation.EMBEDDINGS: "/embeddings",
 }
+# What bounds an answer. OpenAI's newer models refuse the older `max_tokens` in a chat, most others know no other.
+CAP_MEMBERS: Mapping[Operation, str] = {
+    Operation.CHAT: "max_completion_tokens",
+    Operation.COMPLETIONS: "max_tokens",
+    Operation.RESPONSES: "max_output_tokens",
+}
+OLDER_CAP_MEMBERS = {**CAP_MEMBERS, Operation.CHAT: "max_tokens"}
 MAX_RETRY_AFTER_S = 120.0  # official SDKs give up on a longer one
 
 
@@ -50,14 +57,21 @@ class OpenAI:
 
     asks_running_usage = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
+    cap_members: Mapping[Operation, str] = CAP_MEMBERS
 
-    def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
-        """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why."""
+    def call(
+        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
+    ) -> UpstreamCall:
+        """Return the call. Changes `model`, `stream_options` and `store`, and sets a maximum where the policy caps it;
+        docs/decisions/0002 says why."""
         is_assembled = self.assembles(deployment, read)
+        values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
+        if output_cap_tokens is not None:
+            values[self.cap_members[read.ask.operation]] = output_cap_tokens
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
             headers=self._headers(deployment, request, is_stream=read.ask.is_stream or is_assembled),
-            body=prepare(read, self.values(deployment, read, request.caller.team, is_assembled=is_assembled)),
+            body=prepare(read, values),
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
         )

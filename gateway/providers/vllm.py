@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.domain.policy import Deployment, Operation
-from gateway.providers.openai import OpenAI
+from gateway.providers.openai import OLDER_CAP_MEMBERS, OpenAI
 from gateway.wire.openai_assemble import is_convertible
 from gateway.wire.openai_request import ReadBody, stream_options
 
@@ -26,6 +26,7 @@ class Vllm(OpenAI):
     """
 
     asks_running_usage = True
+    cap_members = OLDER_CAP_MEMBERS
 
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
         self._salt_key = salt_key

@@ -7,8 +7,12 @@ from datetime import date, datetime
 from types import TracebackType
 from uuid import UUID
 
+from gateway.domain.budget_names import NamedBudget
+from gateway.domain.budgets import Account
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
+from gateway.reports.budget_detail import BudgetAlert, BudgetDetail, BudgetGrant, Spender, budget_detail
+from gateway.reports.budgets import NO_BUDGET, PRESENT_RATE, BudgetStanding, all_budgets, budget_names, running_budgets
 from gateway.reports.connection import Reader
 from gateway.reports.dimensions import UNTAGGED, Dimension
 from gateway.reports.month_status import MonthStatus, month_status
@@ -27,14 +31,20 @@ from gateway.reports.receipt_words import Verdict
 from gateway.reports.registry import REPORTS, ReportKind
 from gateway.reports.report import Cell, Column, Dataset, Kind, Report
 from gateway.reports.table import receipt_to_json, to_csv, to_json, usage_me_to_json
-from gateway.reports.usage_me import OwnUsage, Spent, usage_me
+from gateway.reports.usage_me import OwnBudget, OwnUsage, Spent, usage_me
 
 __all__ = [
+    "NO_BUDGET",
+    "PRESENT_RATE",
     "REPORTS",
     "UNTAGGED",
     "Adjustment",
     "AttemptReceipt",
     "BadUsage",
+    "BudgetAlert",
+    "BudgetDetail",
+    "BudgetGrant",
+    "BudgetStanding",
     "Cell",
     "Column",
     "DatabaseUnavailable",
@@ -42,6 +52,7 @@ __all__ = [
     "Dimension",
     "Kind",
     "MonthStatus",
+    "OwnBudget",
     "OwnUsage",
     "PriceFact",
     "Question",
@@ -49,6 +60,7 @@ __all__ = [
     "Report",
     "ReportKind",
     "Reports",
+    "Spender",
     "Spent",
     "Verdict",
     "arithmetic",
@@ -91,10 +103,31 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return receipt(snapshot, request_id, dataset=dataset, team=team, recent=recent)
 
-    def usage_me(self, *, team: str, key_id: str, now: datetime, dataset: Dataset = Dataset.REAL) -> OwnUsage:
-        """Return what a caller has spent this month and today. Raises `DatabaseUnavailable`."""
+    def usage_me(
+        self, *, team: str, key_id: str, now: datetime, dataset: Dataset = Dataset.REAL,
+        accounts: Sequence[Account] = (),
+    ) -> OwnUsage:  # fmt: skip
+        """Return what a caller has spent this month and today, and how its budgets stand.
+
+        `accounts` are the budgets that its requests are charged to. Raises `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
-            return usage_me(snapshot, team=team, key_id=key_id, now=now, dataset=dataset)
+            return usage_me(snapshot, team=team, key_id=key_id, now=now, dataset=dataset, accounts=accounts)
+
+    def budgets(self, now: datetime, *, has_past: bool = False) -> list[BudgetStanding]:
+        """Return each declared budget's running period; or all periods there are. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return (all_budgets if has_past else running_budgets)(snapshot, now)
+
+    def budget_names(self) -> list[NamedBudget]:
+        """Return what every budget may be called. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return budget_names(snapshot)
+
+    def budget(self, account_id: str, now: datetime) -> BudgetDetail | None:
+        """Return one budget in full, None where there is none of that name. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return budget_detail(snapshot, account_id, now)
 
     def month_status(self, month: date) -> MonthStatus:
         """Return what is open in a month (its first day). Raises `DatabaseUnavailable`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.reports import destinations, events, gpu, latency, months, overview, spend, tokens, unsettled
+from gateway.reports import budgets, destinations, events, gpu, latency, months, overview, spend, tokens, unsettled
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -53,6 +53,10 @@ REPORTS: dict[str, ReportKind] = {
         ReportKind(
             name="gpu", title=gpu.TITLE, by=None, run=gpu.gpu_cost,
             question="What did our own GPUs cost, and how much of that did requests pay for?",
+        ),
+        ReportKind(
+            name="budgets", title=budgets.TITLE, by=None, run=budgets.budgets,
+            question="How much of each budget is used, what is left, and what will it be at the end of the period?",
         ),
         ReportKind(
             name="unsettled", title=unsettled.TITLE, by=None, run=unsettled.unsettled,

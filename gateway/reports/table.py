@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -44,9 +45,9 @@ def receipt_to_json(receipt: Receipt) -> str:
     return _encoded(receipt)
 
 
-def usage_me_to_json(usage: OwnUsage) -> str:
-    """Return the body of `GET /v1/usage/me`."""
-    return _encoded(usage)
+def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] = ()) -> str:
+    """Return the body of `GET /v1/usage/me`; `limits` are known to the gateway alone, and stand beside the budgets."""
+    return _encoded(_as_json(usage) | {"limits": limits})
 
 
 def to_csv(report: Report) -> str:

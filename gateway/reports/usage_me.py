@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from gateway.domain.budgets import Account
+from gateway.domain.money import usd_from_nusd
 from gateway.reports.aggregate import ATTEMPTS, SPENT, figures_of
 from gateway.reports.connection import Row, Snapshot
 from gateway.reports.dimensions import Dimension
@@ -33,6 +36,27 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnBudget:
+    """One budget that a caller's requests are charged to, in its running period.
+
+    `remaining_usd` is limit and grants less spent and `leased_usd`, which is what gateways have at hand for requests;
+    `held_usd` of it is reserved by those under way. `grant` is what an admin runs for more.
+    """
+
+    budget: str
+    kind: str
+    period: str
+    limit_usd: Decimal
+    granted_usd: Decimal
+    spent_usd: Decimal
+    held_usd: Decimal
+    leased_usd: Decimal
+    remaining_usd: Decimal
+    resets_at: datetime | None
+    grant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUsage:
     """A team's and one of its keys' usage. `month` is by posted period, `today` by the moment received; UTC."""
 
@@ -45,11 +69,14 @@ class OwnUsage:
     key_month: Spent
     key_today: Spent
     complete_until: datetime | None
+    budgets: tuple[OwnBudget, ...]
     notes: tuple[str, ...]
 
 
-def usage_me(snapshot: Snapshot, *, team: str, key_id: str, now: datetime, dataset: Dataset) -> OwnUsage:
-    """Return what a caller may know of itself: its team's spend and its own key's."""
+def usage_me(
+    snapshot: Snapshot, *, team: str, key_id: str, now: datetime, dataset: Dataset, accounts: Sequence[Account] = ()
+) -> OwnUsage:
+    """Return what a caller may know of itself: its team's spend, its own key's, and the budgets of both."""
     now = now.astimezone(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.date().replace(day=1)
@@ -75,6 +102,7 @@ def usage_me(snapshot: Snapshot, *, team: str, key_id: str, now: datetime, datas
         month=f"{month:%Y-%m}",
         today=today.date(),
         complete_until=fresh.complete_until,
+        budgets=_budgets(snapshot, accounts, now),
         notes=notes_on(question, total, fresh),
         **spent,
     )
@@ -100,4 +128,35 @@ def _spent(row: Row) -> Spent:
         total_usd=row["total_usd"],
         held_usd=row["held_usd"],
         unknown_attempts=int(row["unknown_attempts"]),
+    )
+
+
+_BUDGETS = """
+SELECT account, starts_at, limit_usd, granted_usd, spent_usd, held_usd, leased_usd, remaining_usd
+FROM finance.budgets WHERE account = ANY(:accounts) AND (starts_at IS NULL OR starts_at = ANY(:starts))
+"""
+
+
+def _budgets(snapshot: Snapshot, accounts: Sequence[Account], now: datetime) -> tuple[OwnBudget, ...]:
+    if not accounts:
+        return ()
+    starts = {account.account_id: account.rule.period_at(now).starts_at for account in accounts}
+    rows = snapshot.rows(_BUDGETS, accounts=list(starts), starts=list(starts.values()))
+    found = {row["account"]: row for row in rows if row["starts_at"] in (None, starts[row["account"]])}
+    return tuple(_budget(account, found.get(account.account_id), now) for account in accounts)
+
+
+def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
+    """As Postgres has it; what was never charged in this period is as the policy declares it."""
+    rule, none = account.rule, Decimal(0)
+    declared = {"limit_usd": usd_from_nusd(rule.limit_nusd), "remaining_usd": usd_from_nusd(rule.limit_nusd)}
+    unused = {"granted_usd": none, "spent_usd": none, "held_usd": none, "leased_usd": none} | declared
+    figures = unused if row is None else {name: unused[name] if row[name] is None else row[name] for name in unused}
+    return OwnBudget(
+        budget=account.account_id,
+        kind=rule.kind.value,
+        period=rule.period.value,
+        resets_at=rule.period_at(now).ends_at,
+        grant=f"tollgate budget grant {account.account_id} AMOUNT_USD --reason …",
+        **figures,
     )

@@ -8,10 +8,12 @@ from datetime import datetime
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gateway.domain.bound import Bound
+from gateway.domain.budgets import Hold
 from gateway.domain.intent import Intent
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
-from gateway.domain.pricing import Price, hold_nusd
+from gateway.domain.pricing import Price
 from gateway.domain.request import Request
 from gateway.domain.request_fields import feature_and_tier
 from gateway.domain.routing import Candidate, Decision
@@ -20,17 +22,15 @@ from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock
+from gateway.services.tab import Tab
 from gateway.wire.seen import Seen
-
-# Where neither caller nor deployment bounds the answer, the hold takes this many output tokens.
-UNBOUNDED_OUTPUT_TOKENS = 32_768
-MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 
 
 class Attempt(Struct, kw_only=True):
     """The life of one upstream call. `seen` is filled by the relay as the answer passes.
 
-    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it.
+    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. `tab` is
+    its request's, `room` is for this attempt alone, at its deployment.
     """
 
     request: Request
@@ -40,9 +40,12 @@ class Attempt(Struct, kw_only=True):
     started_s: float
     received_s: float
     held_nusd: int
+    output_cap_tokens: int | None
     begun: UsageEvent
     clock: Clock
     meter: Meter
+    tab: Tab | None = None
+    room: Tab | None = None
     seen: Seen = field(default_factory=Seen)
     http_status: int | None = None
     headers_s: float | None = None
@@ -80,7 +83,15 @@ class Attempt(Struct, kw_only=True):
         """Write down that this attempt will be sent; resolves when that is durable. Raises `JournalFull`."""
         # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
         intent = Intent(event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output)
-        return self.meter.intend(intent, self)
+        try:
+            durable = self.meter.intend(intent, self)
+            for tab in (self.tab, self.room):
+                if tab is not None:
+                    tab.begin()
+        finally:
+            if self.room is not None:
+                self.room.close()  # there is no second attempt in it
+        return durable
 
     def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
         """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
@@ -90,6 +101,9 @@ class Attempt(Struct, kw_only=True):
         if self.event is None:
             self.event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
             self.meter.settle(self.event)
+            for tab in (self.tab, self.room):
+                if tab is not None:
+                    tab.settle(self.event)
         return self.event
 
     @property
@@ -154,28 +168,22 @@ class Attempt(Struct, kw_only=True):
 
 
 def begin(
-    request: Request, decision: Decision, candidate: Candidate, *, number: int, received_s: float, clock: Clock,
-    meter: Meter,
+    request: Request, decision: Decision, candidate: Candidate, *, bound: Bound, holds: tuple[Hold, ...],
+    tab: Tab | None, room: Tab | None, number: int, received_s: float, clock: Clock, meter: Meter,
 ) -> Attempt:  # fmt: skip
-    """Hold an upper bound of the attempt's cost and start its clock."""
-    assert candidate.price is not None, "an unpriced deployment is never eligible"
-    input_bound = input_bound_tokens(candidate, request.ask.body_bytes)
-    output_bound = output_bound_tokens(candidate, request) * request.ask.choices
-    held = hold_nusd(
-        candidate.price, input_bound_tokens=input_bound, output_bound_tokens=output_bound,
-        tool_calls_bound=MOST_TOOL_CALLS if "hosted_tools" in request.ask.features else 0,
-    )  # fmt: skip
+    """Start the clock of an attempt whose upper bound is held."""
     return Attempt(
         request=request, decision=decision, candidate=candidate, number=number, started_s=clock.monotonic(),
-        received_s=received_s, held_nusd=held, clock=clock, meter=meter,
-        begun=_begun(request, decision, candidate, number=number, started_at=clock.now(), held_nusd=held,
-                     features=_features(request, input_bound_tokens=input_bound)),
+        received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
+        meter=meter, tab=tab, room=room,
+        begun=_begun(request, decision, candidate, number=number, started_at=clock.now(), held_nusd=bound.nusd,
+                     holds=holds, features=_features(request, bound)),
     )  # fmt: skip
 
 
 def _begun(
     request: Request, decision: Decision, candidate: Candidate, *, number: int, started_at: datetime, held_nusd: int,
-    features: Mapping[str, object],
+    holds: tuple[Hold, ...], features: Mapping[str, object],
 ) -> UsageEvent:  # fmt: skip
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
     deployment, price = candidate.deployment, candidate.price
@@ -216,6 +224,7 @@ def _begun(
         client_request_id=request.client_request_id,
         service_tier=_asked_tier(request),
         is_stand_in_price=price.is_stand_in,
+        holds=holds,
         features=features,
         decision=decision.record,
     )
@@ -228,31 +237,13 @@ def _asked_tier(request: Request) -> str | None:
     return next((tier for tier in tiers if tier is not None), None)
 
 
-def _features(request: Request, *, input_bound_tokens: int) -> Mapping[str, object]:
+def _features(request: Request, bound: Bound) -> Mapping[str, object]:
     """What a replay of the decision needs to know of the request."""
     ask = request.ask
     return {
         "max_output_tokens": ask.output_bound_tokens,
-        "input_bound_tokens": input_bound_tokens,
+        "input_bound_tokens": bound.input_tokens,
         "capabilities": sorted(ask.capabilities),
         "features": sorted(ask.features),
         "class_source": request.data_class_source,
     }
-
-
-def input_bound_tokens(candidate: Candidate, body_bytes: int) -> int:
-    """No tokenizer makes more tokens than bytes, but for what the engine's chat template adds."""
-    return body_bytes + candidate.deployment.input_overhead_tokens
-
-
-def output_bound_tokens(candidate: Candidate, request: Request) -> int:
-    """The caller's maximum, else the deployment's, else its context window; embeddings write nothing."""
-    deployment = candidate.deployment
-    if request.ask.operation is Operation.EMBEDDINGS:
-        return 0
-    return (
-        request.ask.output_bound_tokens
-        or deployment.max_output_tokens
-        or deployment.context_window
-        or UNBOUNDED_OUTPUT_TOKENS
-    )

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from gateway.domain.budgets import Hold
 from gateway.domain.intent import Intent
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
+from gateway.errors import RequestError
 from gateway.services.ports import EventJournal
 from gateway.wire.seen import Seen
 
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
 MOST_RECENT = 4_000  # about 6 MB; older ones that are not written yet are `pending` to who asks
+
+
+class Holds(Protocol):
+    """Where holds are kept."""
+
+    def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
+        """Replace holds by the true cost, None where it is unknown. No await."""
 
 
 class Live(Protocol):
@@ -27,8 +36,8 @@ class Live(Protocol):
 class Meter:
     """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet."""
 
-    def __init__(self, journal: EventJournal, *, on_event: Callable[[UsageEvent], None]) -> None:
-        self._journal, self._on_event = journal, on_event
+    def __init__(self, journal: EventJournal, purses: Holds, *, on_event: Callable[[UsageEvent], None]) -> None:
+        self._journal, self._purses, self._on_event = journal, purses, on_event
         self._live: dict[Key, Live] = {}
         self._recent: dict[Key, bytes] = {}  # documents: a third of the memory of events, and no work to throw away
         self._settled = self._written = 0
@@ -40,14 +49,22 @@ class Meter:
         return self._settled - self._written
 
     def intend(self, intent: Intent, live: Live) -> Awaitable[None]:
-        """Write an intent; resolves when it is durable. Raises `JournalFull` where there is no room: it is not in."""
-        durable = self._journal.intend(intent)
+        """Write an intent; resolves when it is durable. Raises `JournalFull` where there is no room: it is not in.
+
+        What was held for an attempt that cannot be written down is let go.
+        """
+        try:
+            durable = self._journal.intend(intent)
+        except RequestError:
+            self._purses.settle(intent.event.holds, 0)
+            raise
         self._live[intent.event.key] = live
         return durable
 
     def settle(self, event: UsageEvent) -> None:
         """Take a settled event. No await: a disconnect cancels every await around the caller."""
         document = self._journal.settle(event)
+        self._purses.settle(event.holds, event.cost_nusd)
         key = event.key
         self._live.pop(key, None)
         self._settled += 1

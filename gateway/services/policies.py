@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Protocol
 
+from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
 from gateway.domain.pricing import Price, cost_nusd, lines
@@ -19,6 +20,10 @@ from gateway.domain.selfhost import standard_price
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, NothingFound
 from gateway.wire.policy import effective, parse
+from gateway.wire.policy.allowances import budget_to_wire
+
+_ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they come or go
+_TAKEN_APART = ("budgets", "limits", "projects", "keys")  # fields of a team that are compared one by one
 
 
 class StoredDocument(Protocol):
@@ -49,8 +54,9 @@ class PolicyShelf(Protocol):
         message: str,
         is_demo: bool,
         expected_version: int | None,
+        budgets: Sequence[BudgetRule],
     ) -> int:
-        """Make a document the current one and return its version."""
+        """Make a document the current one, with all the budgets it declares, and return its version."""
 
 
 class Book(Protocol):
@@ -99,7 +105,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference between two policies. `details` are `field: before → after`, for a change only."""
+    """One difference between two policies.
+
+    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has one: what it is.
+    """
 
     verb: str  # added, removed or changed
     kind: str
@@ -145,17 +154,10 @@ def apply_policy(
     digest = document_sha256(document)
     current = policies.current()
     is_new = current is None or current.sha256 != digest or current.is_demo != is_demo
-    if is_new or current is None:
-        version = policies.apply(
-            document,
-            sha256=digest,
-            author=author,
-            message=message,
-            is_demo=is_demo,
-            expected_version=expected_version,
-        )
-    else:
-        version = current.version
+    version = policies.apply(
+        document, sha256=digest, author=author, message=message, is_demo=is_demo, expected_version=expected_version,
+        budgets=policy.budgets,
+    )  # fmt: skip
     deployments = policy.deployments.values()
     prices.pin(deployments, author=author, reason=f"first used by policy version {version}")
     found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
@@ -231,7 +233,8 @@ def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
         if was == now:
             continue
         verb = "added" if was is None else "removed" if now is None else "changed"
-        found.append(Change(verb=verb, kind=kind, name=name, details=_details(was, now)))
+        details = _allowance(was, now) if kind in _ALLOWANCES else _details(was, now)
+        found.append(Change(verb=verb, kind=kind, name=name, details=details))
     return tuple(found)
 
 
@@ -286,9 +289,50 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
     document = effective(policy)
     mappings = {("region", name): children for name, children in document["regions"].items()}
     mappings |= {("class", name): rule for name, rule in document["classes"].items()}
-    for kind in ("deployment", "route", "team"):
+    for kind in ("deployment", "route"):
         mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
+    for team in document["teams"]:
+        # Each budget is a line of its own: nobody finds a changed number in a list of lists.
+        mappings["team", team["name"]] = {name: value for name, value in team.items() if name not in _TAKEN_APART}
+        mappings |= {("limits", owner): limits for owner, limits in _limits(team)}
+    for centre in document["cost_centres"]:
+        mappings["cost centre", centre["name"]] = {"time_zone": centre["time_zone"]}
+    mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
+    if "alerts" in document:
+        mappings["alerts", "webhook"] = document["alerts"]
     return mappings
+
+
+def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    blocks = [
+        (team["name"], team),
+        *((f"{team['name']}/project:{project['name']}", project) for project in team["projects"]),
+        *((f"{team['name']}/key:{key['key']}", key) for key in team["keys"]),
+    ]
+    return ((owner, block["limits"]) for owner, block in blocks if "limits" in block)
+
+
+def _budget(rule: BudgetRule) -> dict[str, Any]:
+    fields = {name: value for name, value in budget_to_wire(rule).items() if name != "name"}
+    return {"of": _whose(rule), **fields}
+
+
+def _whose(rule: BudgetRule) -> str:
+    match rule.scope:
+        case BudgetScope.TEAM:
+            return f"team {rule.team}"
+        case BudgetScope.COST_CENTRE:
+            return f"cost centre {rule.owner}"
+        case scope:
+            owner = f"each {scope}" if rule.owner == EACH else f"{scope} {rule.owner}"
+            return f"{owner} of team {rule.team}"
+
+
+def _allowance(was: Any, now: Any) -> tuple[str, ...]:
+    if was is not None and now is not None:
+        return _details(was, now)
+    fields = was if now is None else now
+    return (", ".join(f"{name}: {_short(value)}" for name, value in fields.items()) or "no limit",)
 
 
 def _details(was: Any, now: Any) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from gateway.domain.budgets import SliceAsk, SliceGranted
 from gateway.domain.intent import Intent
 from gateway.domain.policy import Deployment
 from gateway.domain.request import Request
@@ -52,8 +53,13 @@ class Transport(Protocol):
 class Provider(Protocol):
     """One dialect: where to call, how to ask, where usage is, how errors map."""
 
-    def call(self, deployment: Deployment, read: ReadBody, *, request: Request) -> UpstreamCall:
-        """Return the call that carries this request. Raises `UpstreamAuth` if the credential is missing."""
+    def call(
+        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
+    ) -> UpstreamCall:
+        """Return the call that carries this request; a cap bounds the answer of a caller who set no maximum.
+
+        Raises `UpstreamAuth` if the credential is missing.
+        """
 
     def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
         """Return the rewriter of a streamed answer."""
@@ -146,6 +152,16 @@ class EventLedger(Protocol):
 
     def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
         """Write events exactly once. Raises `DatabaseUnavailable`; then nothing of the batch is in."""
+
+    def interrupt(self) -> bool:
+        """Make a call that hangs in another thread raise `DatabaseUnavailable`; False where none is running."""
+
+
+class BudgetLeases(Protocol):
+    """What workers have leased of budgets, in Postgres. Called in a thread."""
+
+    def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        """Give back and take slices, each turn once. Raises `DatabaseUnavailable`, `LeasesLost`."""
 
     def interrupt(self) -> bool:
         """Make a call that hangs in another thread raise `DatabaseUnavailable`; False where none is running."""

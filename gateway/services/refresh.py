@@ -4,49 +4,176 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
 
 import structlog
 
-from gateway.errors import OperatorError
+from gateway.domain.last_snapshot import LastSnapshot, NotUsable, usable_age_s
+from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected
 from gateway.services.ports import Clock
-from gateway.services.snapshot import Snapshot, SnapshotHolder, SnapshotSource
+from gateway.services.snapshot import Snapshot, SnapshotHolder, SnapshotShelf, SnapshotSource
 
 log = structlog.get_logger()
+T = TypeVar("T")
+
+FIRST_LOOK_S = 3.0  # then a start goes on with what was kept
+HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
+RENEW_AFTER_S = 60.0
+# One listens, one may be kept waiting by a disk, and two looks may hang. No others' work can use these threads up.
+_THREADS = 4
 
 
 class Refresher:
-    """Swaps the snapshot when policy or keys change. A failed look keeps the last good snapshot."""
+    """Swaps the snapshot when policy or keys change. A failed look keeps the last good one, until it is too old.
+
+    On `shelf` the last good snapshot outlives this process; None: nothing does.
+    """
 
     def __init__(
         self, source: SnapshotSource, holder: SnapshotHolder, *, every_s: float, clock: Clock,
-        on_swap: Callable[[Snapshot], None],
+        on_swap: Callable[[Snapshot], None], shelf: SnapshotShelf | None = None, first_look_s: float = FIRST_LOOK_S,
+        hung_after_s: float = HUNG_AFTER_S,
     ) -> None:  # fmt: skip
-        self._source, self._holder, self._clock = source, holder, clock
-        self._every_s, self._on_swap = every_s, on_swap
+        self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
+        self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
+        self._on_swap = on_swap
+        self._threads = ThreadPoolExecutor(_THREADS, "snapshot")
+        self._changed, self._looked = asyncio.Event(), asyncio.Event()
+        self._kept: Snapshot | None = None
+        self._kept_s = 0.0
+        self._shelf_problem: str | None = None
+
+    async def start(self) -> None:
+        """Look for the first time. Postgres is not waited for long: what was kept serves where it does not answer.
+
+        Raises `BadUsage` where what is stored there cannot be ours.
+        """
+        try:
+            await self._look(limit_s=self._first_look_s)
+        except BadUsage:
+            raise
+        except OperatorError as problem:
+            await self._note(problem)
 
     async def refresh(self) -> None:
         """Look once."""
         try:
-            snapshot = await asyncio.to_thread(self._source.load, self._holder.current)
+            await self._look(limit_s=self._hung_after_s)
         except OperatorError as problem:
-            if self._holder.problem != problem.message:
-                log.warning("snapshot_not_refreshed", problem=problem.message)
-            self._holder.problem = problem.message
+            await self._note(problem)
+        except Exception:  # the background loop's boundary: without it nobody would look ever again
+            log.exception("snapshot_not_refreshed")
+            self._holder.problem = "the gateway failed on what it read; its log says how"
+
+    async def keep(self) -> None:
+        """Keep the current snapshot where it is another one, or the time it was good at has moved on."""
+        shelf, snapshot, good_at = self._shelf, self._holder.current, self._holder.refreshed_at
+        if shelf is None or snapshot is None or good_at is None:
             return
-        self._holder.refreshed_at = self._clock.now()
+        if snapshot is self._kept and self._clock.monotonic() - self._kept_s < RENEW_AFTER_S:
+            return
+        last = LastSnapshot(
+            good_at=good_at, version=snapshot.policy.version, sha256=snapshot.policy.sha256,
+            document=snapshot.document, prices=snapshot.prices, keys=tuple(snapshot.keys.values()),
+        )  # fmt: skip
+        try:
+            if not await self._in_thread(lambda: shelf.write(last)):
+                return  # another worker is writing: after the next look again
+        except Exception as broken:  # a gateway that cannot keep it serves all the same
+            self._say_of_shelf(f"the last snapshot cannot be kept: {broken}")
+        else:
+            self._shelf_problem = None
+        self._kept, self._kept_s = snapshot, self._clock.monotonic()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as jobs:
+                for job in (self._listen, self._poll, self._keep_on):
+                    jobs.create_task(job())
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _listen(self) -> None:
+        """Wake the poll when something changed. Apart from it: a connection that hangs must not hold it up."""
+        while True:
+            try:
+                if await self._in_thread(lambda: self._source.wait(self._every_s)):
+                    self._changed.set()
+            except OperatorError:
+                await asyncio.sleep(self._every_s)
+            except Exception:
+                log.exception("changes_not_heard")
+                await asyncio.sleep(self._every_s)
+
+    async def _poll(self) -> None:
+        while True:
+            # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with the result.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self.refresh()
+
+    async def _keep_on(self) -> None:
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            await self.keep()
+
+    async def _look(self, *, limit_s: float) -> None:
+        # Before Postgres is asked: what it says may be as old as the question.
+        good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
+        try:
+            async with asyncio.timeout(limit_s):  # what a thread finds after that is dropped
+                snapshot = await self._in_thread(lambda: self._source.load(before))
+        except TimeoutError:
+            raise DatabaseUnavailable(f"Postgres has not answered within {limit_s:.0f} s.") from None
         if snapshot is None:
             self._holder.problem = "no policy was applied yet; run: tollgate policy apply FILE"
             return
         self._holder.problem = None
-        if snapshot is not self._holder.current:
-            self._holder.current = snapshot
+        if self._holder.take(snapshot, good_at=good_at, good_s=good_s):
             self._on_swap(snapshot)
+        self._looked.set()
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            try:
-                await asyncio.to_thread(self._source.wait, self._every_s)
-            except OperatorError:
-                await asyncio.sleep(self._every_s)
-            await self.refresh()
+    async def _note(self, problem: OperatorError) -> None:
+        if self._holder.problem != problem.message:
+            log.warning("snapshot_not_refreshed", problem=problem.message)
+        self._holder.problem = problem.message
+        if self._holder.current is None and isinstance(problem, DatabaseUnavailable):
+            await self._recall()
+
+    async def _recall(self) -> None:
+        """Serve from what was kept, for what is left of its time."""
+        shelf = self._shelf
+        if shelf is None:
+            return
+
+        def recalled() -> tuple[LastSnapshot, Snapshot]:
+            last = shelf.read()
+            return last, self._source.rebuilt(last)
+
+        try:
+            last, snapshot = await self._in_thread(recalled)
+            age_s = usable_age_s(last.good_at, now=self._clock.now(), outage_s=self._holder.outage_s)
+        except (NotUsable, PolicyRejected) as refused:
+            self._say_of_shelf(f"the last snapshot is not used: {refused}")
+            return
+        self._holder.take(snapshot, good_at=last.good_at, good_s=self._clock.monotonic() - age_s)
+        self._on_swap(snapshot)
+        log.warning(
+            "serving_from_last_snapshot", policy_version=last.version, age_s=round(age_s),
+            left_s=round(self._holder.outage_s - age_s),
+        )  # fmt: skip
+
+    def _say_of_shelf(self, problem: str) -> None:
+        """Once: the next tries find the same."""
+        if self._shelf_problem != problem:
+            log.warning("last_snapshot", problem=problem)
+        self._shelf_problem = problem
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,15 +1,23 @@
-"""The story of a request: decide, then for each attempt hold, intend, send, relay and settle."""
+"""The story of a request: decide, admit, then for each attempt hold, intend, send, relay and settle."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gateway.domain import budget_words
+from gateway.domain.bound import Bound, bound_of
+from gateway.domain.budgets import Account, Hold
+from gateway.domain.idempotency import Claim
+from gateway.domain.limits import limits_of_deployment
+from gateway.domain.policy import Deployment
 from gateway.domain.request import Request
-from gateway.domain.routing import Decision, decide, find_route
+from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.usage_event import Outcome
 from gateway.errors import (
+    ConcurrencyLimited,
+    InvalidRequest,
     JournalFull,
     Overloaded,
     RateLimited,
@@ -23,9 +31,13 @@ from gateway.errors import (
 from gateway.services.attempt import Attempt, begin
 from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
+from gateway.services.idempotency import Claims
+from gateway.services.limiter import Admission, Limiter
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock, Provider, Transport
-from gateway.services.snapshot import Snapshot
+from gateway.services.purses import Purses
+from gateway.services.snapshot import Snapshot, Terms
+from gateway.services.tab import OnEnd, Tab
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
@@ -41,13 +53,26 @@ OUTCOMES: dict[type[RequestError], Outcome] = {
 class Answer:
     """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the `rest`.
 
-    Whoever takes an answer closes `rest`: that settles the attempt.
+    Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what the tightest hard
+    budget has room for, None where there is none.
     """
 
     attempt: Attempt
     content_type: str
     body: bytes
     rest: AsyncGenerator[bytes, None] | None = None
+    budget_remaining_nusd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A request on its way through its attempts."""
+
+    request: Request
+    decision: Decision
+    accounts: Sequence[Account]
+    received_s: float
+    tab: Tab | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +81,9 @@ class RequestService:
 
     transport: Transport
     providers: Mapping[str, Provider]
+    purses: Purses
+    limiter: Limiter
+    claims: Claims
     meter: Meter
     endings: Endings
     clock: Clock
@@ -66,17 +94,36 @@ class RequestService:
         decision = self.decide(request, snapshot)
         if refusal := decision.refusal():
             raise refusal
+        terms = snapshot.terms_of(decision.team, project=request.project, key_id=request.caller.key_id)
+        tab = await self._admit(request, read, terms, decision)
+        try:
+            return await self._dispatch(_Going(request, decision, terms.accounts, received_s, tab), read)
+        finally:
+            if tab is not None:
+                tab.close()
+
+    async def _dispatch(self, going: _Going, read: ReadBody) -> Answer:
+        """Try the deployments in order until one answers."""
         failure: RequestError | None = None
-        for number, candidate in enumerate(decision.ranked[: self.max_attempts], start=1):
-            attempt = begin(
-                request, decision, candidate, number=number, received_s=received_s, clock=self.clock, meter=self.meter
-            )
+        made = 0
+        for candidate in going.decision.ranked:
+            if made == self.max_attempts:
+                break
+            try:
+                attempt = await self._begin(going, candidate, number=made + 1)
+            except (RateLimited, ConcurrencyLimited) as error:
+                error.attempts = made
+                failure = failure or error  # this deployment is full: the next one may not be
+                continue
+            except RequestError as error:
+                raise failure or error from None  # of two reasons the first is the one to mend
+            made += 1
             try:
                 return await self._attempt(attempt, read)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
-                error.attempts = number
+                error.attempts = made
                 if not isinstance(error, ANOTHER_MAY_DO_BETTER):
                     raise
                 failure = error  # nothing reached the caller yet: the next deployment may answer
@@ -96,6 +143,64 @@ class RequestService:
             snapshot.decisions[depends_on] = decision
         return decision
 
+    async def _admit(self, request: Request, read: ReadBody, terms: Terms, decision: Decision) -> Tab | None:
+        """Take the request under its limits and claim its key. None where it has neither.
+
+        Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`.
+        """
+        if not terms.limits and request.idempotency_key is None:
+            return None
+        tab = Tab()
+        try:
+            if terms.limits:
+                most = self._bound(request, decision, decision.ranked[0])
+                tab.tell(_returning(await self.limiter.admit(terms.limits, most.tokens)))
+            if request.idempotency_key is not None:
+                tab.tell(_ending(self.claims, await self._claim(request, request.idempotency_key, read)))
+        except BaseException:
+            tab.close()  # nothing was sent: what was taken goes back
+            raise
+        return tab
+
+    def _claim(self, request: Request, key: str, read: ReadBody) -> Awaitable[Claim]:
+        return self.claims.claim(
+            request.caller.team, key, endpoint=request.ask.operation, body=read.body, request_id=request.request_id
+        )
+
+    async def _begin(self, going: _Going, candidate: Candidate, *, number: int) -> Attempt:
+        """Take room at the deployment and hold the most that the attempt can cost, on every budget or on none.
+
+        Raises the error for the caller; then nothing is taken and nothing held.
+        """
+        request, deployment = going.request, candidate.deployment
+        bound = self._bound(request, going.decision, candidate)
+        room = await self._room(deployment, bound) if deployment.limits.is_limited else None
+        holds: tuple[Hold, ...] = ()
+        try:
+            if going.accounts:
+                holds = await self._hold(going.accounts, bound, deployment)
+        except BaseException:
+            if room is not None:
+                room.close()
+            raise
+        return begin(
+            request, going.decision, candidate, bound=bound, holds=holds, tab=going.tab, room=room, number=number,
+            received_s=going.received_s, clock=self.clock, meter=self.meter,
+        )  # fmt: skip
+
+    async def _room(self, deployment: Deployment, bound: Bound) -> Tab:
+        limits = limits_of_deployment(deployment.name, deployment.limits)
+        return Tab(_returning(await self.limiter.admit(limits, bound.tokens)))
+
+    def _bound(self, request: Request, decision: Decision, candidate: Candidate) -> Bound:
+        assert candidate.price is not None, "an unpriced deployment is never eligible"
+        return bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=candidate.price)
+
+    async def _hold(self, accounts: Sequence[Account], bound: Bound, deployment: Deployment) -> tuple[Hold, ...]:
+        if not bound.is_certain and (hard := [account for account in accounts if account.rule.is_hard]):
+            raise InvalidRequest(budget_words.unbounded(hard[0], deployment.name), param="max_tokens")
+        return await self.purses.hold(accounts, bound.nusd, moment=self.clock.now())
+
     async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
         durable = attempt.intend()  # what cannot be written down is neither sent nor settled
@@ -109,7 +214,7 @@ class RequestService:
             body = await exchange.body()
             exchange.upstream.close()
             attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
-            return Answer(attempt, exchange.content_type, body)
+            return Answer(attempt, exchange.content_type, body, budget_remaining_nusd=self._remaining(attempt))
         except asyncio.CancelledError:
             self.endings.left(attempt, exchange)
             raise
@@ -125,7 +230,7 @@ class RequestService:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        call = provider.call(deployment, read, request=attempt.request)
+        call = provider.call(deployment, read, request=attempt.request, output_cap_tokens=attempt.output_cap_tokens)
         upstream = await self.transport.send(permit, call)
         return Exchange(attempt=attempt, provider=provider, read=read, call=call, upstream=upstream)
 
@@ -141,7 +246,14 @@ class RequestService:
     async def _streamed(self, exchange: Exchange) -> Answer:
         """Wait for the first piece, so that a stream which dies before it can still be tried elsewhere."""
         relay = self._relay(exchange)
-        return Answer(exchange.attempt, "text/event-stream; charset=utf-8", await anext(relay), relay)
+        first = await anext(relay)
+        return Answer(
+            exchange.attempt, "text/event-stream; charset=utf-8", first, relay, self._remaining(exchange.attempt)
+        )
+
+    def _remaining(self, attempt: Attempt) -> int | None:
+        holds = attempt.begun.holds
+        return self.purses.remaining_nusd(holds) if holds else None
 
     async def _relay(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         """Pass the stream on as it comes. However it ends, it is settled here."""
@@ -171,6 +283,24 @@ class RequestService:
         except Exception:  # settled here; the edge logs it
             self.endings.done(exchange, Outcome.GATEWAY_ERROR)
             raise
+
+
+def _returning(admission: Admission) -> OnEnd:
+    """Correct what was taken under limits to what was used, when the request is over."""
+
+    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
+        admission.settle(used_tokens)
+
+    return hear
+
+
+def _ending(claims: Claims, claim: Claim) -> OnEnd:
+    """End the claim on a key: for good if the request was charged, else for a new try."""
+
+    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
+        claims.finish(claim, was_charged=was_charged)
+
+    return hear
 
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:

@@ -1,4 +1,4 @@
-"""Keeps the ledger's sums up to date and lets go of holds that nobody resolved in time."""
+"""Keeps the ledger's sums up to date and ends what nobody ended in time: unknown holds and lost journals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ LEAST_PAUSES = 20
 
 
 class RollupKeeper:
-    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are too old and returns
-    how many. Both run in a thread, in every worker: Postgres lets one of them at it at a time."""
+    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are too old, `lose`
+    gives up journals not heard of for too long, and each returns how many. All run in a thread, in every worker:
+    Postgres lets one of them at it at a time."""
 
-    def __init__(self, refresh: Callable[[], int], expire: Callable[[], int], clock: Clock) -> None:
-        self._refresh, self._expire, self._clock = refresh, expire, clock
+    def __init__(
+        self, refresh: Callable[[], int], expire: Callable[[], int], lose: Callable[[], int], clock: Clock
+    ) -> None:
+        self._refresh, self._expire, self._lose, self._clock = refresh, expire, lose, clock
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -36,10 +39,13 @@ class RollupKeeper:
         try:
             hours = await asyncio.to_thread(self._refresh)
             expired = await asyncio.to_thread(self._expire)
+            lost = await asyncio.to_thread(self._lose)
         except OperatorError as problem:
             log.warning("rollups_not_refreshed", problem=problem.message)
             return False
         if expired:
             log.warning("holds_expired", attempts=expired)
+        if lost:
+            log.error("journals_given_up", journals=lost)
         log.debug("rollups_refreshed", hours=hours)
         return True

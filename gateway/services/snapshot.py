@@ -1,68 +1,163 @@
-"""What a worker knows: the current policy, its prices and the live keys, as one value swapped at once."""
+"""What a worker knows: the current policy, its prices and the live keys, as one value swapped at once.
+
+It serves for a stated time without Postgres, and not a moment longer: a key may have been revoked since.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import Protocol
 
 from gateway.domain.api_keys import KeyRecord, Pepper
-from gateway.domain.policy import PolicyVersion
+from gateway.domain.budgets import Account
+from gateway.domain.checks import Check, Status
+from gateway.domain.last_snapshot import LastSnapshot
+from gateway.domain.limits import LimitedBy, limits_of
+from gateway.domain.policy import PolicyVersion, Team
 from gateway.domain.pricing import Price
 from gateway.domain.routing import Decision
 from gateway.errors import Unavailable
+from gateway.services.ports import Clock
+
+# Older than this, a key we do not know may be a new one, whatever the last look said: it may be hanging.
+STALE_AFTER_S = 15.0
+MOST_REMEMBERED = 10_000  # a caller names the project: no number of them may fill the memory
+_MEND = "bring Postgres back, or mend TOLLGATE_DATABASE_URL; this replica goes on by itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a request may cost and how fast its like may come. `accounts` are in the order of their names."""
+
+    accounts: tuple[Account, ...]
+    limits: tuple[LimitedBy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Read once per request, so that a request keeps the version it began with.
 
-    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. Remembered under this snapshot: in
-    `checked` keys that were found right, by a hash of theirs; in `decisions` what was decided, by all it depends on.
+    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the policy as it was written;
+    `behind` says why it is not the newest one. Remembered under this snapshot: in `checked` keys that were found
+    right, by a hash of theirs; in `decisions` what was decided, by all it depends on; in `terms` the budgets and
+    limits of a request, by team, project and key.
     """
 
     policy: PolicyVersion
     prices: Mapping[str, Price]
     keys: Mapping[str, KeyRecord]
     peppers: Mapping[str, Pepper]
+    document: str = field(default="", repr=False)
+    behind: str | None = None
     checked: dict[bytes, KeyRecord] = field(default_factory=dict, compare=False, repr=False)
     decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
+    terms: dict[tuple[str, str | None, str], Terms] = field(default_factory=dict, compare=False, repr=False)
+
+    def terms_of(self, team: Team, *, project: str | None, key_id: str) -> Terms:
+        """The budgets that a request of this team is charged to, and the limits it is under."""
+        place = (team.name, project, key_id)
+        found = self.terms.get(place)
+        if found is None:
+            if len(self.terms) >= MOST_REMEMBERED:
+                self.terms.clear()
+            found = self.terms[place] = Terms(
+                accounts=self.policy.policy.accounts(team, project=project, key_id=key_id),
+                limits=limits_of(team, project=project, key_id=key_id),
+            )
+        return found
 
 
 class SnapshotSource(Protocol):
-    """Loads what changed from the database; runs in a thread."""
+    """Loads what changed from the database; runs in threads."""
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
         """Return the snapshot now, None where no policy was applied yet. Raises `DatabaseUnavailable`."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Return when something changed or the time is over. Raises `DatabaseUnavailable`."""
+    def rebuilt(self, last: LastSnapshot) -> Snapshot:
+        """Return the snapshot that was kept. Raises `PolicyRejected` where this Tollgate reads it no more."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """True as soon as something changed, False when the time is over. Raises `DatabaseUnavailable`."""
+
+
+class SnapshotShelf(Protocol):
+    """Where the last good snapshot outlives this process; runs in threads. `storage.last_snapshot` has one."""
+
+    def write(self, last: LastSnapshot) -> bool:
+        """Keep a snapshot in place of the one before; False: not now, try again soon. Raises `OSError`."""
+
+    def read(self) -> LastSnapshot:
+        """What was kept last, however old. Raises `NotUsable`."""
 
 
 @dataclass(slots=True)
 class SnapshotHolder:
-    """The current snapshot and how old it is."""
+    """The current snapshot and how old it is.
+
+    `refreshed_s` is when Postgres was asked for it, by the monotonic clock, `refreshed_at` the same moment in words.
+    `problem` is why the latest look failed. Without a clock, as in tests that are not about time, it does not age.
+    """
 
     current: Snapshot | None = None
     refreshed_at: datetime | None = None
     problem: str | None = field(default="the first snapshot has not been loaded yet")
+    clock: Clock | None = None
+    outage_s: float = inf
+    refreshed_s: float | None = None
 
     def require(self) -> Snapshot:
         """The current snapshot. Raises `Unavailable` saying what an operator does about it."""
         if self.current is None:
             raise Unavailable(f"The gateway is not ready: {self.problem}. Try again shortly.", retry_after_s=2)
+        if self.age_s() > self.outage_s:
+            raise Unavailable(f"{self.over()} GET /readyz says what is wrong. Try again later.", retry_after_s=5)
         return self.current
+
+    def take(self, snapshot: Snapshot, *, good_at: datetime, good_s: float) -> bool:
+        """Serve from a snapshot that Postgres was asked for at a moment, by both clocks; True if it is another one."""
+        is_new = snapshot is not self.current
+        self.current, self.refreshed_at, self.refreshed_s = snapshot, good_at, good_s
+        return is_new
+
+    def age_s(self) -> float:
+        """How long ago Postgres was asked for what is here; infinite where it never answered. For metrics too."""
+        if self.clock is None:
+            return inf if self.refreshed_at is None else 0.0
+        return inf if self.refreshed_s is None else self.clock.monotonic() - self.refreshed_s
+
+    @property
+    def is_stale(self) -> bool:
+        """True where there may be keys that we have not heard of."""
+        return self.problem is not None or self.age_s() > STALE_AFTER_S
+
+    @property
+    def is_over(self) -> bool:
+        """True where what is here is too old to serve from."""
+        return self.current is not None and self.age_s() > self.outage_s
+
+    def over(self) -> str:
+        """What is said then."""
+        return (
+            f"Policy and keys were last read from Postgres at {self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for "
+            f"{self.outage_s:,.0f} s without it: a key may have been revoked since. An operator must bring Postgres "
+            "back; no restart is needed."
+        )
 
 
 def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> list[str]:
     """Why this replica should not take traffic, each with its mend; empty when it may.
 
-    Postgres being away is no reason while the journal takes events: that is a warning, of `domain.ledger_health`.
+    Postgres being away is no reason while the journal takes events and what is known is not too old: that is a
+    warning, of `domain.ledger_health` and of `snapshot_checks`.
     """
     found = []
     if holder.current is None:
         found.append(f"No policy is loaded: {holder.problem}.")
+    elif holder.is_over:
+        found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
     if is_full:
         found.append(
             "The journal is full: bring Postgres back or make room on its disk (docs/runbooks/journal-filling.md); "
@@ -71,3 +166,35 @@ def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> lis
     if is_draining:
         found.append("This replica is shutting down: send traffic to another one.")
     return found
+
+
+def snapshot_checks(holder: SnapshotHolder) -> tuple[Check, ...]:
+    """How fresh policy and keys are, for readiness."""
+    return (_freshness(holder), _version(holder))
+
+
+def _freshness(holder: SnapshotHolder) -> Check:
+    name, age_s = "policy and keys", holder.age_s()
+    if holder.current is None:
+        return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _MEND)
+    finding = f"read from Postgres {age_s:,.0f} s ago"
+    if holder.is_over:
+        return Check(name, Status.FAIL, f"{finding}, too old to serve from: {_latest(holder)}", _MEND)
+    if holder.is_stale:
+        left_s = max(0.0, holder.outage_s - age_s)
+        stale = f"{finding}; known keys serve for another {left_s:,.0f} s, unknown ones get 503: {_latest(holder)}"
+        return Check(name, Status.WARN, stale, _MEND)
+    return Check(name, Status.OK, finding)
+
+
+def _version(holder: SnapshotHolder) -> Check:
+    if holder.current is None:
+        return Check("policy version", Status.UNKNOWN, "none is loaded")
+    if holder.current.behind is not None:
+        mend = "upgrade this replica, or apply a policy that it can read"
+        return Check("policy version", Status.WARN, holder.current.behind, mend)
+    return Check("policy version", Status.OK, f"{holder.current.policy.version} is in force")
+
+
+def _latest(holder: SnapshotHolder) -> str:
+    return (holder.problem or "Postgres has not answered yet").rstrip(".")

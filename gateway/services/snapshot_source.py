@@ -1,17 +1,20 @@
-"""Builds the snapshot from what is stored: current policy, its prices, live keys."""
+"""Builds the snapshot from what is stored: current policy, its prices, live keys. Or from what was kept of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.domain.api_keys import KeyRecord, Pepper
+from gateway.domain.last_snapshot import LastSnapshot
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
+from gateway.errors import PolicyRejected
 from gateway.services.policies import BuiltinPrices, PriceShelf, StoredDocument, prices_of, version_of
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot
+from gateway.wire.policy import parse
 
 
 class PolicySource(Protocol):
@@ -35,9 +38,16 @@ class Changes(Protocol):
         """True if something changed within the time."""
 
 
+def _nothing_to_check() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSnapshots:
-    """A `SnapshotSource` over the stores. Returns the same snapshot while nothing changed."""
+    """A `SnapshotSource` over the stores. Returns the same snapshot while nothing changed.
+
+    `check` is asked before the first snapshot is read and raises `BadUsage` where the keys cannot be ours.
+    """
 
     policies: PolicySource
     keys: KeySource
@@ -46,27 +56,37 @@ class StoredSnapshots:
     peppers: Mapping[str, Pepper]
     builtin: BuiltinPrices
     clock: Clock
+    check: Callable[[], None] = _nothing_to_check
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Read what is stored now. Raises `DatabaseUnavailable`."""
+        """Read what is stored now. Raises `DatabaseUnavailable`, and at first `BadUsage` or `PolicyRejected`."""
+        if before is None:
+            self.check()
         stored = self.policies.current()
         if stored is None:
             return None
         keys = {record.key_id: record for record in self.keys.live()}
-        policy = self._version(stored, before)
+        policy, document, behind = _policy(stored, before)
         prices = self._prices(policy, before)
-        if before is not None and (policy, prices, keys) == (before.policy, before.prices, before.keys):
+        if before is not None and (policy, prices, keys, behind) == (
+            before.policy, before.prices, before.keys, before.behind,
+        ):  # fmt: skip
             return before
-        return Snapshot(policy=policy, prices=prices, keys=keys, peppers=self.peppers)
+        return Snapshot(
+            policy=policy, prices=prices, keys=keys, peppers=self.peppers, document=document, behind=behind
+        )  # fmt: skip
 
-    def wait(self, timeout_s: float) -> None:
-        """Return when something changed or the time is over."""
-        self.changes.wait(timeout_s)
+    def rebuilt(self, last: LastSnapshot) -> Snapshot:
+        """The snapshot that was kept, with the peppers of now. Raises `PolicyRejected`."""
+        return Snapshot(
+            policy=PolicyVersion(version=last.version, sha256=last.sha256, policy=parse(last.document).policy),
+            prices=last.prices, keys={record.key_id: record for record in last.keys}, peppers=self.peppers,
+            document=last.document,
+        )  # fmt: skip
 
-    def _version(self, stored: StoredDocument, before: Snapshot | None) -> PolicyVersion:
-        if before is not None and before.policy.version == stored.version:
-            return before.policy
-        return version_of(stored)
+    def wait(self, timeout_s: float) -> bool:
+        """True as soon as something changed, False when the time is over."""
+        return self.changes.wait(timeout_s)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
         """Prices change by date or time of day without any other change, so they are asked for each time."""
@@ -76,3 +96,21 @@ class StoredSnapshots:
         if before is None or before.prices != prices:
             self.prices.ensure(prices, policy_version=policy.version, at=now)
         return prices
+
+
+def _policy(stored: StoredDocument, before: Snapshot | None) -> tuple[PolicyVersion, str, str | None]:
+    """The policy, its document, and why it is not the newest one.
+
+    One that this Tollgate cannot read, because a newer one applied it, leaves the one before in force: keys must go on
+    being refreshed, or a revoked one would work until the snapshot is too old, and then none would.
+    """
+    if before is not None and (before.policy.version, before.policy.sha256) == (stored.version, stored.sha256):
+        return before.policy, before.document, None
+    try:
+        return version_of(stored), stored.document, None
+    except PolicyRejected as rejected:
+        if before is None:
+            raise
+        why = f"version {stored.version} is applied and cannot be read here, {before.policy.version} stays in force"
+        first = next((str(finding) for finding in rejected.findings if finding.is_error), rejected.message)
+        return before.policy, before.document, f"{why}: {first}"

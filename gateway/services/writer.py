@@ -1,4 +1,4 @@
-"""From the journal to Postgres: settled events in batches, let go only when they are committed.
+"""From the journals to Postgres: settled events in batches, let go only when they are committed.
 
 Events are read from the journal and not kept in memory: so memory stays flat however long Postgres is away, and a
 start after a crash is nothing special. A batch that was committed without our hearing of it is written again; the
@@ -28,6 +28,7 @@ T = TypeVar("T")
 BATCH_EVENTS = 1000
 MAX_PAUSE_S = 5.0
 NOTE_EVERY_S = 15.0
+ADOPT_EVERY_S = 2.0
 HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection
 
 
@@ -41,15 +42,21 @@ class Progress:
 
 
 class EventWriter:
-    """Writes what the journals hold: first those of processes that are gone, then our own."""
+    """Writes what the journals hold: first those of processes that are gone, then our own.
+
+    `adopt` takes over the journals of processes that are gone. It is asked now and then: what a dead neighbour had
+    leased comes back with its journal, and nobody else may start for days.
+    """
 
     def __init__(
-        self, own: SettledEvents, adopted: Sequence[SettledEvents], ledger: EventLedger, journals: JournalNotes,
-        clock: Clock,
+        self, own: SettledEvents, adopt: Callable[[], Sequence[SettledEvents]], ledger: EventLedger,
+        journals: JournalNotes, clock: Clock,
         *, every_s: float, on_written: Callable[[Progress], None], on_failure: Callable[[], None],
         replica: str = "", hung_after_s: float = HUNG_AFTER_S,
     ) -> None:  # fmt: skip
-        self._own, self._adopted = own, list(adopted)
+        self._own, self._adopt = own, adopt
+        self._adopted: list[SettledEvents] = []
+        self._adopted_at_s: float | None = None
         self._ledger, self._journals, self._clock = ledger, journals, clock
         self._noted_at_s: float | None = None
         self._every_s = self._pause_s = every_s
@@ -77,7 +84,9 @@ class EventWriter:
             await self.write_all()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
-        await self.write_all()
+        if await self.write_all():
+            with suppress(DatabaseUnavailable):  # the journal is found by the next start then
+                await self._in_thread(self._journals.drained, self._own.journal_id)
         self._thread.shutdown(wait=False)
 
     def stop(self) -> None:
@@ -87,6 +96,7 @@ class EventWriter:
     async def write_all(self) -> bool:
         """Write all that is settled now. False, having lost nothing, where Postgres did not take it."""
         try:
+            await self._look_for_left()
             await self._note_alive()
             for journal in [*self._adopted, self._own]:
                 await self._write(journal)
@@ -126,6 +136,13 @@ class EventWriter:
             # A failure's traceback holds this frame, and this frame the failure: its batch would stay until the
             # collector came by, and a database that is away makes one with every try.
             del moving
+
+    async def _look_for_left(self) -> None:
+        """Take over what processes of this volume left that are gone."""
+        now_s = self._clock.monotonic()
+        if self._adopted_at_s is None or now_s - self._adopted_at_s >= ADOPT_EVERY_S:
+            self._adopted_at_s = now_s
+            self._adopted += await self._in_thread(self._adopt)
 
     async def _note_alive(self) -> None:
         """Tell Postgres of our journal: that it is there, and from time to time that it still is.

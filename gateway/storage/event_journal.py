@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import structlog
 from msgspec.structs import replace
@@ -168,24 +169,32 @@ def open_own(
     return OwnJournal(made)
 
 
-def adopt(root: Path) -> list[LeftJournal]:
-    """Take over the journals of this volume whose processes are gone, and say what was found in them."""
-    found = []
-    for journal in adopt_free(root):
-        try:
-            left = LeftJournal(journal)
-        except ValueError as broken:  # of another version; nothing of it is lost while it lies there
-            log.error("journal_not_readable", journal=str(journal.journal_id), problem=str(broken))
-            journal.release()
-            continue
-        damage = journal.recovered.damage
-        log.warning(
-            "journal_adopted", journal=str(journal.journal_id), settled=journal.recovered.settlements,
-            interrupted=len(left.begun), torn_tails=damage.torn_tails, quarantined_records=damage.quarantined_records,
-            quarantined_bytes=damage.quarantined_bytes,
-        )  # fmt: skip
-        found.append(left)
-    return found
+class LeftJournals:
+    """The journals of a volume whose processes are gone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._unreadable: set[UUID] = set()  # said once; to read them again would only cost time
+
+    def adopt(self) -> list[LeftJournal]:
+        """Take over those that are free now, and say what was found in them."""
+        found = []
+        for journal in adopt_free(self._root, without=self._unreadable):
+            try:
+                left = LeftJournal(journal)
+            except ValueError as broken:  # of another version; nothing of it is lost while it lies there
+                log.error("journal_not_readable", journal=str(journal.journal_id), problem=str(broken))
+                self._unreadable.add(journal.journal_id)
+                journal.release()
+                continue
+            damage = journal.recovered.damage
+            log.warning(
+                "journal_adopted", journal=str(journal.journal_id), settled=journal.recovered.settlements,
+                interrupted=len(left.begun), torn_tails=damage.torn_tails,
+                quarantined_records=damage.quarantined_records, quarantined_bytes=damage.quarantined_bytes,
+            )  # fmt: skip
+            found.append(left)
+        return found
 
 
 def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> SettledBatch:

@@ -60,6 +60,7 @@ MEMBERS = {
     "is_demo": "boolean",
     "features": "jsonb",
     "decision": "jsonb",
+    "holds": "jsonb",
 }
 # Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever they are called.
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
@@ -71,6 +72,7 @@ _FLAGS = ("is_stand_in_price", "is_suspect", "is_demo")
 _SPECIAL = {
     **{name: f"coalesce(event.{name}, false)" for name in _FLAGS},
     **{name: f"coalesce(event.{name}, '{{}}')" for name in ("features", "decision")},
+    "holds": "coalesce(event.holds, '[]')",
     # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for in the whole text.
     "lines": """CASE WHEN document NOT LIKE '%E+%' AND document NOT LIKE '%E-%' THEN event.lines ELSE (
         SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->> 'usd_per_mtok')::numeric::text))
@@ -104,7 +106,9 @@ FROM pg_temp.staged_documents, jsonb_to_record(document::jsonb) AS event ({_RECO
 """  # noqa: S608 - same
 # The months are locked against being closed until the commit; an event of a closed one is posted to the next that is
 # open. In key order: two writers with the same rows in another order would wait for each other. By position after
-# that: of two documents of one attempt in one batch the first one counts, as it would in two batches.
+# that: of two documents of one attempt in one batch the first one counts, as it would in two batches. `charges` is what
+# the rows that are really new cost each budget: an unknown cost counts at its hold, and what a lease gave for it is at
+# most what was held; an overdraft was not leased.
 _INSERT = f"""
 WITH posting AS (
     SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT {_MONTH} FROM pg_temp.staged_events))
@@ -113,12 +117,19 @@ WITH posting AS (
     SELECT {_NAMES}, posted FROM pg_temp.staged_events AS staged JOIN posting ON own = {_MONTH}
     ORDER BY request_id, attempt, staged.ctid
     ON CONFLICT DO NOTHING
-    RETURNING occurred_at
+    RETURNING occurred_at, cost_nusd, held_nusd, holds
 ), noted AS (
     INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM inserted
+), charges AS (
+    SELECT hold ->> 0 AS account_id, (hold ->> 1)::bigint AS starts_s, sum(counted_nusd) AS spent_nusd,
+           sum(CASE WHEN (hold ->> 3)::boolean THEN 0 ELSE least(counted_nusd, (hold ->> 2)::bigint) END) AS taken_nusd
+    FROM inserted CROSS JOIN LATERAL jsonb_array_elements(holds) AS hold
+    CROSS JOIN LATERAL coalesce(cost_nusd, held_nusd, (hold ->> 2)::bigint) AS counted_nusd
+    WHERE holds <> '[]' GROUP BY 1, 2
 )
-SELECT count(*) FROM inserted
+SELECT (SELECT count(*) FROM inserted), (SELECT jsonb_agg(to_jsonb(charges))::text FROM charges)
 """  # noqa: S608 - same
+_SETTLE = "SELECT tollgate.settle_holds(%s, %s)"
 
 
 class Ledger:
@@ -136,8 +147,9 @@ class Ledger:
         """Insert the events of a batch, each exactly once however often it comes.
 
         An event that is there with other content stays as it is; the difference in cost becomes an adjustment. A
-        document that the tables cannot hold becomes a dead letter and does not stop the others. With `journal_id` the
-        journal is noted to be alive. Raises `DatabaseUnavailable`: then write the whole batch again.
+        document that the tables cannot hold becomes a dead letter and does not stop the others. What the new events
+        cost is spent of their budgets in the same transaction. With `journal_id` the journal is noted to be alive, and
+        its leases shrink by what they gave. Raises `DatabaseUnavailable`: then write the whole batch again.
         """
         written, waiting = Written(), [tuple(documents)] if documents else []
         while waiting:
@@ -180,10 +192,13 @@ def _write(connection: psycopg.Connection[Any], documents: Sequence[bytes], jour
         copy.write(b"".join([_copied(document) for document in documents]))
     cursor.execute(_TAKE_APART.encode())
     cursor.execute(_INSERT.encode())
-    inserted = cast("tuple[int]", cursor.fetchone())[0]
+    inserted, charges = cast("tuple[int, str | None]", cursor.fetchone())
     known = len(documents) - inserted
     conflicts = adjustments.book_redeliveries(connection) if known else 0
+    # The journal before the budgets: whoever takes a slice locks them in this order too.
     _beat(connection, journal_id, inserted)
+    if charges is not None:
+        cursor.execute(_SETTLE, (journal_id, charges))
     return Written(inserted=inserted, known=known - conflicts, conflicts=conflicts)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, Row, text
 
+from gateway.domain.budgets import BudgetRule
 from gateway.errors import BadUsage
+from gateway.storage import budgets as budget_rules
 from gateway.storage.database import Database
 
 _SELECT = "SELECT version, sha256, document, author, message, is_demo, applied_at FROM tollgate.policies"
@@ -46,9 +49,12 @@ class PolicyStore:
         message: str,
         is_demo: bool,
         expected_version: int | None,
+        budgets: Sequence[BudgetRule] = (),
     ) -> int:
         """Make a document the current one; return its version, the present one where it is current already.
 
+        `budgets` are all that it declares: whoever takes a slice next is bound by them. They are written also where
+        the document is current already.
         `expected_version` is the version the author looked at (0: none): if another became current since,
         raises `BadUsage` and changes nothing.
         """
@@ -57,10 +63,13 @@ class PolicyStore:
             connection.execute(text("LOCK TABLE tollgate.policies IN SHARE ROW EXCLUSIVE MODE"))
             current = _current(connection)
             if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
-                return current.version
-            _refuse_surprise(current, expected_version)
-            row = {"sha256": sha256, "document": document, "author": author, "message": message, "is_demo": is_demo}
-            return int(connection.execute(text(_INSERT), row).scalar_one())
+                version = current.version
+            else:
+                _refuse_surprise(current, expected_version)
+                row = {"sha256": sha256, "document": document, "author": author, "message": message, "is_demo": is_demo}
+                version = int(connection.execute(text(_INSERT), row).scalar_one())
+            budget_rules.write_rules(connection, budgets, policy_version=version)
+            return version
 
     def current(self) -> StoredPolicy | None:
         """The newest version, or None before the first apply."""

@@ -13,6 +13,7 @@ from prometheus_client import (
     start_http_server,
 )
 
+from gateway.domain.budget_alerts import BudgetAlert, plain_share
 from gateway.domain.ledger_health import LedgerHealth, LedgerState
 from gateway.domain.written import Written
 from gateway.errors import BadUsage
@@ -41,7 +42,18 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self._declare_ledger()
+        self.budgets_away = Gauge(
+            "tollgate_budget_leases_away_seconds", "For how long Postgres has not leased money, 0 while it does.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.limits_alone = Gauge(
+            "tollgate_limits_alone", "1 while this replica keeps to its own part of each limit.", registry=self.registry
+        )
+        self.snapshot_age = Gauge(
+            "tollgate_snapshot_age_seconds", "Age of the policy and keys that are served from.", registry=self.registry
+        )
         self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
+        self._declare_budget_alerts()
 
     def _declare_ledger(self) -> None:
         """What alerts watch (deploy/alerts). Counters stand at 0 from the start: an increase from nothing is seen."""
@@ -74,6 +86,21 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
 
+    def _declare_budget_alerts(self) -> None:
+        """What the worker that raises alerts has done; a policy bounds how many thresholds there are."""
+        self.budget_alerts = Counter(
+            "tollgate_budget_alerts_total", "Budgets that reached a threshold, once a period each.", ("threshold",),
+            registry=self.registry,
+        )  # fmt: skip
+        self.undelivered_budget_alerts = Gauge(
+            "tollgate_budget_alerts_undelivered", "Budget alerts that the webhook has not taken yet.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.given_up_budget_alerts = Counter(
+            "tollgate_budget_alerts_given_up_total", "Budget alerts that the webhook did not take within a day.",
+            registry=self.registry,
+        )  # fmt: skip
+
     def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
         """Ask `read`, which must not block, whenever the metrics are read."""
         self.journal_used.set_function(lambda: read().journal_used_bytes)
@@ -82,10 +109,19 @@ class Metrics:
         self.writer_lag.set_function(lambda: read().writer_lag_s or 0.0)
         self.waiting_events.set_function(lambda: read().waiting_events)
 
+    def watch_allowances(self, *, budgets_away_s: Callable[[], float | None], is_alone: Callable[[], bool]) -> None:
+        """Ask whether budgets and limits are kept with Postgres whenever the metrics are read."""
+        self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
+        self.limits_alone.set_function(lambda: float(is_alone()))
+
     def note_state(self, state: LedgerState) -> None:
         """Postgres was asked how the ledger is."""
         self.default_partition_rows.set(state.default_partition_rows)
         self.missing_partitions.set(len(state.missing_partitions))
+
+    def count_budget_alert(self, alert: BudgetAlert) -> None:
+        """A budget reached a threshold."""
+        self.budget_alerts.labels(plain_share(alert.threshold)).inc()
 
     def note_written(self, written: Written) -> None:
         """A batch was committed."""

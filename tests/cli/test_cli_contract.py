@@ -27,7 +27,7 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1: nobody listens
-NOT_BUILT = ("budget", "audit", "export", "engine", "rollback", "simulate")
+NOT_BUILT = ("audit", "export", "engine", "rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:
@@ -81,6 +81,8 @@ def test_help_is_quick() -> None:
         (["month", "status"], 3),
         (["month", "status", "November"], 2),
         (["journal", "list"], 3),
+        (["budget", "list"], 3),
+        (["budget", "grant", "x", "1"], 2),
         (["journal", "lost", "no-id", "--reason", "x"], 2),
         (["reconcile", "resolve", "no-id", "--as", "zero", "--reason", "x"], 2),
         (["report", "nonsense"], 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.errors import Finding, PolicyRejected
 from gateway.wire.policy import parse
 
-# A whole example, less what this version does not enforce yet.
+# Without budgets and limits: `ALLOWED` has those.
 EXAMPLE = """\
 version: 1
 regions: {eu: [eu-de, eu-fr], us: [us-east]}
@@ -46,6 +46,37 @@ teams:
   - {name: payments, cost_centre: CC-1207, data_class: confidential, routes: [assistant]}
   - {name: search, cost_centre: CC-0042, data_class: internal, routes: [assistant, partner-chat]}
 """
+
+# The same with every kind of budget and limit. Nothing in it is worth a note.
+ALLOWED = (
+    EXAMPLE.partition("routes:\n  - {name: assistant")[0].replace("allows: [store]", "max_output_tokens: 8192")
+    + """\
+    limits: {concurrent: 8}
+routes:
+  - {name: assistant, aliases: [gpt-4o, "gpt-4o-*"], deployments: [qwen-eu, gpt-eu], max_output_tokens: 4096}
+  - {name: partner-chat, deployments: [partner]}
+teams:
+  - name: payments
+    cost_centre: CC-1207
+    data_class: confidential
+    routes: [assistant]
+    time_zone: Europe/Berlin
+    budgets:
+      - {period: month, limit_usd: 5000, alert_at: [0.5, 1.0, 0.80]}
+      - {period: once, limit_usd: 200.000000001, name: pilot-2026, overdraft_usd: 1}
+    limits: {requests_per_minute: 600, tokens_per_minute: 200000, concurrent: 50}
+    projects:
+      - {name: checkout, budgets: [{period: week, limit_usd: 700, kind: soft}], limits: {tokens_per_minute: 9000}}
+      - {name: "*", budgets: [{period: month, limit_usd: 1000}]}
+    keys:
+      - {key: "*", budgets: [{period: day, limit_usd: 20}], limits: {requests_per_minute: 60}}
+      - {key: 0A1b2C3d4E, budgets: [{period: hour, limit_usd: 0.5, name: night-job}]}
+  - {name: search, cost_centre: CC-0042, data_class: internal, routes: [assistant, partner-chat]}
+cost_centres:
+  - {name: CC-0042, time_zone: America/Havana, budgets: [{period: month, limit_usd: 9000000}]}
+alerts: {webhook: "https://hooks.example/messages", secret: "env:TOLLGATE_ALERT_SECRET"}
+"""
+)
 
 
 def changed(old: str, new: str, *, text: str = EXAMPLE) -> str:

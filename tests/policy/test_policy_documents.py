@@ -109,8 +109,6 @@ WRONG_VALUES = [
     ("cost_centre: CC-1207", "cost_centre: 1207", 37, "teams[0].cost_centre", "put it in quotes"),
     ("name: search", "name: payments", 38, "teams[1].name", "team 'payments' is there twice"),
     ("routes: [assistant]", "routes: [asistant]", 37, "teams[0].routes[0]", "did you mean 'assistant'?"),
-    ("routes: [assistant]", "routes: [assistant], budgets: []", 37, "teams[0].budgets", "not enforced"),
-    ("routes: [assistant]", "routes: [assistant], limits: {}", 37, "teams[0].limits", "not enforced"),
     ("routes: [assistant]", "routes: [assistant], name: x", 37, "teams[0].name", "is there twice (first in line 37)"),
     ("teams:\n", "owner: me\nteams:\n", 36, "owner", "a policy has no such field"),
 ]  # fmt: skip
@@ -367,7 +365,7 @@ def test_a_self_hosted_deployment_with_a_stand_in_is_priced() -> None:
 
 
 def test_a_note_says_that_teams_are_unlimited() -> None:
-    """There are no budgets yet: an admin must not believe that there are."""
+    """A team that was forgotten may spend without end; an admin must not believe otherwise."""
     note = parse(EXAMPLE).notes[-1]
     assert (note.line, note.field) == (37, "teams")
-    assert note.message == "unlimited: payments, search (this version has no budgets and limits)"
+    assert note.message == "unlimited: payments, search (no budgets and no limits)"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.residency import denial
 from gateway.wire.policy import effective, parse, to_yaml
-from tests.policy.documents import EXAMPLE, findings
+from tests.policy.documents import ALLOWED, EXAMPLE, findings
 
 SECRET = "sk-never-to-be-seen"
 SCRAPS = [
@@ -49,17 +49,17 @@ def test_any_text_is_read_or_rejected(text: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.lists(scraps, max_size=3).map("".join))
+@given(st.integers(0, len(ALLOWED)), st.integers(0, 40), st.lists(scraps, max_size=3).map("".join))
 def test_a_garbled_example_is_read_or_rejected(start: int, length: int, scrap: str) -> None:
     """Most mistakes are one slip in a good file."""
-    check(EXAMPLE[:start] + scrap + EXAMPLE[start + length :])
+    check(ALLOWED[:start] + scrap + ALLOWED[start + length :])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_value_in_any_place_is_read_or_rejected(data: st.DataObject) -> None:
     """Valid YAML of the wrong shape takes other paths than broken YAML."""
-    document = yaml.safe_load(EXAMPLE)
+    document = yaml.safe_load(ALLOWED)
     node = document
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))

@@ -26,7 +26,21 @@ def test_every_field_is_documented(heading: str) -> None:
     assert documented == [row(field) for field in BLOCKS[heading].fields]
 
 
-def test_the_example_of_the_reference_is_valid() -> None:
+def example() -> str:
+    return REFERENCE.partition("```yaml\n")[2].partition("```")[0]
+
+
+def test_the_example_of_the_reference_is_valid_and_nothing_in_it_is_odd() -> None:
     """People copy it."""
-    example = REFERENCE.partition("```yaml\n")[2].partition("```")[0]
-    assert set(parse(example).policy.teams) == {"payments", "search"}
+    parsed = parse(example())
+    assert set(parsed.policy.teams) == {"payments", "search"}
+    assert parsed.notes == ()
+
+
+def test_the_identities_in_the_reference_are_those_of_its_example() -> None:
+    """They are typed into `tollgate budget`, and looked for in the ledger."""
+    policy = parse(example()).policy
+    accounts = policy.accounts(policy.teams["payments"], project="checkout", key_id="0A1b2C3d4E")
+    for account in accounts:
+        assert f"`{account.account_id}`" in REFERENCE
+    assert len(accounts) == 5

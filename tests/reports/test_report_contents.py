@@ -19,7 +19,8 @@ from gateway.reports.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
-OF_ATTEMPTS = [name for name in REPORTS if name != "gpu"]  # hours are not attempts: see test_gpu_report
+# Neither hours of GPUs nor periods of budgets are attempts: see test_gpu_report and test_budget_report.
+OF_ATTEMPTS = [name for name in REPORTS if name not in ("gpu", "budgets")]
 UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
            "held_nusd": 40_000_000, "outcome": Outcome.UPSTREAM_TIMEOUT, "ttft_s": None, "tpot_s": None}  # fmt: skip
 

@@ -15,7 +15,7 @@ from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.errors import InvalidRequest, JournalFull
 from gateway.storage.documents import decode_event
-from gateway.storage.event_journal import MOST_TEXT, LeftJournal, OwnJournal, SettledBatch, adopt, open_own
+from gateway.storage.event_journal import MOST_TEXT, LeftJournal, LeftJournals, OwnJournal, SettledBatch, open_own
 from gateway.storage.journal import Journal, adopt_free, journals_on
 from tests.factories import price
 from tests.journal.factories import NEVER, a_journal, names, refuse
@@ -84,7 +84,7 @@ def decoded(batch: SettledBatch) -> list[UsageEvent]:
 def adopted(root: Path) -> tuple[LeftJournal, list[Any]]:
     """The one journal that the process before left, and what was logged of it."""
     with capture_logs() as logs:
-        [left] = adopt(root)
+        [left] = LeftJournals(root).adopt()
     return left, logs
 
 
@@ -269,8 +269,10 @@ async def test_a_journal_of_another_release_stops_no_other(open_journal: OpenJou
     for journal in (broken, *whole):
         journal.finish()
 
+    on_this_volume = LeftJournals(root)
     with capture_logs() as logs:
-        left = adopt(root)
+        left = on_this_volume.adopt()
+        assert on_this_volume.adopt() == [], "it is not read again and again"
     assert [(one.journal_id, [event.key for event in one.begun]) for one in left] == [
         (journal.journal_id, [intent(number).event.key]) for number, journal in enumerate(whole, start=1)
     ]

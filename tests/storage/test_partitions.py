@@ -87,7 +87,7 @@ def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> No
             for name in ("2024_02", "default")
         )
     assert late == default
-    assert len(late) == 5
+    assert len(late) == 6
 
 
 @pytest.mark.parametrize("month", ["1999-01-01", "2999-01-01"])

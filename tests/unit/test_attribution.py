@@ -91,6 +91,21 @@ def test_a_trace_context_is_kept_if_it_is_one(sent: str, is_kept: bool) -> None:
     assert attribution.traceparent({"traceparent": sent}) == (sent if is_kept else None)
 
 
+@pytest.mark.parametrize("sent", [None, "k", "a b", '"8e03978e-40d5-43e8-bc93-6894a57f9324"', "~" * 255, " ", "!"])
+def test_an_idempotency_key_is_taken_as_it_came(sent: str | None) -> None:
+    """Trimmed or cut, two keys that differ would be one, and the second request would never be sent."""
+    assert attribution.idempotency_key({} if sent is None else {"idempotency-key": sent}) == sent
+
+
+@pytest.mark.parametrize("sent", ["", "x" * 256, "caf\xe9", "a\tb", "a\x7f", "a\n", "a\0", "\x1f", "\x80"])
+def test_a_bad_idempotency_key_is_refused_by_name_and_not_repeated(sent: str) -> None:
+    """Passed over in silence, a request that its caller believes safe to repeat would be charged twice."""
+    with pytest.raises(InvalidRequest, match="Idempotency-Key: write 1 to 255 printable ASCII") as refused:
+        attribution.idempotency_key({"idempotency-key": sent})
+    assert refused.value.param == "Idempotency-Key"
+    assert len(sent) < 2 or sent not in refused.value.message
+
+
 def test_every_header_that_is_read_is_handed_over() -> None:
     """Only the headers named in `HEADERS` are decoded for a request: one that is missing there would never be seen."""
     asked: set[bytes] = set()
@@ -105,5 +120,6 @@ def test_every_header_that_is_read_is_handed_over() -> None:
     attribution.tags(headers)
     attribution.data_class(headers, DataClass.INTERNAL)
     attribution.client_request_id(headers)
+    attribution.idempotency_key(headers)
     attribution.traceparent(headers)
     assert asked == attribution.HEADERS

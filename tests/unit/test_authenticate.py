@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from gateway.api.authenticate import STALE_AFTER, authenticate
+from gateway.api.authenticate import authenticate
 from gateway.domain.api_keys import Pepper
+from gateway.domain.checks import Status
 from gateway.domain.request import Caller
 from gateway.errors import InvalidApiKey, RequestError, Unavailable
-from gateway.services.snapshot import SnapshotHolder
+from gateway.services.snapshot import MOST_REMEMBERED, STALE_AFTER_S, SnapshotHolder, problems, snapshot_checks
 from tests.factories import NOW, PEPPER, holder, key, key_record, snapshot, team
 from tests.factories import policy as a_policy
+from tests.fakes import FakeClock
 
 MINE = key(1)
 
 
 def known(**changes: object) -> SnapshotHolder:
     return holder(snapshot(key_record(MINE, **changes)))
+
+
+def ageing(clock: FakeClock, *, outage_s: float = 900.0, **changes: object) -> SnapshotHolder:
+    """A holder that was refreshed just now and grows older with the clock."""
+    return SnapshotHolder(
+        current=snapshot(key_record(MINE, **changes)), refreshed_at=clock.now(), problem=None, clock=clock,
+        outage_s=outage_s, refreshed_s=clock.monotonic(),
+    )  # fmt: skip
 
 
 def caller(sent: str | None, to: SnapshotHolder, *, header: str = "authorization", allows_demo: bool = False) -> Caller:
@@ -75,13 +86,98 @@ def test_a_right_id_with_a_wrong_digest_is_refused() -> None:
 
 def test_an_unknown_key_is_not_judged_by_a_stale_snapshot() -> None:
     """The key may have been made since: a database fault is never an auth fault."""
-    stale = holder(snapshot(key_record(MINE)), refreshed_at=NOW - STALE_AFTER - timedelta(seconds=1))
-    never = holder(snapshot(key_record(MINE)), refreshed_at=None)
+    clock = FakeClock()
+    stale, never = ageing(clock), holder(snapshot(key_record(MINE)), refreshed_at=None)
+    clock.advance(STALE_AFTER_S + 1)
     for held in (stale, never):
         error = refused("Bearer " + key(9), held)
         assert isinstance(error, Unavailable)
         assert error.retry_after_s == 5
         assert caller("Bearer " + MINE, held).team == "payments"
+
+
+def test_a_failed_look_is_enough_for_an_unknown_key_to_wait() -> None:
+    """The key may have been made in the very second in which Postgres went away."""
+    held = ageing(FakeClock())
+    assert isinstance(refused("Bearer " + key(9), held), InvalidApiKey)
+    held.problem = "Postgres cannot be reached"
+    assert isinstance(refused("Bearer " + key(9), held), Unavailable)
+
+
+def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:
+    """A clock that was set back for an hour would call valid new keys unknown for that hour."""
+    clock = FakeClock()
+    held = ageing(clock)
+    clock.advance(STALE_AFTER_S + 1)
+    for now in (NOW - timedelta(hours=1), NOW, NOW + timedelta(hours=1)):
+        with pytest.raises(Unavailable):
+            authenticate([(b"api-key", key(9).encode())], held, now=now, allows_demo=False)
+
+
+def test_after_the_stated_time_nobody_is_judged() -> None:
+    """A revoked key may be among the known ones; and the caller is told who can mend it, and how."""
+    clock = FakeClock()
+    held = ageing(clock, outage_s=600)
+    clock.advance(600)
+    assert caller("Bearer " + MINE, held).team == "payments"
+    clock.advance(0.001)
+    for sent in (MINE, key(9), "nonsense"):
+        error = refused("Bearer " + sent, held)
+        assert isinstance(error, Unavailable)
+        assert "last read from Postgres at 2026-11-20 12:00:00 UTC" in error.message
+        assert "serve for 600 s without it" in error.message
+        assert "must bring Postgres back; no restart is needed" in error.message
+    assert held.current is not None
+    held.take(held.current, good_at=NOW, good_s=clock.monotonic())
+    assert caller("Bearer " + MINE, held).team == "payments"
+
+
+def test_a_key_expires_while_postgres_is_away() -> None:
+    """Expiry is known here: an outage is no reason to let a key live on."""
+    clock = FakeClock()
+    held = ageing(clock, expires_at=NOW + timedelta(seconds=60))
+    held.problem = "Postgres cannot be reached"
+    sent = [(b"api-key", MINE.encode())]
+    assert authenticate(sent, held, now=clock.now(), allows_demo=False).team == "payments"
+    clock.advance(60)
+    with pytest.raises(InvalidApiKey, match="has expired"):
+        authenticate(sent, held, now=clock.now(), allows_demo=False)
+
+
+def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
+    """Whoever is on call sees how long there is left, before anybody else notices."""
+    clock = FakeClock()
+    held = ageing(clock, outage_s=600)
+    assert [check.status for check in snapshot_checks(held)] == [Status.OK, Status.OK]
+    held.problem = "Postgres cannot be reached at db."
+    clock.advance(100)
+    warned = snapshot_checks(held)[0]
+    assert (warned.status, problems(held, is_full=False, is_draining=False)) == (Status.WARN, [])
+    assert warned.finding == (
+        "read from Postgres 100 s ago; known keys serve for another 500 s, unknown ones get 503: "
+        "Postgres cannot be reached at db"
+    )
+    clock.advance(501)
+    assert snapshot_checks(held)[0].status is Status.FAIL
+    (problem,) = problems(held, is_full=False, is_draining=False)
+    assert problem.endswith("no restart is needed. The latest look: Postgres cannot be reached at db.")
+
+
+def test_readiness_says_that_nothing_is_loaded_and_that_a_policy_is_not_the_newest() -> None:
+    """The two other reasons why this replica may not do what an admin expects of it."""
+    assert [check.status for check in snapshot_checks(holder(None))] == [Status.FAIL, Status.UNKNOWN]
+    behind = replace(snapshot(key_record(MINE)), behind="version 8 is applied and cannot be read here")
+    told = snapshot_checks(holder(behind))[1]
+    assert (told.status, told.finding) == (Status.WARN, "version 8 is applied and cannot be read here")
+
+
+def test_no_number_of_projects_fills_the_memory() -> None:
+    """A caller names its project: what is remembered of it has a bound."""
+    current = snapshot(key_record(MINE))
+    payments = current.policy.policy.teams["payments"]
+    for number in range(MOST_REMEMBERED + 2):
+        current.terms_of(payments, project=str(number), key_id="k")
+    assert len(current.terms) == 2
 
 
 def test_a_typo_is_401_even_when_stale() -> None:

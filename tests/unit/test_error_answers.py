@@ -36,14 +36,22 @@ def test_every_error_has_a_status_and_all_four_members(kind: type[errors.Request
     named = dict(headers)
     assert named[b"content-type"] == b"application/json"
     assert named[b"retry-after-ms"] == b"1500"
-    assert (named.get(b"x-should-retry") == b"false") == (status not in RETRYING_HELPS)
+    is_twin = kind is errors.IdempotencyConflict  # told when to ask again: its twin is under way
+    assert (named.get(b"x-should-retry") == b"false") == (status not in RETRYING_HELPS and not is_twin)
 
 
 def test_retry_after_is_a_whole_number_of_seconds_or_absent() -> None:
-    """SDKs read whole seconds; a zero would make them hammer."""
-    _, headers, _ = error_answer(errors.RateLimited("slow down", retry_after_s=1))
-    assert (b"retry-after", b"1") in headers
+    """SDKs read whole seconds; a zero would make them hammer, and after more than 120 they do not come back."""
+    for seconds, told in ((1, b"1"), (0.02, b"1"), (1.2, b"2"), (3600, b"120")):
+        _, headers, _ = error_answer(errors.RateLimited("slow down", retry_after_s=seconds))
+        assert (b"retry-after", told) in headers
     assert not any(name.startswith(b"retry-after") for name, _ in error_answer(errors.RateLimited("x"))[1])
+
+
+def test_a_finished_twin_is_not_worth_a_retry() -> None:
+    """The first answer is not kept: asking again can only be refused again."""
+    _, headers, _ = error_answer(errors.IdempotencyConflict("it has finished"))
+    assert (b"x-should-retry", b"false") in headers
 
 
 @pytest.mark.parametrize("kind", REQUEST_ERRORS)

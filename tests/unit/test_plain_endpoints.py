@@ -66,7 +66,8 @@ class World:
         endpoints = PlainEndpoints(
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
-            clock=clock, allows_demo_keys=False, is_lagging=lambda: self.is_lagging, checks=self._checks,
+            clock=clock, standing=lambda limited: (), allows_demo_keys=False,
+            is_lagging=lambda: self.is_lagging, checks=self._checks,
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder, is_full=self.health is not None and self.health.is_full, is_draining=False

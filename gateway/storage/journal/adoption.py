@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -59,16 +59,20 @@ class AdoptedJournal:
         os.close(self._lock)
 
 
-def adopt_free(root: Path) -> list[AdoptedJournal]:
+def adopt_free(root: Path, *, without: Collection[UUID] = ()) -> list[AdoptedJournal]:
     """Take every journal below `root` that no worker holds, and finish the removals that a crash interrupted.
 
-    A journal of another version's format is left where it is.
+    A journal of another version's format is left where it is, and so are those in `without`.
     """
     if not root.is_dir():
         return []
     with layout.root_locked(root):
         layout.delete_done(root)
-        found = [(directory, layout.take_lock(directory)) for _, directory in layout.journal_directories(root)]
+        found = [
+            (directory, layout.take_lock(directory))
+            for journal_id, directory in layout.journal_directories(root)
+            if journal_id not in without
+        ]
     adopted = []
     for directory, lock in found:
         if lock is not None:

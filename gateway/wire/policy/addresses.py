@@ -13,8 +13,19 @@ _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".lan", 
 _ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/messages")
 
 
+def base_address_problem(address: str) -> str | None:
+    """What is wrong with an address that endpoints are added to, and what to write instead; None if nothing."""
+    problem = address_problem(address)
+    if problem is not None:
+        return problem
+    ending = next((end for end in _ENDPOINTS if urlsplit(address).path.rstrip("/").endswith(end)), None)
+    if ending:
+        return f"must end before {ending}, which the gateway adds; write for example https://llm.example/v1"
+    return None
+
+
 def address_problem(address: str) -> str | None:
-    """What is wrong with a base address and what to write instead; None if nothing. Never quotes it."""
+    """What is wrong with an address and what to write instead; None if nothing. Never quotes it."""
     if not _VISIBLE.fullmatch(address):
         return "must be an address such as https://llm.example/v1, without spaces"
     try:
@@ -25,14 +36,11 @@ def address_problem(address: str) -> str | None:
     if parts.scheme not in ("http", "https"):
         return "must start with https:// (or http:// for an engine on this machine or a private network)"
     if parts.username is not None or parts.password is not None:
-        return "must not hold a user name or password; put the secret in 'api_key' as env:NAME or file:PATH"
+        return "must not hold a user name or password; a secret stands in a field of its own, as env:NAME or file:PATH"
     if parts.query or parts.fragment or address.endswith(("?", "#")):
         return "must not have a query or fragment (? or #); write scheme, host, port and path only"
     if port == 0:
         return "has port 0; write the port the server listens on"
-    ending = next((end for end in _ENDPOINTS if parts.path.rstrip("/").endswith(end)), None)
-    if ending:
-        return f"must end before {ending}, which the gateway adds; write for example https://llm.example/v1"
     return _host_problem(parts)
 
 

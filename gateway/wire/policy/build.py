@@ -22,7 +22,18 @@ from gateway.domain.policy import (
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.selfhost import BilledHours, GpuRate
 from gateway.domain.tokens import CALL_KINDS
-from gateway.wire.policy.readers import Entry
+from gateway.wire.policy.allowances import (
+    alerts_from_wire,
+    alerts_to_wire,
+    allowances_to_wire,
+    cost_centre_from_wire,
+    cost_centre_to_wire,
+    limits_by,
+    limits_from_wire,
+    limits_to_wire,
+    team_budgets,
+)
+from gateway.wire.policy.readers import Entry, entries
 from gateway.wire.policy.schema import CALLS_PER_RATE, RATES
 
 POLICY_SOURCE = "policy"
@@ -35,19 +46,22 @@ def from_wire(document: Entry) -> Policy:
     regions = values["regions"].values if values["regions"] else {}
     deployments = [_deployment(entry.values) for entry in values["deployments"].items]
     routes = [_route(entry.values) for entry in values["routes"].items]
-    teams = [_team(entry.values) for entry in values["teams"].items]
+    teams = [_team(entry) for entry in values["teams"].items]
+    cost_centres = [cost_centre_from_wire(entry) for entry in entries(values["cost_centres"])]
     return Policy(
         regions={parent: children.items for parent, children in regions.items()},
         classes={DataClass[label.upper()]: _class(label, rule) for label, rule in values["classes"].values.items()},
         deployments={deployment.name: deployment for deployment in deployments},
         routes={route.name: route for route in routes},
         teams={team.name: team for team in teams},
+        cost_centres={centre.name: centre for centre in cost_centres},
+        alerts=alerts_from_wire(values["alerts"]),
     )
 
 
 def to_wire(policy: Policy) -> dict[str, Any]:
     """Return the document of a policy, every default written out; reading it gives the same policy."""
-    return {
+    document = {
         "version": 1,
         "regions": {parent: list(children) for parent, children in policy.regions.items()},
         "classes": {
@@ -55,15 +69,7 @@ def to_wire(policy: Policy) -> dict[str, Any]:
             for data_class, rule in policy.classes.items()
         },
         "deployments": [_deployment_to_wire(deployment) for deployment in policy.deployments.values()],
-        "routes": [
-            {
-                "name": route.name,
-                "aliases": list(route.aliases),
-                "deployments": list(route.deployments),
-                "objective": route.objective,
-            }
-            for route in policy.routes.values()
-        ],
+        "routes": [_route_to_wire(route) for route in policy.routes.values()],
         "teams": [
             {
                 "name": team.name,
@@ -71,10 +77,19 @@ def to_wire(policy: Policy) -> dict[str, Any]:
                 "data_class": team.data_class.label,
                 "routes": list(team.routes),
                 "end_user": team.end_user.value,
+                **allowances_to_wire(team),
             }
             for team in policy.teams.values()
         ],
+        "cost_centres": [cost_centre_to_wire(centre) for centre in policy.cost_centres.values()],
+        "alerts": alerts_to_wire(policy.alerts) if policy.alerts is not None else None,
     }
+    return _declared(document)
+
+
+def _declared(document: dict[str, Any]) -> dict[str, Any]:
+    """A block less the fields that are not declared and have no default (a price, a window)."""
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _class(label: str, rule: Entry) -> ClassRule:
@@ -106,6 +121,7 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         context_window=values["context_window"],
         max_output_tokens=values["max_output_tokens"],
         input_overhead_tokens=values["input_overhead_tokens"],
+        limits=limits_from_wire(values["limits"]),
         timeouts=_timeouts(values["timeouts"]),
     )
 
@@ -144,21 +160,39 @@ def _route(values: dict[str, Any]) -> Route:
         deployments=values["deployments"].items,
         aliases=values["aliases"].items if values["aliases"] else (),
         objective=values["objective"],
+        max_output_tokens=values["max_output_tokens"],
     )
 
 
-def _team(values: dict[str, Any]) -> Team:
+def _route_to_wire(route: Route) -> dict[str, Any]:
+    return _declared(
+        {
+            "name": route.name,
+            "aliases": list(route.aliases),
+            "deployments": list(route.deployments),
+            "objective": route.objective,
+            "max_output_tokens": route.max_output_tokens,
+        }
+    )
+
+
+def _team(entry: Entry) -> Team:
+    values = entry.values
     return Team(
         name=values["name"],
         cost_centre=values["cost_centre"],
         data_class=DataClass[values["data_class"].upper()],
         routes=values["routes"].items,
         end_user=EndUserRule(values["end_user"]),
+        time_zone=values["time_zone"],
+        budgets=team_budgets(entry),
+        limits=limits_from_wire(values["limits"]),
+        project_limits=limits_by("name", values["projects"]),
+        key_limits=limits_by("key", values["keys"]),
     )
 
 
 def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
-    """Fields that are not declared and have no default (a price, a window) stay out."""
     timeouts = deployment.timeouts
     document: dict[str, Any] = {
         "name": deployment.name,
@@ -177,6 +211,7 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
         "context_window": deployment.context_window,
         "max_output_tokens": deployment.max_output_tokens,
         "input_overhead_tokens": deployment.input_overhead_tokens,
+        "limits": limits_to_wire(deployment.limits) if deployment.limits.is_limited else None,
         "timeouts": {
             "connect_s": Decimal(str(timeouts.connect_s)),
             "first_byte_s": Decimal(str(timeouts.first_byte_s)),
@@ -184,7 +219,7 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
             "total_s": Decimal(str(timeouts.total_s)),
         },
     }
-    return {name: value for name, value in document.items() if value is not None}
+    return _declared(document)
 
 
 def _gpu_to_wire(gpu: GpuRate) -> dict[str, Any]:
@@ -198,7 +233,7 @@ def _gpu_to_wire(gpu: GpuRate) -> dict[str, Any]:
         "target_utilisation": gpu.target_utilisation,
         "hours": gpu.hours.value,
     }
-    return {name: value for name, value in document.items() if value is not None}
+    return _declared(document)
 
 
 def _price_to_wire(price: Price) -> dict[str, Any]:

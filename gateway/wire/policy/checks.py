@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from decimal import Decimal
 
+from gateway.domain.budgets import BudgetKind
 from gateway.domain.residency import ANY, UNPLACED
-from gateway.wire.policy.findings import Findings, Spot, suggestion
-from gateway.wire.policy.readers import Entry, Listed
+from gateway.wire.policy.allowances import declared_budgets
+from gateway.wire.policy.findings import Findings, Spot, shown, suggestion
+from gateway.wire.policy.readers import Entry, Listed, entries
 
 MAX_REGION_DEPTH = 20
 
@@ -33,11 +36,10 @@ def check(document: Entry, findings: Findings) -> None:
     for team in entries(document.of("teams", Listed)):
         _check_references(team, "routes", "route", routes, findings)
         _check_class(team, classes, findings)
-
-
-def entries(listed: Listed | None) -> Iterator[Entry]:
-    """The blocks of a list, if it could be read."""
-    return iter(listed.items if listed is not None else ())
+        _check_unique(team.of("projects", Listed), "project", findings)
+        _check_unique(team.of("keys", Listed), "key", findings, field="key")
+    _check_unique(document.of("cost_centres", Listed), "cost centre", findings)
+    _check_budgets(document, findings)
 
 
 def _check_regions(regions: Entry | None, findings: Findings) -> set[str]:
@@ -174,16 +176,40 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
 )
 
 
-def _check_unique(listed: Listed | None, kind: str, findings: Findings) -> None:
+def _check_unique(listed: Listed | None, kind: str, findings: Findings, *, field: str = "name") -> None:
     first: dict[str, Spot] = {}
     for entry in entries(listed):
-        name = entry.of("name", str)
+        name = entry.of(field, str)
         if name is None:
             continue
         if name in first:
-            findings.error(entry.place("name"), f"{kind} '{name}' is there twice (first in line {first[name].line})")
+            findings.error(entry.place(field), f"{kind} '{name}' is there twice (first in line {first[name].line})")
         else:
-            first[name] = entry.place("name")
+            first[name] = entry.place(field)
+
+
+def _check_budgets(document: Entry, findings: Findings) -> None:
+    """Two budgets of one identity would share one account, and one of the limits would count for nothing."""
+    first: dict[str, Spot] = {}
+    for declared in declared_budgets(document):
+        budget, identity = declared.entry, declared.identity
+        overdraft = budget.of("overdraft_usd", Decimal)
+        if budget.of("kind", str) == BudgetKind.SOFT and overdraft:
+            findings.error(
+                budget.place("overdraft_usd"),
+                "a soft budget refuses nothing, so there is nothing to overdraw; remove this field or write kind: hard",
+            )
+        if identity is None:
+            continue
+        field = "name" if "name" in budget.spots else "period"
+        if identity in first:
+            mend = "choose another name" if field == "name" else "remove one, or give one of them a 'name'"
+            findings.error(
+                budget.place(field),
+                f"budget '{shown(identity)}' is there twice (first in line {first[identity].line}); {mend}",
+            )
+        else:
+            first[identity] = budget.place(field)
 
 
 def _check_aliases(routes: Listed | None, findings: Findings) -> None:

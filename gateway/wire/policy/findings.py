@@ -77,12 +77,17 @@ def shown(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The name that was probably meant."""
+    return next(iter(difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)), None)
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'eu-de'?` or, where nothing is near, the names that exist."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
+    near = nearest(word, names)
     if near:
-        return f"; did you mean '{near[0]}'?"
+        return f"; did you mean '{near}'?"
     if not names:
         return ""
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""

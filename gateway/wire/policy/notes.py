@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from gateway.domain.policy import ClassRule, Policy
+from gateway.domain.budgets import BudgetRule, BudgetScope
+from gateway.domain.money import nusd_from_usd, plain_usd
+from gateway.domain.policy import ClassRule, Operation, Policy, Team
 from gateway.domain.pricing import Price
 from gateway.domain.residency import ANY, denial, leaves
 from gateway.domain.tokens import TokenKind
-from gateway.wire.policy.checks import entries
-from gateway.wire.policy.findings import Findings
-from gateway.wire.policy.readers import Entry, Listed
+from gateway.wire.policy.allowances import Declared, declared_budgets
+from gateway.wire.policy.findings import Findings, shown
+from gateway.wire.policy.readers import Entry, Listed, entries
 
 SHOWN_NAMES = 10
 
@@ -21,6 +23,10 @@ def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
     _note_deployments(document, policy, findings)
     _note_routes(document, policy, findings)
     _note_teams(document, policy, findings)
+    _note_cost_centres(document, policy, findings)
+    _note_budgets(document, policy, findings)
+    _note_empty_limits(document, findings)
+    _note_unlimited(document, policy, findings)
 
 
 def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -90,6 +96,35 @@ def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
                 findings.note(spot, f"is never reached: '{hider[0]}' of route '{hider[1]}' comes first")
             if "*" in alias:
                 earlier.append((alias, name))
+        _note_unbounded(entry, policy, findings)
+
+
+def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
+    """A hard budget holds an upper bound of the cost first: where nothing bounds an answer, there is none."""
+    route = policy.routes[entry.values["name"]]
+    teams = [team for team in policy.teams.values() if route.name in team.routes and _is_hard(team, policy)]
+    if route.max_output_tokens is not None or not teams:
+        return
+    for spot, name in entry.of("deployments", Listed) or ():
+        deployment = policy.deployments[name]
+        is_bounded = deployment.max_output_tokens is not None or deployment.context_window is not None
+        if not is_bounded and deployment.operations != {Operation.EMBEDDINGS}:
+            findings.note(
+                spot,
+                f"nothing bounds an answer of '{name}' here: neither the route nor the deployment has "
+                "max_output_tokens, nor is there a context_window; where callers give no maximum, such requests of "
+                f"teams with a hard budget ({_few([team.name for team in teams])}) are refused",
+            )
+
+
+def _is_hard(team: Team, policy: Policy) -> bool:
+    return any(rule.is_hard for rule in (*team.budgets, *_shared(team, policy)))
+
+
+def _shared(team: Team, policy: Policy) -> tuple[BudgetRule, ...]:
+    """The budgets that a team has together with others."""
+    centre = policy.cost_centres.get(team.cost_centre)
+    return centre.budgets if centre is not None else ()
 
 
 def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -106,10 +141,72 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
                     f"team '{team.name}' cannot use route '{name}': class {rule.name} allows none of its "
                     f"deployments ({', '.join(f'{d.name} in {d.region}' for d in behind)})",
                 )
-    names = list(policy.teams)
-    if names:
-        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        for listed in ("projects", "keys"):
+            for owner in entries(entry.of(listed, Listed)):
+                if not owner.values["budgets"] and owner.values["limits"] is None:
+                    findings.note(owner.spot, "has neither budgets nor limits, so it changes nothing")
+
+
+def _note_cost_centres(document: Entry, policy: Policy, findings: Findings) -> None:
+    used = {team.cost_centre for team in policy.teams.values()}
+    for entry in entries(document.of("cost_centres", Listed)):
+        name = entry.values["name"]
+        if name not in used:
+            findings.note(entry.place("name"), f"no team has cost centre '{shown(name)}'; its budgets count nothing")
+
+
+def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
+    declared = list(declared_budgets(document))
+    alerting = [budget.entry for budget in declared if budget.entry.values["alert_at"]]
+    if alerting and policy.alerts is None:
         findings.note(
-            document.place("teams"),
-            f"unlimited: {', '.join(names[:SHOWN_NAMES])}{more} (this version has no budgets and limits)",
+            alerting[0].place("alert_at"),
+            "the policy has no 'alerts' block, so budget alerts are only in log and metrics",
         )
+    for budget in declared:
+        _note_larger(budget, policy, findings)
+
+
+def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
+    """A part's budget above that of the whole team never refuses anything."""
+    if budget.scope not in (BudgetScope.PROJECT, BudgetScope.KEY):
+        return
+    assert budget.team is not None, "a valid project or key has a team"
+    values = budget.entry.values
+    limit_nusd = nusd_from_usd(values["limit_usd"])
+    for rule in policy.teams[budget.team].budgets:
+        is_of_whole = rule.scope is BudgetScope.TEAM and rule.is_hard and rule.period == values["period"]
+        if is_of_whole and rule.limit_nusd < limit_nusd:
+            findings.note(
+                budget.entry.place("limit_usd"),
+                f"is larger than the whole team's, {rule.rule_id} of {plain_usd(rule.limit_nusd)} USD: that one is "
+                "used up first",
+            )
+
+
+def _note_empty_limits(document: Entry, findings: Findings) -> None:
+    blocks = [*entries(document.of("deployments", Listed))]
+    for team in entries(document.of("teams", Listed)):
+        blocks += [team, *entries(team.of("projects", Listed)), *entries(team.of("keys", Listed))]
+    for block in blocks:
+        limits = block.of("limits", Entry)
+        if limits is not None and not limits.spots:
+            findings.note(
+                block.place("limits"), "limits nothing; write for example {requests_per_minute: 600}, or remove it"
+            )
+
+
+def _note_unlimited(document: Entry, policy: Policy, findings: Findings) -> None:
+    names = [team.name for team in policy.teams.values() if not _has_any(team, policy)]
+    if names:
+        findings.note(document.place("teams"), f"unlimited: {_few(names)} (no budgets and no limits)")
+
+
+def _has_any(team: Team, policy: Policy) -> bool:
+    limits = (team.limits, *team.project_limits.values(), *team.key_limits.values())
+    return bool(team.budgets or _shared(team, policy)) or any(block.is_limited for block in limits)
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more

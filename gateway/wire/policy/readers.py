@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -125,6 +125,11 @@ class Listed(list[tuple[Spot, Any]]):
     def items(self) -> tuple[Any, ...]:
         """The items alone."""
         return tuple(value for _, value in self)
+
+
+def entries(listed: Listed | None) -> Iterator[Entry]:
+    """The blocks of a list, if it could be read."""
+    return iter(listed.items if listed is not None else ())
 
 
 def map_of(read_key: Callable[[Spot, str], None], read: Read) -> Read:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
-from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, EndUserRule, Operation, Timeouts
-from gateway.domain.pricing import STANDARD_TIERS
+from gateway.domain.policy import DEFAULT_OPERATIONS, EndUserRule, Operation, Timeouts
 from gateway.domain.request_fields import FEATURES
-from gateway.domain.residency import ANY, UNPLACED
 from gateway.domain.routing import OBJECTIVES
 from gateway.domain.selfhost import BilledHours
 from gateway.domain.tokens import CALL_KINDS, TokenKind
-from gateway.wire.policy.addresses import address_problem
-from gateway.wire.policy.findings import Findings, Spot, Wrong, shown, suggestion
-from gateway.wire.policy.readers import (
-    Block,
-    Field,
-    boolean,
-    decimal,
-    integer,
-    list_of,
-    map_of,
-    one_of,
-    plain_text,
-    text,
+from gateway.wire.policy.allowances import ALERTS, BUDGET, COST_CENTRE, KEY, LIMITS, PROJECT
+from gateway.wire.policy.findings import Findings, Spot, Wrong
+from gateway.wire.policy.names import (
+    LABELS,
+    address,
+    alias,
+    class_key,
+    model_name,
+    name,
+    region_key,
+    secret_reference,
+    tier_key,
+    time_zone,
+    words,
 )
+from gateway.wire.policy.readers import Block, Field, boolean, decimal, integer, list_of, map_of, one_of
 
 PROVIDERS = ("vllm", "openai", "openai_compatible")
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
-LABELS = tuple(c.label for c in DataClass)
 # How a price block names each kind: tokens by the million, calls of a provider's own tools by the thousand.
 RATES: dict[TokenKind, str] = {
     kind: f"{kind}_usd_per_1k_calls" if kind in CALL_KINDS else f"{kind}_usd_per_mtok" for kind in TokenKind
@@ -37,68 +35,10 @@ RATES: dict[TokenKind, str] = {
 CALLS_PER_RATE = 1000
 
 _DEFAULT_TIMEOUTS = Timeouts()
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
-_MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
-_ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
-_WORDS = re.compile(r"\S(.{0,98}\S)?")
-_TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
-_SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
 
-name = text(_NAME, rule=_NAME_RULE)
-model_name = text(_MODEL, rule=_MODEL_RULE)
-alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
-words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
 usd_per_mtok = decimal(least="0", most="1000000", unit="USD per million tokens")
 usd_per_1k_calls = decimal(least="0", most="1000000", unit="USD per thousand calls")
 tok_per_s = decimal(above="0", most="1000000000", unit="tokens per second")
-
-
-def region_key(spot: Spot, region: str) -> None:
-    """Raise `Wrong` unless a region may be declared under this name."""
-    if region == ANY or region in UNPLACED:
-        raise Wrong(spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name")
-    if not _NAME.fullmatch(region):
-        raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
-
-
-def class_key(spot: Spot, label: str) -> None:
-    """Raise `Wrong` unless `label` is one of the four data classes."""
-    if label not in LABELS:
-        raise Wrong(spot, f"'{shown(label)}' is not a data class{suggestion(label, LABELS)}")
-
-
-def tier_key(spot: Spot, tier: str) -> None:
-    """Raise `Wrong` unless `tier` may name a service tier beside the standard one."""
-    if tier in STANDARD_TIERS:
-        raise Wrong(spot, f"'{tier}' is the standard tier; its rates are those of the price itself")
-    if not _TIER.fullmatch(tier):
-        raise Wrong(spot, f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as priority")
-
-
-def secret_reference(spot: Spot, findings: Findings) -> str:
-    """Read where a secret is kept. What is no reference may be the secret itself, so it is never quoted."""
-    try:
-        value = plain_text(spot)
-    except Wrong:
-        value = ""
-    if not _SECRET.fullmatch(value):
-        raise Wrong(
-            spot,
-            "must say where the secret is, never the secret itself; write env:NAME or file:/absolute/path "
-            "(if a key stood here, replace it at the provider)",
-        )
-    return value
-
-
-def address(spot: Spot, findings: Findings) -> str:
-    """Read a base address, without the slash at its end."""
-    value = plain_text(spot)
-    problem = address_problem(value)
-    if problem:
-        raise Wrong(spot, problem)
-    return value.rstrip("/")
 
 
 def version_one(spot: Spot, findings: Findings) -> int:
@@ -368,6 +308,10 @@ DEPLOYMENT = Block(
             meaning="Tokens that the upstream's chat template may add to a prompt; part of the cost bound.",
         ),
         Field(
+            name="limits", read=LIMITS, example="{concurrent: 64}", default_text="none",
+            meaning="What it takes from all teams together; while it is full, the next deployment is tried.",
+        ),
+        Field(
             name="timeouts", read=TIMEOUTS, example="{total_s: 300}", default_text="see below",
             meaning="How long to wait for it.",
         ),
@@ -408,6 +352,11 @@ ROUTE = Block(
             example="priority", default="priority", default_text="`priority`",
             meaning="How eligible deployments are ordered: `priority` takes them as listed.",
         ),
+        Field(
+            name="max_output_tokens", read=integer(least=1, most=100_000_000), example="4096",
+            default_text="none: a caller without a maximum gets the deployment's",
+            meaning="Most tokens of an answer where the caller gives no maximum; sent upstream.",
+        ),
     ),
     refused={
         "latency": _not_enforced("latency goals are"),
@@ -435,11 +384,27 @@ TEAM = Block(
             name="end_user", read=one_of(tuple(EndUserRule)), example="keep", default="hash", default_text="`hash`",
             meaning="What the ledger keeps of a request's `user`: `hash` a keyed hash of it, `keep` the name itself.",
         ),
+        Field(
+            name="time_zone", read=time_zone, example="Europe/Berlin", default="UTC", default_text="`UTC`",
+            meaning="IANA time zone in which the periods of its budgets begin.",
+        ),
+        Field(
+            name="budgets", read=list_of(BUDGET), example="[{period: month, limit_usd: 5000}]", default_text="`[]`",
+            meaning="What the whole team may spend.",
+        ),
+        Field(
+            name="limits", read=LIMITS, example="{requests_per_minute: 600, concurrent: 50}", default_text="none",
+            meaning="How much the whole team may ask at once.",
+        ),
+        Field(
+            name="projects", read=list_of(PROJECT), example="[{name: checkout, budgets: [...]}]", default_text="`[]`",
+            meaning="Budgets and limits of single projects, besides the team's.",
+        ),
+        Field(
+            name="keys", read=list_of(KEY), example='[{key: "*", limits: {...}}]', default_text="`[]`",
+            meaning="Budgets and limits of single API keys, besides the team's.",
+        ),
     ),
-    refused={
-        "budgets": _not_enforced("budgets are"),
-        "limits": _not_enforced("limits are"),
-    },
 )  # fmt: skip
 
 DOCUMENT = Block(
@@ -471,6 +436,15 @@ DOCUMENT = Block(
             name="teams", read=list_of(TEAM), is_required=True, example="[]",
             meaning="Who may call, and who pays.",
         ),
+        Field(
+            name="cost_centres", read=list_of(COST_CENTRE), example="[]", default_text="`[]`",
+            meaning="Budgets of all teams of a cost centre together.",
+        ),
+        Field(
+            name="alerts", read=ALERTS, example="{webhook: ..., secret: ...}",
+            default_text="none: budget alerts are only in log and metrics",
+            meaning="Where budget alerts are sent.",
+        ),
     ),
 )  # fmt: skip
 
@@ -484,4 +458,10 @@ BLOCKS: dict[str, Block] = {
     "deployments: timeouts": TIMEOUTS,
     "routes": ROUTE,
     "teams": TEAM,
+    "budgets": BUDGET,
+    "limits": LIMITS,
+    "teams: projects": PROJECT,
+    "teams: keys": KEY,
+    "cost_centres": COST_CENTRE,
+    "alerts": ALERTS,
 }

@@ -1,0 +1,124 @@
+"""How much of each budget is used, and will it last?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import streamlit as st
+
+from dashboard import charts, states
+from dashboard.display import NOTHING, moment, money, share
+from dashboard.filters import dataset, question
+from dashboard.notes import show_notes
+from dashboard.source import answer
+from dashboard.tables import show_cells
+from gateway.reports import Cell, to_csv
+
+MOST_BARS = 20
+USED_UP, OVER, WITHIN = "used up", "over by its end", "within"
+FIRST_MONEY = {"Limit": "limit_usd", "Spent": "spent_usd", "Left": "remaining_usd", "Forecast": "forecast_usd"}
+MORE_MONEY = {"Granted": "granted_usd", "Leased": "leased_usd", "Held": "held_usd"}
+MONEY = FIRST_MONEY | MORE_MONEY
+
+Row = Mapping[str, Cell]
+
+
+def page() -> st.Page:
+    """The page for the menu."""
+    return st.Page(show, title="Budgets", icon=":material/savings:", url_path="budgets")
+
+
+def show() -> None:
+    """Show the page."""
+    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
+    title.title("Budgets")
+    report = answer("budgets", question(month="all"))
+    if not report.rows:
+        states.show_no_budget(dataset())
+        return
+    save.download_button(
+        "CSV", to_csv(report), file_name=f"tollgate-budgets-{dataset()}.csv", mime="text/csv",
+        icon=":material/download:", on_click="ignore", width="stretch",
+    )  # fmt: skip
+    rows = report.records()
+    _show_headlines(rows)
+    _show_bars(rows)
+    _show_table(rows)
+    show_notes(report)
+
+
+def outlook(row: Row) -> str:
+    """Say in words what the bar shows: whether a budget lasts to the end of its period."""
+    room, spent, forecast = _room(row), _usd(row["spent_usd"]), row["forecast_usd"]
+    if row["remaining_usd"] == 0 or spent >= room:
+        return USED_UP
+    return OVER if forecast is not None and _usd(forecast) > room else WITHIN
+
+
+def _show_headlines(rows: Sequence[Row]) -> None:
+    words = [outlook(row) for row in rows]
+    cards = st.columns(3)
+    cards[0].metric("Budgets", f"{len(rows):,}", border=True)
+    cards[1].metric("Used up", f"{words.count(USED_UP):,}", border=True, help="Nothing is left of limit and grants.")
+    cards[2].metric(
+        "Over by their end", f"{words.count(OVER):,}", border=True,
+        help="At the present rate they will be used up before their period ends.",
+    )  # fmt: skip
+
+
+def _show_bars(rows: Sequence[Row]) -> None:
+    shown = [row for row in rows if _room(row) > 0][:MOST_BARS]
+    if not shown:
+        return
+    st.subheader("Used of limit and grants" + (f", the first {MOST_BARS}" if len(rows) > MOST_BARS else ""))
+    charts.gauges(
+        [_gauge(row) for row in shown], alt_text="Share of each budget that is spent and leased, and forecast"
+    )
+    st.caption("The dashed line is the limit with its grants. An arrow at the edge is a forecast beyond the scale.")
+
+
+def _gauge(row: Row) -> charts.Gauge:
+    room = _room(row)
+    spent, leased, forecast = _usd(row["spent_usd"]), _usd(row["leased_usd"]), row["forecast_usd"]
+    return charts.Gauge(
+        name=str(row["budget"]),
+        spent=float(spent / room),
+        leased=float(leased / room),
+        forecast=None if forecast is None else float(_usd(forecast) / room),
+        words={
+            "Spent": f"{money(spent)} of {money(room)} ({share(spent / room)})",
+            "Leased": f"{money(leased)}, {money(row['held_usd'])} of it held",
+            "Left": money(row["remaining_usd"]),
+            "Forecast": NOTHING if forecast is None else f"{money(forecast)} ({share(_usd(forecast) / room)})",
+            "Outlook": outlook(row),
+        },
+    )
+
+
+def _show_table(rows: Sequence[Row]) -> None:
+    columns: dict[str, Sequence[Cell]] = {
+        "Budget": [row["budget"] for row in rows],
+        "Outlook": [outlook(row) for row in rows],
+        "Used": [row["used_share"] if row["used_share"] is not None else NOTHING for row in rows],
+    }
+    columns |= {head: [_or_nothing(row, name) for row in rows] for head, name in FIRST_MONEY.items()}
+    columns["Resets (UTC)"] = [moment(row["resets_at"]) if row["resets_at"] else "never" for row in rows]
+    columns |= {head: [_or_nothing(row, name) for row in rows] for head, name in MORE_MONEY.items()}
+    columns["Kind"] = [row["kind"] for row in rows]
+    reads: dict[str, Any] = {head: lambda cell: cell if isinstance(cell, str) else money(cell) for head in MONEY}
+    reads["Used"] = lambda cell: cell if isinstance(cell, str) else share(cell)
+    show_cells(columns, reads, numbers=("Used", *MONEY))
+
+
+def _or_nothing(row: Row, name: str) -> Cell:
+    return NOTHING if row[name] is None and name == "forecast_usd" else row[name]
+
+
+def _room(row: Row) -> Decimal:
+    return _usd(row["limit_usd"]) + _usd(row["granted_usd"])
+
+
+def _usd(cell: Cell) -> Decimal:
+    return Decimal(str(cell or 0))

@@ -1,0 +1,35 @@
+"""`x-ratelimit-*` as OpenAI sends them: where the tightest of a caller's limits stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from gateway.api.errors import Headers
+from gateway.services.limiter import Figures, Standing
+
+
+def limit_headers(standings: Sequence[Standing]) -> Headers:
+    """The headers of an answer; of several limits those of the one with the smallest share left."""
+    requests = [standing.requests for standing in standings if standing.requests is not None]
+    tokens = [standing.tokens for standing in standings if standing.tokens is not None]
+    return [*_headers(b"requests", requests), *_headers(b"tokens", tokens)]
+
+
+def _headers(measure: bytes, figures: Sequence[Figures]) -> Headers:
+    if not figures:
+        return []
+    tightest = min(figures, key=lambda one: one.remaining / one.limit)
+    return [
+        (b"x-ratelimit-limit-" + measure, b"%d" % tightest.limit),
+        (b"x-ratelimit-remaining-" + measure, b"%d" % max(tightest.remaining, 0)),
+        (b"x-ratelimit-reset-" + measure, duration(tightest.reset_s).encode()),
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A time as OpenAI writes it, rounded up: `350ms`, `12s`, `1m0s`."""
+    if seconds < 1:
+        return f"{ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

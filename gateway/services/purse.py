@@ -1,0 +1,129 @@
+"""One worker's share of one budget in one period: free, held, and what is next asked of Postgres."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from datetime import datetime
+
+from gateway.domain.budgets import Account, SliceAsk, SliceGranted, Span, slice_nusd
+
+IDLE_S = 1.0  # a purse without a hold for so long gives back what is free
+RECENT_HOLDS = 8  # a busy purse keeps at least so many of its largest recent hold
+LOOK_EVERY_S = 0.25
+FORGET = 0.5  # of a rate, with each look at it
+
+
+class Purse:
+    """Whole nano-dollars. `free + held`, and what is settled but not written, is leased from Postgres.
+
+    Postgres's last word is in `limit_nusd`, `spent_nusd` and `leased_nusd` (by all workers); before that the limit is
+    the policy's. A soft budget's purse is empty and never asks.
+    """
+
+    __slots__ = (
+        "_largest_nusd", "_lease_s", "_looked_s", "_rate_nusd_per_s", "_used_nusd", "account", "ends_s", "free_nusd",
+        "held_nusd", "is_hard", "key", "leased_nusd", "limit_nusd", "overdraft_nusd", "span", "spent_nusd", "until_s",
+        "used_s", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, account: Account, span: Span, *, now_s: float, lease_s: float) -> None:
+        self.account, self.span, self._lease_s = account, span, lease_s
+        self.key, self.is_hard = (account.account_id, span.starts_s), account.rule.is_hard
+        self.ends_s = float("inf") if span.ends_at is None else span.ends_at.timestamp()
+        self.free_nusd = self.held_nusd = self.overdraft_nusd = 0
+        self.limit_nusd, self.spent_nusd, self.leased_nusd = account.rule.limit_nusd, 0, 0
+        self.until_s = 0.0  # by our own clock, started before Postgres was asked
+        self.used_s = self._looked_s = now_s
+        self._largest_nusd = self._used_nusd = 0
+        self._rate_nusd_per_s = 0.0
+        self.waiting: list[tuple[int, Future[bool]]] = []  # holds that wait until Postgres was asked
+
+    @property
+    def room_nusd(self) -> int:
+        """What nobody had spent or leased when Postgres was last asked, and what is free here."""
+        return max(self.limit_nusd - self.spent_nusd - self.leased_nusd, 0) + self.free_nusd
+
+    def can_hold(self, amount_nusd: int, now_s: float) -> bool:
+        """True where that much is free, and leased for longer than now."""
+        return not self.is_hard or (self.free_nusd >= amount_nusd and now_s < self.until_s)
+
+    def hold(self, amount_nusd: int, now_s: float) -> int:
+        """Reserve what `can_hold` said; return what was reserved: nothing of a soft budget."""
+        self.used_s = now_s
+        if not self.is_hard:
+            return 0
+        self.free_nusd -= amount_nusd
+        self.held_nusd += amount_nusd
+        self._used_nusd += amount_nusd
+        self._largest_nusd = max(self._largest_nusd, amount_nusd)
+        return amount_nusd
+
+    def settle(self, held_nusd: int, taken_nusd: int) -> None:
+        """Replace a hold by what its attempt took of it."""
+        self.held_nusd -= held_nusd
+        self.free_nusd += held_nusd - taken_nusd
+        self._used_nusd -= held_nusd - taken_nusd
+
+    @property
+    def is_low(self) -> bool:
+        """True where a busy purse should be filled before it is empty."""
+        return self.free_nusd * 2 < self._aim_nusd()
+
+    def is_done(self, now_s: float) -> bool:
+        """True where nothing of it is left here and nobody has used it for a while."""
+        is_empty = not (self.free_nusd or self.held_nusd or self.waiting or self.overdraft_nusd)
+        return is_empty and now_s - self.used_s > 60 * IDLE_S
+
+    def ask(self, *, now: datetime, now_s: float, turn: int) -> SliceAsk | None:
+        """What to ask Postgres now, None for nothing. What goes back leaves the purse with the question."""
+        self._look(now_s)
+        waiting = [amount_nusd for amount_nusd, _ in self.waiting]
+        self._largest_nusd = max(self._largest_nusd, *waiting, 0)
+        is_busy = (waiting or now_s - self.used_s <= IDLE_S) and now.timestamp() < self.ends_s
+        aim_nusd = self._aim_nusd() if is_busy else 0
+        returned_nusd = self.free_nusd - aim_nusd if not waiting and self.free_nusd > 2 * aim_nusd else 0
+        needed_nusd = max(sum(waiting) - self.free_nusd, 0)
+        wants = needed_nusd > 0 or self.free_nusd * 2 < aim_nusd
+        is_to_renew = (self.free_nusd or self.held_nusd) and now_s > self.until_s - self._lease_s * 2 / 3
+        if not (wants or returned_nusd or waiting or is_to_renew):
+            return None
+        least_nusd = max(min(waiting, default=1) - self.free_nusd, 1)
+        most_nusd = max(needed_nusd, aim_nusd - self.free_nusd)
+        self.free_nusd -= returned_nusd
+        return SliceAsk(
+            account_id=self.account.account_id, rule_id=self.account.rule.rule_id, starts_at=self.span.starts_at,
+            ends_at=self.span.ends_at, turn=turn, returned_nusd=returned_nusd,
+            least_nusd=least_nusd if wants else 0, needed_nusd=needed_nusd, most_nusd=most_nusd if wants else 0,
+            held_nusd=self.held_nusd,
+        )  # fmt: skip
+
+    def take(self, granted: SliceGranted, *, until_s: float) -> None:
+        """Postgres has answered."""
+        self.free_nusd += granted.granted_nusd
+        self.until_s = until_s
+        self.overdraft_nusd = 0
+        if granted.limit_nusd is not None:
+            self.limit_nusd = granted.limit_nusd
+        self.spent_nusd, self.leased_nusd = granted.spent_nusd, granted.leased_nusd
+
+    def use_rule_of(self, account: Account) -> None:
+        """The policy may have changed what the account is under."""
+        self.account, self.is_hard = account, account.rule.is_hard
+
+    def lose(self) -> None:
+        """An operator gave up this worker's journal: nothing of what it had leased is ours any more."""
+        self.free_nusd, self.until_s = 0, 0.0
+
+    def _aim_nusd(self) -> int:
+        """What a busy purse has free: enough at its rate for as long as a lease lasts, at most one slice."""
+        enough_nusd = max(RECENT_HOLDS * self._largest_nusd, int(self._rate_nusd_per_s * self._lease_s))
+        return min(slice_nusd(self.limit_nusd, 0), enough_nusd)
+
+    def _look(self, now_s: float) -> None:
+        """Learn the rate of spending since the last look, and forget a hold that was larger than others."""
+        passed_s = now_s - self._looked_s
+        if passed_s >= LOOK_EVERY_S:
+            rate = max(self._used_nusd, 0) / passed_s
+            self._rate_nusd_per_s += FORGET * (rate - self._rate_nusd_per_s)
+            self._largest_nusd -= self._largest_nusd // 8
+            self._looked_s, self._used_nusd = now_s, 0

@@ -1,0 +1,230 @@
+"""Money at hand: holds on budgets out of what this worker has leased, without asking Postgres for each.
+
+Everything here runs on the event loop, but for the exchange with Postgres: that is one question at a time, in a
+thread, for all purses together. An answer that was lost is asked for again in the same words, and Postgres answers a
+turn once: so no slice is taken or given back twice (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from gateway.domain import budget_words
+from gateway.domain.budgets import Account, Hold, LeasesLost, SliceAsk
+from gateway.errors import BudgetExhausted, DatabaseUnavailable, Unavailable
+from gateway.services.ports import BudgetLeases, Clock
+from gateway.services.purse import LOOK_EVERY_S, Purse
+
+log = structlog.get_logger()
+
+WAIT_S = 0.05  # for a slice; a slow database is no reason to make a caller wait longer
+AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
+HUNG_AFTER_S = 5.0  # Postgres neither answers nor breaks the connection
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
+
+
+class Purses:
+    """The purses of one worker. `worker` is its journal: Postgres gives back what is leased when that is drained."""
+
+    def __init__(self, leases: BudgetLeases, clock: Clock, *, worker: UUID, lease_s: float) -> None:
+        self._leases, self._clock, self._worker, self._lease_s = leases, clock, worker, lease_s
+        self._purses: dict[tuple[str, int], Purse] = {}
+        self._current: dict[str, Purse] = {}
+        self._wanted = asyncio.Event()
+        self._turn = 0
+        self._unanswered: Sequence[SliceAsk] = ()
+        self._asking_since_s: float | None = None
+        self._away_since_s: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+        self._thread = ThreadPoolExecutor(1, "budget-leases")
+
+    @property
+    def away_s(self) -> float | None:
+        """For how long Postgres has given no answer; None where it answers or was not asked."""
+        now_s = self._clock.monotonic()
+        if self._away_since_s is not None:
+            return now_s - self._away_since_s
+        asking_s = now_s - (self._asking_since_s or now_s)
+        return asking_s if asking_s > AWAY_AFTER_S else None
+
+    async def hold(self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime) -> tuple[Hold, ...]:
+        """Reserve an amount on every account, or on none. `moment` says in which period.
+
+        Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it cannot be asked.
+        """
+        purses = [self._purse(account, moment) for account in accounts]
+        deadline_s = self._clock.monotonic() + WAIT_S
+        while short := self._short(purses, amount_nusd):
+            if not await self._answered(short, amount_nusd, deadline_s):
+                return self._without_postgres(purses, amount_nusd)
+            for purse in short:
+                if purse.room_nusd < amount_nusd:
+                    raise _exhausted(purse, amount_nusd)
+        now_s = self._clock.monotonic()
+        holds = tuple([Hold(*purse.key, purse.hold(amount_nusd, now_s)) for purse in purses])
+        if any(purse.is_low for purse in purses):
+            self._wanted.set()
+        return holds
+
+    def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
+        """Replace holds by the true cost, None where it is unknown: then the hold stands. No await."""
+        for hold in holds:
+            purse = self._purses.get((hold.account_id, hold.starts_s))
+            if purse is None or not hold.held_nusd:
+                continue  # nothing is reserved of a soft budget
+            taken_nusd = hold.held_nusd if cost_nusd is None else min(cost_nusd, hold.held_nusd)
+            if hold.is_overdraft:
+                purse.overdraft_nusd = max(purse.overdraft_nusd - hold.held_nusd + taken_nusd, 0)
+            else:
+                purse.settle(hold.held_nusd, taken_nusd)
+
+    def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
+        """What the tightest hard budget of an attempt has room for, as last known; None where it has none."""
+        purses = [self._purses.get((hold.account_id, hold.starts_s)) for hold in holds]
+        return min((purse.room_nusd for purse in purses if purse is not None and purse.is_hard), default=None)
+
+    async def run(self) -> None:
+        """Ask Postgres for what is needed, and give back what is idle, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` would swallow a cancellation (Python 3.11)
+                    await self._wanted.wait()
+            self._wanted.clear()
+            if not await self.exchange():
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+
+    async def exchange(self) -> bool:
+        """Ask once for all that is wanted now; False where Postgres gave no answer."""
+        now_s = self._clock.monotonic()
+        asks = self._unanswered or self._asks(now_s)
+        if not asks:
+            return True
+        self._unanswered, self._asking_since_s = asks, now_s
+        waiting = [future for ask in asks for future in self._waiting(ask)]
+        try:
+            await self._ask(asks, until_s=now_s + self._lease_s)
+            is_answered = True
+        except DatabaseUnavailable as problem:
+            is_answered = False
+            self._note_away(now_s, problem)
+            waiting += [future for purse in self._purses.values() for _, future in purse.waiting]
+        self._asking_since_s = None
+        for future in waiting:
+            if not future.done():
+                future.set_result(is_answered)
+        if any(purse.waiting for purse in self._purses.values()):
+            self._wanted.set()
+        return is_answered
+
+    async def close(self) -> None:
+        """Wait for a question under way, not long. What is still leased comes back with the journal."""
+        closing = asyncio.ensure_future(asyncio.to_thread(self._thread.shutdown))
+        await asyncio.wait({closing}, timeout=AWAY_AFTER_S)
+        if not closing.done():
+            self._leases.interrupt()
+        await closing
+
+    def _purse(self, account: Account, moment: datetime) -> Purse:
+        purse = self._current.get(account.account_id)
+        if purse is not None and purse.account.rule is account.rule and moment.timestamp() < purse.ends_s:
+            return purse
+        span = account.rule.period_at(moment)
+        purse = self._purses.get((account.account_id, span.starts_s))
+        if purse is None:
+            purse = Purse(account, span, now_s=self._clock.monotonic(), lease_s=self._lease_s)
+            self._purses[purse.key] = purse
+        purse.use_rule_of(account)
+        self._current[account.account_id] = purse
+        return purse
+
+    def _short(self, purses: Sequence[Purse], amount_nusd: int) -> list[Purse]:
+        now_s = self._clock.monotonic()
+        return [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]
+
+    async def _answered(self, short: Sequence[Purse], amount_nusd: int, deadline_s: float) -> bool:
+        """Wait until Postgres was asked for so much; False where it did not answer in time."""
+        left_s = deadline_s - self._clock.monotonic()
+        if left_s <= 0 or self.away_s is not None:
+            return False
+        waiter = (amount_nusd, asyncio.get_running_loop().create_future())
+        for purse in short:
+            purse.waiting.append(waiter)
+        self._wanted.set()
+        try:
+            await asyncio.wait({waiter[1]}, timeout=left_s)
+        finally:
+            for purse in short:
+                if waiter in purse.waiting:
+                    purse.waiting.remove(waiter)
+        return waiter[1].done() and waiter[1].result()
+
+    def _without_postgres(self, purses: Sequence[Purse], amount_nusd: int) -> tuple[Hold, ...]:
+        """Hold what can be held without an answer. Raises `Unavailable`: we cannot know, so we do not say no."""
+        now_s, is_away = self._clock.monotonic(), self.away_s is not None
+        short = [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]
+        for purse in short:
+            if not is_away or purse.overdraft_nusd + amount_nusd > purse.account.rule.overdraft_nusd:
+                raise Unavailable(budget_words.away(purse.account), retry_after_s=2 if is_away else 1)
+        for purse in short:
+            purse.overdraft_nusd += amount_nusd
+        return tuple(
+            Hold(*purse.key, amount_nusd, is_overdraft=True)
+            if purse in short
+            else Hold(*purse.key, purse.hold(amount_nusd, now_s))
+            for purse in purses
+        )
+
+    def _asks(self, now_s: float) -> Sequence[SliceAsk]:
+        now, self._turn = self._clock.now(), self._turn + 1
+        for purse in [purse for purse in self._purses.values() if purse.is_done(now_s)]:
+            del self._purses[purse.key]
+            if self._current.get(purse.account.account_id) is purse:
+                del self._current[purse.account.account_id]
+        found = [purse.ask(now=now, now_s=now_s, turn=self._turn) for purse in self._purses.values() if purse.is_hard]
+        return [ask for ask in found if ask is not None]
+
+    def _waiting(self, ask: SliceAsk) -> list[asyncio.Future[bool]]:
+        purse = self._purses[ask.account_id, int(ask.starts_at.timestamp())]
+        return [future for _, future in purse.waiting]
+
+    async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
+        """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again."""
+        asking = asyncio.get_running_loop().run_in_executor(self._thread, self._leases.exchange, self._worker, asks)
+        try:
+            await asyncio.wait({asking}, timeout=HUNG_AFTER_S)
+            if not asking.done():
+                self._leases.interrupt()
+            granted = await asking
+        except LeasesLost:
+            log.error("leases_lost", journal=str(self._worker))
+            for purse in self._purses.values():
+                purse.lose()
+            granted = ()
+        finally:
+            del asking  # a failure's traceback holds this frame, and this frame the failure
+        self._unanswered = ()
+        self._away_since_s, self._pause_s = None, FIRST_PAUSE_S
+        for slice_ in granted:
+            self._purses[slice_.account_id, slice_.starts_s].take(slice_, until_s=until_s)
+
+    def _note_away(self, now_s: float, problem: DatabaseUnavailable) -> None:
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            log.warning("budgets_not_reached", problem=problem.message)
+
+
+def _exhausted(purse: Purse, amount_nusd: int) -> BudgetExhausted:
+    return BudgetExhausted(
+        budget_words.exhausted(
+            purse.account, purse.span, limit_nusd=purse.limit_nusd, spent_nusd=purse.spent_nusd,
+            held_nusd=purse.leased_nusd, hold_nusd=amount_nusd,
+        )
+    )  # fmt: skip

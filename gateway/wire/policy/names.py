@@ -1,0 +1,124 @@
+"""Readers of names, references and addresses, for all blocks of a policy document."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from zoneinfo import available_timezones
+
+from gateway.domain.api_keys import KID_LENGTH
+from gateway.domain.budgets import EACH, BudgetScope
+from gateway.domain.policy import DataClass
+from gateway.domain.pricing import STANDARD_TIERS
+from gateway.domain.residency import ANY, UNPLACED
+from gateway.wire.policy.addresses import address_problem, base_address_problem
+from gateway.wire.policy.findings import Findings, Spot, Wrong, nearest, shown, suggestion
+from gateway.wire.policy.readers import plain_text, text
+
+LABELS = tuple(c.label for c in DataClass)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+_MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
+_ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
+_WORDS = re.compile(r"\S(.{0,98}\S)?")
+_TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
+# What a request may name in x-tollgate-project (api.attribution), and what stands for each of them.
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}|\*")
+_KEY = re.compile(rf"[0-9A-Za-z]{{{KID_LENGTH}}}|\*")
+_SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
+
+name = text(_NAME, rule=_NAME_RULE)
+model_name = text(_MODEL, rule=_MODEL_RULE)
+alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
+words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
+project = text(
+    _PROJECT,
+    rule="use letters, digits, blanks and . _ : / @ + -, at most 64, the first a letter or digit; "
+    f'or "{EACH}" for each project that is not named',
+)
+key_id = text(
+    _KEY,
+    rule=f"write the {KID_LENGTH} letters and digits that 'tollgate key list' shows (never the key itself), "
+    f'or "{EACH}" for each key that is not named',
+)
+
+
+def region_key(spot: Spot, region: str) -> None:
+    """Raise `Wrong` unless a region may be declared under this name."""
+    if region == ANY or region in UNPLACED:
+        raise Wrong(spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name")
+    if not _NAME.fullmatch(region):
+        raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
+
+
+def class_key(spot: Spot, label: str) -> None:
+    """Raise `Wrong` unless `label` is one of the four data classes."""
+    if label not in LABELS:
+        raise Wrong(spot, f"'{shown(label)}' is not a data class{suggestion(label, LABELS)}")
+
+
+def tier_key(spot: Spot, tier: str) -> None:
+    """Raise `Wrong` unless `tier` may name a service tier beside the standard one."""
+    if tier in STANDARD_TIERS:
+        raise Wrong(spot, f"'{tier}' is the standard tier; its rates are those of the price itself")
+    if not _TIER.fullmatch(tier):
+        raise Wrong(spot, f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as priority")
+
+
+def secret_reference(spot: Spot, findings: Findings) -> str:
+    """Read where a secret is kept. What is no reference may be the secret itself, so it is never quoted."""
+    try:
+        value = plain_text(spot)
+    except Wrong:
+        value = ""
+    if not _SECRET.fullmatch(value):
+        raise Wrong(
+            spot,
+            "must say where the secret is, never the secret itself; write env:NAME or file:/absolute/path "
+            "(if a key stood here, replace it at the provider)",
+        )
+    return value
+
+
+def address(spot: Spot, findings: Findings) -> str:
+    """Read a base address, without the slash at its end."""
+    value = plain_text(spot)
+    problem = base_address_problem(value)
+    if problem:
+        raise Wrong(spot, problem)
+    return value.rstrip("/")
+
+
+def webhook(spot: Spot, findings: Findings) -> str:
+    """Read an address that is called as it is written."""
+    value = plain_text(spot)
+    problem = address_problem(value)
+    if problem:
+        raise Wrong(spot, problem)
+    return value
+
+
+def budget_name(spot: Spot, findings: Findings) -> str:
+    """Read a budget's own name. It has no '/' and no ':', so it is never what a budget without a name is called."""
+    value: str = name(spot, findings)
+    if value == BudgetScope.COST_CENTRE:
+        raise Wrong(spot, f"'{value}' has a meaning of its own; choose another name")
+    return value
+
+
+def time_zone(spot: Spot, findings: Findings) -> str:
+    """Read an IANA time zone."""
+    value = plain_text(spot)
+    if value not in _time_zones():
+        near = nearest(value, _time_zones())
+        instead = f"did you mean '{near}'?" if near else "write an IANA name such as Europe/Berlin"
+        raise Wrong(spot, f"'{shown(value)}' is not a time zone; {instead}")
+    return value
+
+
+@cache  # a walk through hundreds of files
+def _time_zones() -> frozenset[str]:
+    """Those of this machine, less the one that is whatever the machine is set to, and a placeholder."""
+    return frozenset(available_timezones() - {"localtime", "Factory"})

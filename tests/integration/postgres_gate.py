@@ -1,0 +1,91 @@
+"""A gate in front of Postgres: open, shut as when it is down, or dumb as when its host hangs."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+PORT = 5432
+
+
+class PostgresGate:
+    """Listens on a Unix socket of its own; `url` leads through it. Shutting it breaks every connection."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        query = parse_qs(parts.query)
+        self._target = f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}"
+        self._folder = Path(tempfile.mkdtemp(prefix="tollgate-gate-", dir="/tmp"))
+        self.url = urlunsplit(parts._replace(query=f"host={self._folder}&port={PORT}"))
+        self._lock, self._wires, self._is_dumb = Lock(), list[socket.socket](), False
+        self._listener: socket.socket | None = None
+        self.open()
+
+    def open(self) -> None:
+        """Postgres is there."""
+        self.shut()
+        self._listen()
+
+    def shut(self) -> None:
+        """Postgres is away: what was connected breaks, and nobody answers."""
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+            (self._folder / f".s.PGSQL.{PORT}").unlink()
+        with self._lock:
+            wires, self._wires, self._is_dumb = self._wires, [], False
+        for wire in wires:
+            _end(wire)
+
+    def hang(self) -> None:
+        """Postgres takes connections and says nothing."""
+        self.shut()
+        self._is_dumb = True
+        self._listen()
+
+    def close(self) -> None:
+        """Shut for good."""
+        self.shut()
+        shutil.rmtree(self._folder)
+
+    def _listen(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._folder / f".s.PGSQL.{PORT}"))
+        self._listener.listen()
+        Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with self._lock:
+                    self._wires.append(client)
+                if not self._is_dumb:
+                    self._join(client)
+
+    def _join(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(self._target)
+        with self._lock:
+            self._wires.append(server)
+        for one, other in ((client, server), (server, client)):
+            Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    _end(other)
+
+
+def _end(wire: socket.socket) -> None:
+    with suppress(OSError):
+        wire.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,77 @@
+"""What an attempt can cost at most, and whether anybody bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.domain.bound import MOST_TOOL_CALLS, UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of
+from gateway.domain.policy import Operation, Route
+from gateway.domain.pricing import Rate
+from gateway.domain.tokens import TokenKind
+from tests import factories
+
+
+def bound(*, route: dict[str, Any] | None = None, deployment: dict[str, Any] | None = None, **asked: Any) -> Bound:
+    """The bound of a request of 1,000 bytes at one deployment."""
+    ask = factories.ask(**{"output_bound_tokens": None, "body_bytes": 1000} | asked)
+    return bound_of(
+        ask, route=Route(name="assistant", deployments=("one",), **(route or {})),
+        deployment=factories.deployment(**(deployment or {})), price=factories.price(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "route", "deployment", "output_tokens", "cap_tokens", "is_certain"),
+    [
+        ({"output_bound_tokens": 50}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 50, None, True),
+        ({"output_bound_tokens": 50, "choices": 3}, {}, {}, 150, None, True),
+        ({}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 8, 8, True),
+        ({}, {"max_output_tokens": 9}, {}, 9, 9, True),
+        ({"choices": 2}, {"max_output_tokens": 9}, {}, 18, 9, True),
+        ({}, {}, {"context_window": 4096}, 4096, None, True),
+        ({"output_bound_tokens": 9000}, {}, {"context_window": 4096}, 4096, None, True),
+        ({}, {}, {}, UNBOUNDED_OUTPUT_TOKENS, None, False),
+        ({"operation": Operation.EMBEDDINGS}, {"max_output_tokens": 9}, {}, 0, None, True),
+    ],
+)
+def test_the_answer_is_bounded_by_the_first_that_says(
+    asked: dict[str, Any], route: dict[str, Any], deployment: dict[str, Any], output_tokens: int,
+    cap_tokens: int | None, is_certain: bool,
+) -> None:  # fmt: skip
+    """The caller, else the lower cap of route and deployment, which is sent, else the context window, else nobody."""
+    found = bound(route=route, deployment=deployment, **asked)
+    assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (output_tokens, cap_tokens, is_certain)
+
+
+def test_a_prompt_has_no_more_tokens_than_bytes_and_template_nor_than_the_window() -> None:
+    """Both are bounds: the lower one holds."""
+    assert bound().input_tokens == 1064
+    assert bound(deployment={"context_window": 500}).input_tokens == 500
+
+
+@pytest.mark.parametrize("feature", ["stored_state", "hosted_tools", "remote_media"])
+def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(feature: str) -> None:
+    """What the upstream fetches or keeps can be far more than the body."""
+    unseen = {"features": frozenset({feature}), "output_bound_tokens": 10}
+    assert not bound(**unseen).is_certain
+    known = bound(deployment={"context_window": 32_768}, **unseen)
+    assert (known.input_tokens, known.is_certain) == (32_768, True)
+
+
+def test_hosted_tools_are_held_for_by_the_call() -> None:
+    """A search costs by the call, and the model decides how often it searches."""
+    search = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(10_000))  # ten dollars a thousand
+    priced = replace(factories.price(), rates=(*factories.price().rates, search))
+    ask = factories.ask(features=frozenset({"hosted_tools"}), output_bound_tokens=1, body_bytes=0)
+    route = Route(name="assistant", deployments=("one",))
+    held = bound_of(ask, route=route, deployment=factories.deployment(), price=priced)
+    assert held.nusd >= MOST_TOOL_CALLS * 10_000_000
+
+
+def test_prompt_and_answer_count_together() -> None:
+    """A limit of tokens per minute takes both."""
+    assert bound(output_bound_tokens=50).tokens == 1114
