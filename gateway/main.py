@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.reports import Reports
     from gateway.services.ports import Clock
     from gateway.services.snapshot import SnapshotHolder, SnapshotSource
+    from gateway.telemetry.metrics import Metrics
 
 
 class Job(Protocol):
@@ -272,7 +273,8 @@ async def _serve(
     await refresher.start()
     await limiter.exchange()  # until then a worker believes itself alone
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
-    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, watch, *_jobs(settings, stores, clock, holder))
+    others = _jobs(settings, stores, clock, holder=holder, metrics=metrics)
+    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, watch, *others)
     background = [asyncio.create_task(job.run()) for job in jobs]
     writing = asyncio.create_task(writer.run())
     try:
@@ -292,14 +294,21 @@ async def _serve(
         own.finish()
 
 
-def _jobs(settings: Settings, stores: Stores, clock: Clock, holder: SnapshotHolder) -> Sequence[Job]:
+def _jobs(
+    settings: Settings, stores: Stores, clock: Clock, *, holder: SnapshotHolder, metrics: Metrics
+) -> Sequence[Job]:
     """What Postgres needs done from time to time; every worker has them, Postgres lets one at each at a time."""
+    import random
+
     from gateway.providers import probe
+    from gateway.providers.webhook import Webhook
+    from gateway.services.budget_alerts import BudgetAlerts
     from gateway.services.engine_resolution import EngineResolution
     from gateway.services.engine_watch import EngineWatch
     from gateway.services.months import MonthKeeper
     from gateway.services.rollups import RollupKeeper
     from gateway.storage import adjustments, rollups
+    from gateway.storage.budget_alerts import BudgetAlertStore
     from gateway.storage.engine_residuals import EngineResiduals
     from gateway.storage.engine_samples import EngineSamples
     from gateway.storage.journals_table import JournalTable
@@ -322,6 +331,12 @@ def _jobs(settings: Settings, stores: Stores, clock: Clock, holder: SnapshotHold
             policy=policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
             store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=policy).settle,
+        ),
+        BudgetAlerts(
+            store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=policy,
+            leadership=Leadership(database, "budget_alerts"), clock=clock, draw=random.random,
+            on_raised=metrics.count_budget_alert, on_given_up=metrics.given_up_budget_alerts.inc,
+            on_waiting=metrics.undelivered_budget_alerts.set,
         ),
     )  # fmt: skip
 

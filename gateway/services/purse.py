@@ -115,8 +115,9 @@ class Purse:
         self.free_nusd, self.until_s = 0, 0.0
 
     def _aim_nusd(self) -> int:
-        """What a busy purse has free: enough at its rate for as long as a lease lasts, at most one slice."""
-        enough_nusd = max(RECENT_HOLDS * self._largest_nusd, int(self._rate_nusd_per_s * self._lease_s))
+        """What a busy purse has free: at most one slice, and where that suffices, half of it for as long as a lease
+        lasts at its rate. It is filled again at half, and that is what an outage may find."""
+        enough_nusd = max(RECENT_HOLDS * self._largest_nusd, int(2 * self._rate_nusd_per_s * self._lease_s))
         return min(slice_nusd(self.limit_nusd, 0), enough_nusd)
 
     def _look(self, now_s: float) -> None:

@@ -24,7 +24,8 @@ from gateway.services.purse import LOOK_EVERY_S, Purse
 
 log = structlog.get_logger()
 
-WAIT_S = 0.05  # for a slice; a slow database is no reason to make a caller wait longer
+WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
+MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
 AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
 HUNG_AFTER_S = 5.0  # Postgres neither answers nor breaks the connection
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
@@ -42,6 +43,7 @@ class Purses:
         self._unanswered: Sequence[SliceAsk] = ()
         self._asking_since_s: float | None = None
         self._away_since_s: float | None = None
+        self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
         self._pause_s = FIRST_PAUSE_S
         self._thread = ThreadPoolExecutor(1, "budget-leases")
 
@@ -60,7 +62,7 @@ class Purses:
         Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it cannot be asked.
         """
         purses = [self._purse(account, moment) for account in accounts]
-        deadline_s = self._clock.monotonic() + WAIT_S
+        deadline_s = asyncio.get_running_loop().time() + MOST_WAIT_S
         while short := self._short(purses, amount_nusd):
             if not await self._answered(short, amount_nusd, deadline_s):
                 return self._without_postgres(purses, amount_nusd)
@@ -91,7 +93,13 @@ class Purses:
         return min((purse.room_nusd for purse in purses if purse is not None and purse.is_hard), default=None)
 
     async def run(self) -> None:
-        """Ask Postgres for what is needed, and give back what is idle, until cancelled."""
+        """Ask Postgres for what is needed, and give back what is idle, until cancelled.
+
+        The connection is opened at once, so that no caller waits for that.
+        """
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(self._thread, self._leases.exchange, self._worker, ())
+        opening.add_done_callback(lambda opened: opened.exception())  # asked again when something is wanted
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` would swallow a cancellation (Python 3.11)
@@ -150,21 +158,24 @@ class Purses:
         return [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]
 
     async def _answered(self, short: Sequence[Purse], amount_nusd: int, deadline_s: float) -> bool:
-        """Wait until Postgres was asked for so much; False where it did not answer in time."""
-        left_s = deadline_s - self._clock.monotonic()
-        if left_s <= 0 or self.away_s is not None:
+        """Wait until Postgres was asked for so much; False where it has been silent for too long."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= deadline_s or self.away_s is not None:
             return False
-        waiter = (amount_nusd, asyncio.get_running_loop().create_future())
+        answered: asyncio.Future[bool] = loop.create_future()
+        waiter = (amount_nusd, answered)
         for purse in short:
             purse.waiting.append(waiter)
         self._wanted.set()
         try:
-            await asyncio.wait({waiter[1]}, timeout=left_s)
+            while not (await asyncio.wait({answered}, timeout=WAIT_S))[0]:
+                if loop.time() >= min(deadline_s, self._heard_s + WAIT_S):
+                    return False
+            return answered.result()
         finally:
             for purse in short:
                 if waiter in purse.waiting:
                     purse.waiting.remove(waiter)
-        return waiter[1].done() and waiter[1].result()
 
     def _without_postgres(self, purses: Sequence[Purse], amount_nusd: int) -> tuple[Hold, ...]:
         """Hold what can be held without an answer. Raises `Unavailable`: we cannot know, so we do not say no."""
@@ -211,6 +222,7 @@ class Purses:
         finally:
             del asking  # a failure's traceback holds this frame, and this frame the failure
         self._unanswered = ()
+        self._heard_s = asyncio.get_running_loop().time()
         self._away_since_s, self._pause_s = None, FIRST_PAUSE_S
         for slice_ in granted:
             self._purses[slice_.account_id, slice_.starts_s].take(slice_, until_s=until_s)

@@ -28,9 +28,9 @@ from gateway.domain.budgets import (
     SliceGranted,
     Span,
 )
-from gateway.errors import BadUsage, NothingFound
+from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.storage.database import Database
-from gateway.storage.writing import Sessions
+from gateway.storage.writing import Asking
 
 LEASES_ENDED = "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
 MOST_NEAR = 3
@@ -71,41 +71,37 @@ RETURNING grant_id, author
 
 
 class BudgetLeases:
-    """Takes and gives back slices, on a session of its own that is kept between calls."""
+    """Takes and gives back slices, on a connection of its own that is kept between calls."""
 
     def __init__(self, database: Database) -> None:
         """Take the database; nothing is opened before the first question."""
-        self._sessions = Sessions(database, prepare="")
+        self._asking = Asking(database)
         self._losses: dict[UUID, int] = {}
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
-        """Give back and take slices in one transaction; a turn that was answered before moves nothing again.
+        """Give back and take slices in one statement; a turn that was answered before moves nothing again.
 
-        Raises `DatabaseUnavailable`: then ask again in the same words, since what was moved is unknown. Raises
-        `LeasesLost` where the journal is lost or drained, and once after it was: then nothing is leased to it any more.
+        One call at a time. Raises `DatabaseUnavailable`: then ask again in the same words, since what was moved is
+        unknown. Raises `LeasesLost` where the journal is lost or drained, and once after it was: then nothing is
+        leased to it any more.
         """
-        rows = [_to_row(ask) for ask in asks]
-
-        def ask_once(connection: psycopg.Connection[Any]) -> tuple[SliceGranted, ...]:
-            values = (journal_id, msgspec.json.encode(rows).decode(), self._losses.get(journal_id, 0))
-            try:
-                found = connection.execute(_EXCHANGE, values).fetchall()
-            except psycopg.Error as refused:
-                if refused.sqlstate != LEASES_ENDED:
-                    raise
-                self._losses[journal_id] = int(refused.diag.message_detail or 0)
-                raise LeasesLost(refused.diag.message_primary) from None
-            return tuple(_granted(row) for row in found)
-
-        return self._sessions.transact(ask_once)
+        rows = msgspec.json.encode([_to_row(ask) for ask in asks]).decode()
+        try:
+            found = self._asking.rows(_EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0)))
+        except psycopg.Error as refused:
+            if refused.sqlstate != LEASES_ENDED:
+                raise DatabaseUnavailable(f"Postgres leases nothing now: {refused} ({refused.sqlstate}).") from refused
+            self._losses[journal_id] = int(refused.diag.message_detail or 0)
+            raise LeasesLost(refused.diag.message_primary) from None
+        return tuple(_granted(row) for row in found)
 
     def interrupt(self) -> bool:
         """Make an exchange that hangs raise `DatabaseUnavailable`; False where none is running. From another thread."""
-        return self._sessions.interrupt()
+        return self._asking.interrupt()
 
     def close(self) -> None:
         """Close the connection. A later exchange opens it again."""
-        self._sessions.close()
+        self._asking.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import uniform
 from threading import Lock
@@ -136,6 +136,68 @@ class Sessions:
             else:
                 session.close()
         return result
+
+
+class Asking:
+    """Runs single statements, one at a time, on a session that is kept between them and replaced when it breaks.
+
+    Without a transaction block: the server commits with its answer, and no row stays locked while a worker is busy.
+    """
+
+    def __init__(self, database: Database, *, prepare: str = "") -> None:
+        """Take the database and what a new connection runs first; nothing is opened before the first question."""
+        self._database, self._prepare = database, prepare.encode()
+        self._session: Session | None = None
+        self._busy: Session | None = None
+
+    def rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Run a statement and return its rows.
+
+        Raises `DatabaseUnavailable`, or the driver's error where the statement itself is refused; after the first it
+        is not known whether it was done.
+        """
+        with self._database.explained():
+            session = self._session
+            if session is not None:
+                try:
+                    return self._run(session, statement, values)
+                except psycopg.OperationalError:
+                    # A server that was restarted since is not worth an error: once more, on a new connection.
+                    if session.is_interrupted or not session.connection.closed:
+                        raise
+            return self._run(self._opened(), statement, values)
+
+    def interrupt(self) -> bool:
+        """Make a statement that hangs raise `DatabaseUnavailable`, from another thread; False where there is none."""
+        session = self._busy
+        if session is not None:
+            session.interrupt()
+        return session is not None
+
+    def close(self) -> None:
+        """Give the connection back. A later question opens it again."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _run(self, session: Session, statement: str, values: Sequence[Any]) -> list[Any]:
+        self._busy = session
+        try:
+            return session.connection.execute(statement.encode(), values).fetchall()
+        except psycopg.Error:
+            if session.connection.closed or session.is_interrupted:
+                self.close()
+            raise
+        finally:
+            self._busy = None
+
+    def _opened(self) -> Session:
+        session = Session(self._database)
+        session.connection.autocommit = True
+        if self._prepare:
+            session.connection.execute(self._prepare)
+        self._session = session
+        return session
 
 
 def is_about_data(error: psycopg.Error) -> bool:

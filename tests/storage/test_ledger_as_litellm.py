@@ -1,7 +1,7 @@
 """LiteLLM's accounting bugs that are about the ledger, as tests of ours; the others are in tests/unit.
 
-Its counters that drifted (30460) and its stale value of one process (34238) are about budgets there; here what both
-would read is what is tested: the ledger, and nothing beside it. Budgets test the rest.
+Its counters that drifted (30460) and its stale value of one process (34238) are about budgets there, and tested as such
+in test_budgets_as_litellm; here is what both would read: the ledger, and nothing beside it.
 """
 
 from __future__ import annotations

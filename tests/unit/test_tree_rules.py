@@ -78,6 +78,7 @@ def test_content_leaves_through_one_module() -> None:
     assert own == ["gateway/providers/transport.py"]
     # The doctor's connections carry no content.
     assert set(calls_of("create_connection")) == {"gateway/cli/doctor.py", "gateway/providers/http1/pool.py"}
+    assert set(calls_of("open_connection")) == {"gateway/providers/webhook.py"}  # alerts, which carry no content
     assert (
         list(importers_of("aiohttp") + importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []
     )
