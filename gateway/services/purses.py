@@ -122,9 +122,14 @@ class Purses:
             is_answered = True
         except DatabaseUnavailable as problem:
             is_answered = False
-            self._note_away(now_s, problem)
-            waiting += [future for purse in self._purses.values() for _, future in purse.waiting]
+            self._note_away(now_s, problem.message)
+        except Exception as problem:  # the background loop's boundary: budgets must be asked for again
+            is_answered = False
+            log.exception("budgets_not_asked")
+            self._note_away(now_s, str(problem))
         self._asking_since_s = None
+        if not is_answered:
+            waiting += [future for purse in self._purses.values() for _, future in purse.waiting]
         for future in waiting:
             if not future.done():
                 future.set_result(is_answered)
@@ -227,10 +232,10 @@ class Purses:
         for slice_ in granted:
             self._purses[slice_.account_id, slice_.starts_s].take(slice_, until_s=until_s)
 
-    def _note_away(self, now_s: float, problem: DatabaseUnavailable) -> None:
+    def _note_away(self, now_s: float, problem: str) -> None:
         if self._away_since_s is None:
             self._away_since_s = now_s
-            log.warning("budgets_not_reached", problem=problem.message)
+            log.warning("budgets_not_reached", problem=problem)
 
 
 def _exhausted(purse: Purse, amount_nusd: int) -> BudgetExhausted:

@@ -332,3 +332,16 @@ async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(se
         assert limit_nusd * 97 // 100 <= leases.spent[month.account_id, start_s] <= limit_nusd
         clock.advance(5)
         await soon(lambda: leases.leased(month.account_id) == 0, "nothing stranded")
+
+
+async def test_a_mistake_of_ours_does_not_end_the_asking() -> None:
+    """Else every budget would be 503 until somebody restarts the worker."""
+    on = Stage()
+    month = on.account()
+    on.leases.limits.clear()  # the fake fails on what it does not know
+    async with on.running():
+        with pytest.raises(Unavailable):
+            await on.hold(USD, month)
+        on.leases.limits[month.account_id] = 100 * USD
+        await soon(lambda: on.purses.away_s is None, "another try")
+        assert await on.hold(USD, month)
