@@ -8,7 +8,7 @@ from decimal import Decimal
 import httpx2
 
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
-from tests.integration.test_budgets import account, ask, policy
+from tests.integration.test_gateway_budgets import account, ask, policy
 from tests.waiting import eventually
 
 
