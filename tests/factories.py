@@ -24,7 +24,7 @@ from gateway.domain.price_book import BookEntry, Dated, ModelKey, Origin, PriceB
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.request import Ask, Caller, Request
 from gateway.domain.tokens import TokenKind
-from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.services.snapshot import Snapshot, SnapshotHolder, Terms
 from gateway.wire.openai_request import ReadBody, read_request
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -165,6 +165,12 @@ def snapshot(*records: KeyRecord, document: Policy | None = None, peppers: tuple
         keys={record.key_id: record for record in records},
         peppers={pepper.pepper_id: pepper for pepper in peppers},
     )
+
+
+def terms(known: Snapshot, of: Request) -> Terms:
+    """The budgets and limits of a request."""
+    payer = known.policy.policy.teams[of.caller.team]
+    return known.terms_of(payer, project=of.project, key_id=of.caller.key_id)
 
 
 def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> SnapshotHolder:

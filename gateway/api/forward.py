@@ -103,12 +103,12 @@ class Forwarder:
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
         request = self._request(call, caller, headers, read, call.snapshot)
-        call.limits = call.snapshot.terms_of(
-            call.snapshot.policy.policy.teams[caller.team], project=request.project, key_id=caller.key_id
-        ).limits
+        team = call.snapshot.policy.policy.teams[caller.team]
+        terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
+        call.limits = terms.limits
         scope[ON_LEAVING] = call.leave
         try:
-            answer = await self.requests.answer(request, read, call.snapshot, received_s=call.received_s)
+            answer = await self.requests.answer(request, read, call.snapshot, terms=terms, received_s=call.received_s)
             await call.answer(answer)
         finally:
             del scope[ON_LEAVING]

@@ -39,30 +39,32 @@ def bound_of(ask: Ask, *, route: Route, deployment: Deployment, price: Price) ->
     No tokenizer makes more tokens than bytes, but for what a chat template adds. Prompt and answer are each at most
     the context window. Where the caller gives no maximum, the lower cap of route and deployment is sent.
     """
-    window = deployment.context_window
-    sees_prompt = not ask.features & _UNSEEN_PROMPT
+    window, asked_tokens = deployment.context_window, ask.output_bound_tokens
+    sees_prompt = not ask.features or _UNSEEN_PROMPT.isdisjoint(ask.features)
     prompt_tokens = ask.body_bytes + deployment.input_overhead_tokens
-    if window is not None:
-        prompt_tokens = min(prompt_tokens, window) if sees_prompt else window
-    cap_tokens = None if ask.output_bound_tokens is not None else _cap(ask, route, deployment)
-    most_tokens = ask.output_bound_tokens or cap_tokens or window or UNBOUNDED_OUTPUT_TOKENS
-    answer_tokens = min(most_tokens, window or most_tokens) * ask.choices if _writes(ask) else 0
-    is_capped = ask.output_bound_tokens is not None or cap_tokens is not None or not _writes(ask)
+    if window is not None and (prompt_tokens > window or not sees_prompt):
+        prompt_tokens = window
+    cap_tokens = None
+    if ask.operation is Operation.EMBEDDINGS:
+        answer_tokens, is_capped = 0, True
+    else:
+        if asked_tokens is None:
+            cap_tokens = _cap(route, deployment)
+        most_tokens = asked_tokens or cap_tokens or window or UNBOUNDED_OUTPUT_TOKENS
+        if window is not None and most_tokens > window:
+            most_tokens = window
+        answer_tokens = most_tokens * ask.choices
+        is_capped = asked_tokens is not None or cap_tokens is not None
     return Bound(
         input_tokens=prompt_tokens, output_tokens=answer_tokens,
         nusd=hold_nusd(
             price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens,
             tool_calls_bound=MOST_TOOL_CALLS if "hosted_tools" in ask.features else 0,
         ),
-        output_cap_tokens=cap_tokens,
-        is_certain=window is not None or (sees_prompt and is_capped),
+        output_cap_tokens=cap_tokens, is_certain=window is not None or (sees_prompt and is_capped),
     )  # fmt: skip
 
 
-def _cap(ask: Ask, route: Route, deployment: Deployment) -> int | None:
+def _cap(route: Route, deployment: Deployment) -> int | None:
     caps = [cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None]
-    return min(caps) if caps and _writes(ask) else None
-
-
-def _writes(ask: Ask) -> bool:
-    return ask.operation is not Operation.EMBEDDINGS
+    return min(caps, default=None)

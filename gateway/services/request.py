@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from gateway.domain import budget_words
 from gateway.domain.bound import Bound, bound_of
 from gateway.domain.budgets import Account, Hold
@@ -64,8 +66,7 @@ class Answer:
     budget_remaining_nusd: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Going:
+class _Going(Struct, frozen=True, gc=False):
     """A request on its way through its attempts."""
 
     request: Request
@@ -89,13 +90,18 @@ class RequestService:
     clock: Clock
     max_attempts: int
 
-    async def answer(self, request: Request, read: ReadBody, snapshot: Snapshot, *, received_s: float) -> Answer:
-        """Return the first answer that a deployment gives. Raises the `RequestError` the caller must hear."""
+    async def answer(
+        self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
+    ) -> Answer:
+        """Return the first answer that a deployment gives. Raises the `RequestError` the caller must hear.
+
+        `terms` are those of the request's team, project and key.
+        """
         decision = self.decide(request, snapshot)
         if refusal := decision.refusal():
             raise refusal
-        terms = snapshot.terms_of(decision.team, project=request.project, key_id=request.caller.key_id)
-        tab = await self._admit(request, read, terms, decision)
+        is_free = not terms.limits and request.idempotency_key is None
+        tab = None if is_free else await self._admit(request, read, terms, decision)
         try:
             return await self._dispatch(_Going(request, decision, terms.accounts, received_s, tab), read)
         finally:
@@ -143,13 +149,11 @@ class RequestService:
             snapshot.decisions[depends_on] = decision
         return decision
 
-    async def _admit(self, request: Request, read: ReadBody, terms: Terms, decision: Decision) -> Tab | None:
-        """Take the request under its limits and claim its key. None where it has neither.
+    async def _admit(self, request: Request, read: ReadBody, terms: Terms, decision: Decision) -> Tab:
+        """Take the request under its limits and claim its key.
 
         Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`.
         """
-        if not terms.limits and request.idempotency_key is None:
-            return None
         tab = Tab()
         try:
             if terms.limits:

@@ -125,7 +125,8 @@ class Stage:
         task = asyncio.create_task(self.purses.run())
         try:
             request = factories.request(read, idempotency_key=key, request_id=uuid4_as_7())
-            return await service.answer(request, read, snapshot, received_s=self.clock.monotonic())
+            terms = factories.terms(snapshot, request)
+            return await service.answer(request, read, snapshot, terms=terms, received_s=self.clock.monotonic())
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):

@@ -93,7 +93,10 @@ class Stage:
     async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> Answer:
         read = factories.read(body, operation)
         snapshot = factories.snapshot(document=factories.policy(*deployments))
-        return await self.service().answer(factories.request(read), read, snapshot, received_s=self.clock.monotonic())
+        request = factories.request(read)
+        return await self.service().answer(
+            request, read, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
+        )
 
     @property
     def event(self) -> UsageEvent:
