@@ -39,6 +39,7 @@ from gateway.main import SystemClock, request_ids
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import TokenCounter
 from gateway.services.endings import DrainLimits, Endings
+from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -149,11 +150,11 @@ class Stage:
         purses = Purses(BudgetLeases(database), clock, worker=worker, lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
+        gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
         self._meter = Meter(self._journal, purses, on_event=metrics.count_event)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
-            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), purses=purses, limiter=limiter,
-            claims=claims, meter=self._meter,
+            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
         )  # fmt: skip
         forward = Forwarder(

@@ -180,6 +180,7 @@ async def _serve(
     from gateway.providers.token_counting import TokenCounter
     from gateway.providers.transport import open_transport
     from gateway.services.endings import DrainLimits, Endings
+    from gateway.services.gate import Gate
     from gateway.services.idempotency import Claims
     from gateway.services.ledger_health import ledger_health
     from gateway.services.ledger_watch import LedgerWatch
@@ -211,6 +212,7 @@ async def _serve(
     purses = Purses(BudgetLeases(stores.database), clock, worker=own.journal_id, lease_s=settings.lease_s)
     limiter = Limiter(LimitWindows(stores.database), clock, worker=own.journal_id)
     claims = Claims(ClaimTable(stores.database), clock, secret=claim_secret(peppers[-1]), journal_id=own.journal_id)
+    gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
     meter = Meter(own, purses, on_event=metrics.count_event)
 
     def on_written(progress: Progress) -> None:
@@ -238,8 +240,8 @@ async def _serve(
     )  # fmt: skip
     forwarder = Forwarder(
         requests=RequestService(
-            transport=transport, providers=build_providers(salt_key=peppers[0].secret), purses=purses,
-            limiter=limiter, claims=claims, meter=meter, endings=endings, clock=clock,
+            transport=transport, providers=build_providers(salt_key=peppers[0].secret), gate=gate,
+            meter=meter, endings=endings, clock=clock,
             max_attempts=settings.max_attempts,
         ),
         limiter=limiter, holder=holder, metrics=metrics,

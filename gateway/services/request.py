@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
 
-from gateway.domain import budget_words
 from gateway.domain.bound import Bound, bound_of
-from gateway.domain.budgets import Account, Hold
-from gateway.domain.idempotency import Claim
-from gateway.domain.limits import limits_of_deployment
-from gateway.domain.policy import Deployment
+from gateway.domain.budgets import Account
 from gateway.domain.request import Request
 from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.usage_event import Outcome
 from gateway.errors import (
     ConcurrencyLimited,
-    InvalidRequest,
     JournalFull,
     Overloaded,
     RateLimited,
@@ -33,13 +28,11 @@ from gateway.errors import (
 from gateway.services.attempt import Attempt, begin
 from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
-from gateway.services.idempotency import Claims
-from gateway.services.limiter import Admission, Limiter
+from gateway.services.gate import Gate
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock, Provider, Transport
-from gateway.services.purses import Purses
 from gateway.services.snapshot import Snapshot, Terms
-from gateway.services.tab import OnEnd, Tab
+from gateway.services.tab import Tab
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
@@ -82,9 +75,7 @@ class RequestService:
 
     transport: Transport
     providers: Mapping[str, Provider]
-    purses: Purses
-    limiter: Limiter
-    claims: Claims
+    gate: Gate
     meter: Meter
     endings: Endings
     clock: Clock
@@ -100,8 +91,10 @@ class RequestService:
         decision = self.decide(request, snapshot)
         if refusal := decision.refusal():
             raise refusal
-        is_free = not terms.limits and request.idempotency_key is None
-        tab = None if is_free else await self._admit(request, read, terms, decision)
+        tab = None
+        if terms.limits or request.idempotency_key is not None:
+            most_tokens = _bound(request, decision, decision.ranked[0]).tokens
+            tab = await self.gate.admit(request, read, terms, most_tokens=most_tokens)
         try:
             return await self._dispatch(_Going(request, decision, terms.accounts, received_s, tab), read)
         finally:
@@ -149,61 +142,14 @@ class RequestService:
             snapshot.decisions[depends_on] = decision
         return decision
 
-    async def _admit(self, request: Request, read: ReadBody, terms: Terms, decision: Decision) -> Tab:
-        """Take the request under its limits and claim its key.
-
-        Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`.
-        """
-        tab = Tab()
-        try:
-            if terms.limits:
-                most = self._bound(request, decision, decision.ranked[0])
-                tab.tell(_returning(await self.limiter.admit(terms.limits, most.tokens)))
-            if request.idempotency_key is not None:
-                tab.tell(_ending(self.claims, await self._claim(request, request.idempotency_key, read)))
-        except BaseException:
-            tab.close()  # nothing was sent: what was taken goes back
-            raise
-        return tab
-
-    def _claim(self, request: Request, key: str, read: ReadBody) -> Awaitable[Claim]:
-        return self.claims.claim(
-            request.caller.team, key, endpoint=request.ask.operation, body=read.body, request_id=request.request_id
-        )
-
     async def _begin(self, going: _Going, candidate: Candidate, *, number: int) -> Attempt:
-        """Take room at the deployment and hold the most that the attempt can cost, on every budget or on none.
-
-        Raises the error for the caller; then nothing is taken and nothing held.
-        """
-        request, deployment = going.request, candidate.deployment
-        bound = self._bound(request, going.decision, candidate)
-        room = await self._room(deployment, bound) if deployment.limits.is_limited else None
-        holds: tuple[Hold, ...] = ()
-        try:
-            if going.accounts:
-                holds = await self._hold(going.accounts, bound, deployment)
-        except BaseException:
-            if room is not None:
-                room.close()
-            raise
+        """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
+        bound = _bound(going.request, going.decision, candidate)
+        holds, room = await self.gate.take(going.accounts, bound, candidate.deployment)
         return begin(
-            request, going.decision, candidate, bound=bound, holds=holds, tab=going.tab, room=room, number=number,
-            received_s=going.received_s, clock=self.clock, meter=self.meter,
+            going.request, going.decision, candidate, bound=bound, holds=holds, tab=going.tab, room=room,
+            number=number, received_s=going.received_s, clock=self.clock, meter=self.meter,
         )  # fmt: skip
-
-    async def _room(self, deployment: Deployment, bound: Bound) -> Tab:
-        limits = limits_of_deployment(deployment.name, deployment.limits)
-        return Tab(_returning(await self.limiter.admit(limits, bound.tokens)))
-
-    def _bound(self, request: Request, decision: Decision, candidate: Candidate) -> Bound:
-        assert candidate.price is not None, "an unpriced deployment is never eligible"
-        return bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=candidate.price)
-
-    async def _hold(self, accounts: Sequence[Account], bound: Bound, deployment: Deployment) -> tuple[Hold, ...]:
-        if not bound.is_certain and (hard := [account for account in accounts if account.rule.is_hard]):
-            raise InvalidRequest(budget_words.unbounded(hard[0], deployment.name), param="max_tokens")
-        return await self.purses.hold(accounts, bound.nusd, moment=self.clock.now())
 
     async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
@@ -257,7 +203,7 @@ class RequestService:
 
     def _remaining(self, attempt: Attempt) -> int | None:
         holds = attempt.begun.holds
-        return self.purses.remaining_nusd(holds) if holds else None
+        return self.gate.remaining_nusd(holds) if holds else None
 
     async def _relay(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         """Pass the stream on as it comes. However it ends, it is settled here."""
@@ -289,22 +235,9 @@ class RequestService:
             raise
 
 
-def _returning(admission: Admission) -> OnEnd:
-    """Correct what was taken under limits to what was used, when the request is over."""
-
-    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
-        admission.settle(used_tokens)
-
-    return hear
-
-
-def _ending(claims: Claims, claim: Claim) -> OnEnd:
-    """End the claim on a key: for good if the request was charged, else for a new try."""
-
-    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
-        claims.finish(claim, was_charged=was_charged)
-
-    return hear
+def _bound(request: Request, decision: Decision, candidate: Candidate) -> Bound:
+    assert candidate.price is not None, "an unpriced deployment is never eligible"
+    return bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=candidate.price)
 
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:

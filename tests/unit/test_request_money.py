@@ -27,6 +27,7 @@ from gateway.errors import (
 )
 from gateway.providers.registry import build_providers
 from gateway.services.endings import DrainLimits, Endings
+from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -105,6 +106,7 @@ class Stage:
         self.purses = Purses(self.leases, self.clock, worker=self.worker, lease_s=900)
         self.limiter = Limiter(NoWindows(), self.clock, worker=self.worker)
         self.claims = Claims(self.store, self.clock, secret=b"secret", journal_id=self.worker)
+        self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
         self.meter = Meter(self.journal, self.purses, on_event=lambda _: None)
         self.endings = Endings(FakeCounter(), DrainLimits(answers=0, seconds=1, events=1), is_stopping=lambda: False)
         self.leases.limits["payments/month"] = (self.limit_usd or 0) * USD
@@ -113,8 +115,8 @@ class Stage:
         body = json.dumps({"model": "assistant", "messages": [], "max_tokens": 100} | members).encode()
         read = factories.read(body)
         service = RequestService(
-            transport=self.transport, providers=build_providers(salt_key=b"salt"), purses=self.purses,
-            limiter=self.limiter, claims=self.claims, meter=self.meter, endings=self.endings, clock=self.clock,
+            transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
+            meter=self.meter, endings=self.endings, clock=self.clock,
             max_attempts=3,
         )  # fmt: skip
         snapshot = factories.snapshot(

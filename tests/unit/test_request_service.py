@@ -30,6 +30,7 @@ from gateway.errors import (
 )
 from gateway.providers.registry import build_providers
 from gateway.services.endings import DrainLimits, Endings
+from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -81,12 +82,13 @@ class Stage:
         database = Database("postgresql://nobody@localhost/none")  # opened by the first limit or key
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
+        self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
         self.meter = Meter(self.journal, self.purses, on_event=lambda _: None)
 
     def service(self) -> RequestService:
         return RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"),
-            purses=self.purses, limiter=self.limiter, claims=self.claims,
+            gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock, max_attempts=3,
         )  # fmt: skip
 
