@@ -209,7 +209,10 @@ async def _serve(
         settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
         on_failed_sync=_end_process, on_synced=metrics.journal_sync.observe,
     )  # fmt: skip
-    purses = Purses(BudgetLeases(stores.database), clock, worker=own.journal_id, lease_s=settings.lease_s)
+    purses = Purses(
+        BudgetLeases(stores.database), clock, worker=own.journal_id, lease_s=settings.lease_s,
+        wait_s=settings.budget_wait_s,
+    )  # fmt: skip
     limiter = Limiter(LimitWindows(stores.database), clock, worker=own.journal_id)
     claims = Claims(ClaimTable(stores.database), clock, secret=claim_secret(peppers[-1]), journal_id=own.journal_id)
     gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)

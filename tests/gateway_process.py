@@ -287,7 +287,7 @@ def _prepared(home: Path, policy: str | None, database_url: str, settings: Mappi
     port, metrics_port = free_port(), free_port()
     own = {
         "HOME": home, "DATABASE_URL": database_url, "PORT": port, "METRICS_PORT": metrics_port, "REFRESH_S": 0.2,
-        "WRITE_EVERY_S": 0.02, "DRAIN_S": 5,
+        "WRITE_EVERY_S": 0.02, "DRAIN_S": 5, "BUDGET_WAIT_S": 1,
     }  # fmt: skip
     variables = {
         "PATH": os.environ["PATH"], "HOME": str(home), "FAKE_KEY": UPSTREAM_SECRET, "PYTHONUNBUFFERED": "1",

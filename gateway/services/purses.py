@@ -34,8 +34,11 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
 class Purses:
     """The purses of one worker. `worker` is its journal: Postgres gives back what is leased when that is drained."""
 
-    def __init__(self, leases: BudgetLeases, clock: Clock, *, worker: UUID, lease_s: float) -> None:
-        self._leases, self._clock, self._worker, self._lease_s = leases, clock, worker, lease_s
+    def __init__(
+        self, leases: BudgetLeases, clock: Clock, *, worker: UUID, lease_s: float, wait_s: float = WAIT_S
+    ) -> None:
+        self._leases, self._clock, self._worker = leases, clock, worker
+        self._lease_s, self._wait_s = lease_s, wait_s
         self._purses: dict[tuple[str, int], Purse] = {}
         self._current: dict[str, Purse] = {}
         self._wanted = asyncio.Event()
@@ -173,8 +176,8 @@ class Purses:
             purse.waiting.append(waiter)
         self._wanted.set()
         try:
-            while not (await asyncio.wait({answered}, timeout=WAIT_S))[0]:
-                if loop.time() >= min(deadline_s, self._heard_s + WAIT_S):
+            while not (await asyncio.wait({answered}, timeout=self._wait_s))[0]:
+                if loop.time() >= min(deadline_s, self._heard_s + self._wait_s):
                     return False
             return answered.result()
         finally:
