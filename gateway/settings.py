@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     )
     lease_s: float = Field(900.0, gt=0, description="How long a worker spends from leased money without Postgres.")
     budget_wait_s: float = Field(
-        0.05, gt=0, le=1, description="How long a request whose budget has too little at hand waits for a word of Postgres."
+        0.05, gt=0, le=1, description="How long a request waits for Postgres where its budget has too little at hand."
     )
     drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
