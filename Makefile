@@ -44,8 +44,8 @@ coverage: .venv/dev.stamp ## Prove 100 % branch coverage of domain, wire and jou
 bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
 	@$(BIN)/python -m bench.overhead
 
-chaos: .venv/dev.stamp ## Break it on purpose and count: about half an hour (docs/chaos.md)
-	@for scenario in kill cuts drain cancel pgfaults outage; do $(BIN)/python -m tests.chaos $$scenario || exit 1; done
+chaos: .venv/dev.stamp ## Break it on purpose and count: about an hour (docs/chaos.md)
+	@for scenario in kill cuts drain cancel pgfaults outage "outage --budgets" budgets limits twins; do $(BIN)/python -m tests.chaos $$scenario || exit 1; done
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

@@ -37,7 +37,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What is compared. `rates` are USD per million tokens by model: input, cached input, output."""
+    """What is compared. `rates` are USD per million tokens by model: input, cached input, output.
+
+    `on_its_way_s`: so late may arrive what an engine has sent; more where the machine is full.
+    """
 
     attempts: Sequence[Attempt]
     events: Sequence[Event]
@@ -45,6 +48,7 @@ class Books:
     kills_s: Sequence[float]
     rates: dict[str, tuple[str, str, str]]
     most_unknown: float = MOST_UNKNOWN
+    on_its_way_s: float = ON_ITS_WAY_S
 
 
 @dataclass(slots=True)
@@ -249,7 +253,7 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
             continue
         age_s = attempt["ended_s"] - attempt["usage_s"]
         is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith("vllm")
-        if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else ON_ITS_WAY_S * is_closed_at_once):
+        if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else books.on_its_way_s * is_closed_at_once):
             verdict.find("unknown", f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before")
     count = sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in books.events)
     share = count / max(len(books.events), 1)
@@ -334,7 +338,7 @@ def _overlaps(attempt: Attempt, kills_s: Sequence[float]) -> bool:
 def _with_events(books: Books, events: list[Event]) -> Books:
     return Books(
         attempts=books.attempts, events=events, calls=books.calls, kills_s=books.kills_s, rates=books.rates,
-        most_unknown=books.most_unknown,
+        most_unknown=books.most_unknown, on_its_way_s=books.on_its_way_s,
     )  # fmt: skip
 
 

@@ -11,10 +11,13 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from httptools import HttpParserError, HttpResponseParser
+
+NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Call:
     status: int = 0
     ending: str = "open"
     code: str = ""
+    message: str = ""
+    retry_after_s: float | None = None
     words: int = 0
     usage: dict[str, Any] | None = None
     body: bytearray = field(default_factory=bytearray, repr=False)
@@ -90,6 +95,8 @@ class _Exchange(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"x-request-id":
             self.call.request_id = value.decode()
+        elif name.lower() == b"retry-after-ms":
+            self.call.retry_after_s = int(value) / 1000
 
     def on_headers_complete(self) -> None:
         self.call.status = self.parser.get_status_code()
@@ -130,11 +137,12 @@ class _Exchange(asyncio.Protocol):
 
 async def ask(
     call: Call, body: bytes, *, key: str, ports: list[int], limit_s: float, leave: Leave | None = None,
-    path: str = "/v1/chat/completions",
+    path: str = "/v1/chat/completions", headers: Mapping[str, str] = NO_HEADERS,
 ) -> Call:  # fmt: skip
     """Ask the replicas in the order given until one takes the request, and see it to its end."""
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
-        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n{more}"
         f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     loop = asyncio.get_running_loop()
@@ -179,7 +187,8 @@ def _read_plain(call: Call) -> None:
         call.ending = "truncated"
         return
     if call.status != 200 or "error" in answer:
-        call.ending, call.code = "error", str((answer.get("error") or {}).get("code"))
+        error = answer.get("error") or {}
+        call.ending, call.code, call.message = "error", str(error.get("code")), str(error.get("message"))
         return
     call.ending, call.usage = "complete", answer.get("usage")
     text = "".join((choice.get("message") or {}).get("content") or "" for choice in answer.get("choices", []))

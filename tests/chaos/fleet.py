@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from psycopg.rows import dict_row
 
 from bench import machine
 from bench.processes import Assembly, end
+from gateway.domain.api_keys import RANDOM_BYTES, key_id_of, mint
+from gateway.storage import pepper as peppers
 from gateway.storage.embedded import EmbeddedPostgres
 from tests.gateway_process import free_port
 
@@ -41,6 +44,9 @@ RATES = {
 }
 ROUTES = {"own": ("vllm-a", "vllm-b"), "bought": ("paid-a", "paid-b"), "both": ("vllm-b", "paid-a")}
 TEAMS = ("payments", "search", "support")
+_NEW_KEY = """
+INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s, %s, %s, %s, false, 'x')
+"""
 
 
 class FleetError(Exception):
@@ -127,9 +133,10 @@ class Fleet(Assembly):
 
     def __init__(
         self, *, seed: int, mix: str, replicas: int, most_output: int = 40, policy: str | None = None,
-        through: Any = None, server_folder: Path | None = None, **settings: object,
+        through: Any = None, server_folder: Path | None = None, teams: Sequence[str] = TEAMS, **settings: object,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._teams = teams
         self.seed, self.mix, self.most_output = seed, mix, most_output
         self._count, self._policy, self._through = replicas, policy, through
         self._settings, self._server_folder = settings, server_folder
@@ -224,6 +231,15 @@ class Fleet(Assembly):
             raise FleetError(f"tollgate {' '.join(arguments)}: {done.stderr.strip()[-1500:]}")
         return done.stdout
 
+    def new_keys(self, team: str, count: int) -> list[str]:
+        """Make many keys of a team at once; a gateway that runs hears of them within seconds."""
+        (pepper,) = peppers.load(self.home / "pepper")
+        keys = [mint(os.urandom(RANDOM_BYTES)) for _ in range(count)]
+        rows = [(key_id_of(key), team, pepper.digest(key), pepper.pepper_id) for key in keys]
+        with psycopg.connect(self.database_url) as connection:
+            connection.cursor().executemany(_NEW_KEY, rows)
+        return keys
+
     # ---- building
 
     def _build(self) -> None:
@@ -252,7 +268,7 @@ class Fleet(Assembly):
         policy = self.home / "policy.yaml"
         policy.write_text((self._policy or POLICY).replace("UPSTREAM", self.upstream_url))
         self.tollgate("policy", "apply", str(policy), "--yes")
-        for team in TEAMS:
+        for team in self._teams:
             self.keys[team] = str(json.loads(self.tollgate("key", "create", team, "--format", "json"))["key"])
         for number in range(self._count):
             self.replicas.append(self._replica(number, gateways_url))
@@ -301,25 +317,35 @@ def _get(url: str) -> str | None:
         return None
 
 
-def _policy() -> str:
+def policy_of(
+    teams: str, *, rates: Mapping[str, tuple[str, str, str]] = RATES, wait_s: float = 1.5, more: str = ""
+) -> str:
+    """A document with all deployments and routes; `teams` are its lines of teams, `more` is what follows them.
+
+    `wait_s` is how long an upstream may say nothing.
+    """
+
     def deployment(name: str) -> str:
         provider = "vllm" if name.startswith("vllm") else "openai_compatible"
-        plain, cached, output = RATES[name]
+        plain, cached, output = rates[name]
         price = f"{{input_usd_per_mtok: {plain}, cached_input_usd_per_mtok: {cached}, output_usd_per_mtok: {output}}}"
+        timeouts = f"{{connect_s: 1, first_byte_s: {wait_s}, idle_s: {wait_s}, total_s: 120}}"
         return (
             f'  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "UPSTREAM/v1",\n'
-            f"     price: {price}, timeouts: {{connect_s: 1, first_byte_s: 1.5, idle_s: 1.5, total_s: 120}}}}\n"
+            f"     price: {price}, timeouts: {timeouts}}}\n"
         )
 
     routes = "".join(f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in ROUTES.items())
-    teams = "".join(
-        f"  - {{name: {team}, cost_centre: CC-{number}, data_class: internal, routes: [{', '.join(ROUTES)}]}}\n"
-        for number, team in enumerate(TEAMS)
-    )
     return (
         "version: 1\nregions: {home: [here]}\nclasses: {internal: {regions: [home]}}\n"
-        f"deployments:\n{''.join(map(deployment, RATES))}routes:\n{routes}teams:\n{teams}"
+        f"deployments:\n{''.join(map(deployment, rates))}routes:\n{routes}teams:\n{teams}{more}"
     )
 
 
-POLICY = _policy()
+def team_line(name: str, *, number: int = 0, terms: str = "") -> str:
+    """A team that may use every route. `terms` are its budgets and limits, each with a comma before it."""
+    routes = ", ".join(ROUTES)
+    return f"  - {{name: {name}, cost_centre: CC-{number}, data_class: internal, routes: [{routes}]{terms}}}\n"
+
+
+POLICY = policy_of("".join(team_line(team, number=number) for number, team in enumerate(TEAMS)))

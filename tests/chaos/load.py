@@ -28,18 +28,19 @@ class Load:
     calls: list[Call] = field(default_factory=list)
     _next: int = 0
 
-    async def one(self) -> Call:
-        """Make the next request and see it to its end."""
+    async def one(self, *, team: str | None = None, port: int | None = None) -> Call:
+        """Make the next request and see it to its end: of a team and to a process, or of any to any."""
         index, self._next = self._next + 1, self._next + 1
         fleet = self.fleet
         rng = Random(f"{fleet.seed}/{index}/caller")
         wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=self.stream_share)
-        call = Call(index=index, team=rng.choice(TEAMS), route=rng.choice(self.routes), is_stream=wanted.is_stream)
+        drawn, route = rng.choice(TEAMS), rng.choice(self.routes)
+        call = Call(index=index, team=team or drawn, route=route, is_stream=wanted.is_stream)
         self.calls.append(call)
         leave = None
         if rng.random() < self.leave_share:
             leave = self._leave(rng)
-        ports = list(fleet.ports)
+        ports = list(fleet.ports) if port is None else [port]
         rng.shuffle(ports)
         await ask(call, wanted.body(call.route), key=fleet.keys[call.team], ports=ports, limit_s=LIMIT_S, leave=leave)
         call.body.clear()

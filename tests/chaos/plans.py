@@ -61,10 +61,10 @@ class Shape:
     is_stream: bool
     wants_usage: bool
 
-    def body(self, route: str) -> bytes:
+    def body(self, route: str, *, max_tokens: int | None = None) -> bytes:
         """The caller's request. Padded, since no tokenizer makes more tokens than bytes."""
         members: dict[str, Any] = {
-            "model": route, "seed": self.index, "max_tokens": self.output_tokens + self.index % 3,
+            "model": route, "seed": self.index, "max_tokens": max_tokens or self.output_tokens + self.index % 3,
             "messages": [{"role": "user", "content": "word " * (self.input_tokens // 4 + 1)}],
         }  # fmt: skip
         if self.is_stream:
