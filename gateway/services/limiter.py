@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
 import structlog
+from msgspec import Struct
 
 from gateway.domain.limits import Answer, Ask, LimitedBy, Limits, Measure
 from gateway.errors import DatabaseUnavailable, RequestError
@@ -28,6 +28,7 @@ WAIT_S = 0.05  # no request waits longer for Postgres
 SPACING_S = 0.02  # between two exchanges: so many requests share one
 HUNG_AFTER_S = 1.0
 RETRY_S = 0.5
+LATE_RETRY_S = 1.0
 HEARTBEAT_S = 5.0  # Postgres counts as workers those that it heard of in the last 15 s
 FORGET_AFTER_S = 150.0
 FORGET_EVERY_S = 5.0
@@ -49,8 +50,7 @@ class LimitStore(Protocol):
         """Give the connection back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True, gc=False):
     """One limit as last heard of. In `reset_s` seconds some of what was used comes back."""
 
     limit: int
@@ -58,8 +58,7 @@ class Figures:
     reset_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True, gc=False):
     """Where a limit stands, for headers; None where that is not limited."""
 
     limit_id: str
@@ -159,17 +158,10 @@ class Limiter:
 
     def _standing(self, limit_id: str, limits: Limits, now_s: float) -> Standing:
         known = self._known.get(limit_id) or Limited(limit_id, limits)
-
-        def figures(window: Window, limit: int | None) -> Figures | None:
-            if limit is None:
-                return None
-            remaining, reset_s = window.remaining(now_s)
-            return Figures(limit=limit, remaining=min(remaining, limit), reset_s=reset_s)
-
         return Standing(
             limit_id=limit_id,
-            requests=figures(known.requests, limits.requests_per_minute),
-            tokens=figures(known.tokens, limits.tokens_per_minute),
+            requests=_figures(known.requests, limits.requests_per_minute, now_s),
+            tokens=_figures(known.tokens, limits.tokens_per_minute, now_s),
         )
 
     def _claim(self, limited: Sequence[LimitedBy], tokens: int, now_s: float) -> Claim:
@@ -209,8 +201,10 @@ class Limiter:
         """From this worker's own part of each limit. Postgres hears of it later."""
         for pool, units in claim:
             if not pool.has_share(units, now_s=now_s, workers=self._workers):
-                ready_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers)
-                raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=ready_s - now_s)
+                wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
+                # Of a Postgres that is late we will hear soon: what the others have left is not known now.
+                wait_s = wait_s if self._is_failing else min(wait_s, LATE_RETRY_S)
+                raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=wait_s)
         self.admitted_alone += 1
         tick, taken = tick_at(now_s, self._offset_ms), []
         for pool, units in claim:
@@ -408,6 +402,13 @@ class Limiter:
                 for limit_id, known in self._known.items()
                 if not known.is_idle or now_s - known.used_s < unused_s
             }
+
+
+def _figures(window: Window, limit: int | None, now_s: float) -> Figures | None:
+    if limit is None:
+        return None
+    remaining, reset_s = window.remaining(now_s)
+    return Figures(limit=limit, remaining=min(remaining, limit), reset_s=reset_s)
 
 
 def _refusal(pool: Pool, units: int, now_s: float) -> RequestError:

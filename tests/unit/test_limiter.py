@@ -527,3 +527,15 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(steps: list[tuple[st
             assert len(running) <= limit
 
     asyncio.run(play())
+
+
+async def test_who_decides_alone_does_not_send_anybody_away_for_long() -> None:
+    """Postgres is late, not away: what the others have left is known in a moment, so a minute's wait would be a lie."""
+    workers = Workers(wait_s=0.02)
+    workers.windows.gate = threading.Event()
+    await workers.one.admit([per_minute(1)], 0)
+    with pytest.raises(RateLimited) as refused:
+        await workers.one.admit([per_minute(1)], 0)
+    workers.windows.gate.set()
+    assert refused.value.retry_after_s is not None
+    assert refused.value.retry_after_s <= 1
