@@ -113,7 +113,7 @@ class Purses:
                 self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
 
     async def exchange(self) -> bool:
-        """Ask once for all that is wanted now; False where Postgres gave no answer."""
+        """Ask once for all that is wanted now, one call at a time; False where Postgres gave no answer."""
         now_s = self._clock.monotonic()
         asks = self._unanswered or self._asks(now_s)
         if not asks:

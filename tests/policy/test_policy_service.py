@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
+from gateway.domain.budgets import BudgetRule
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.tokens import TokenKind, TokenUsage
@@ -26,7 +27,7 @@ from gateway.services.policies import (
     version_of,
 )
 from gateway.wire.policy import parse
-from tests.policy.documents import EXAMPLE, changed
+from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LIST_PRICE = Price(
@@ -46,17 +47,23 @@ class Stored:
 
 @dataclass(slots=True)
 class Shelf:
-    """Remembers documents and what was expected to be current."""
+    """Remembers documents, what was expected to be current, and the budgets that came with each apply."""
 
     stored: list[Stored] = field(default_factory=list)
     expected: list[int | None] = field(default_factory=list)
+    budgets: list[Sequence[BudgetRule]] = field(default_factory=list)
 
     def current(self) -> Stored | None:
         return self.stored[-1] if self.stored else None
 
     def apply(
-        self, document: str, *, sha256: str, author: str, message: str, is_demo: bool, expected_version: int | None
-    ) -> int:
+        self, document: str, *, sha256: str, author: str, message: str, is_demo: bool, expected_version: int | None,
+        budgets: Sequence[BudgetRule],
+    ) -> int:  # fmt: skip
+        self.budgets.append(budgets)
+        current = self.current()
+        if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
+            return current.version
         self.expected.append(expected_version)
         version = len(self.stored) + 1
         self.stored.append(Stored(version=version, sha256=sha256, document=document, is_demo=is_demo))
@@ -129,6 +136,15 @@ def test_the_same_document_again_makes_no_version_but_mends_its_prices() -> None
     assert put(EXAMPLE, shelf, book) == (1, False)
     assert len(shelf.stored) == 1
     assert [version for version, _ in book.ensured] == [1, 1]
+
+
+def test_an_apply_brings_every_budget_also_when_nothing_else_is_new() -> None:
+    """The statement that leases money reads them in Postgres: a restored database without them would lease none."""
+    shelf, book = Shelf(), Book()
+    for _ in range(2):
+        put(ALLOWED, shelf, book)
+    assert [budgets == parse(ALLOWED).policy.budgets for budgets in shelf.budgets] == [True, True]
+    assert shelf.budgets[0]
 
 
 def test_a_real_policy_replaces_the_same_demo_policy() -> None:

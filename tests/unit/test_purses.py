@@ -91,7 +91,7 @@ async def test_a_busy_budget_is_asked_for_seldom() -> None:
             on.purses.settle(holds, USD // 200)
             on.clock.advance(0.001)
             await asyncio.sleep(0)
-        assert len(on.leases.asked) < 40
+        assert len(on.leases.asked) < 200  # of two thousand; at first, until the rate is known, one in eight
 
 
 async def test_only_postgres_says_no_and_says_what_is_left() -> None:
