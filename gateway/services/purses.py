@@ -193,6 +193,8 @@ class Purses:
             if not is_away or purse.overdraft_nusd + amount_nusd > purse.account.rule.overdraft_nusd:
                 raise Unavailable(budget_words.away(purse.account), retry_after_s=2 if is_away else 1)
         for purse in short:
+            if not purse.overdraft_nusd:
+                log.warning("budget_overdraft_begun", budget=purse.account.account_id)
             purse.overdraft_nusd += amount_nusd
         return tuple(
             Hold(*purse.key, amount_nusd, is_overdraft=True)

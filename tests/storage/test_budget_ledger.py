@@ -436,3 +436,15 @@ def test_the_rules_are_kept_whole(database: Database) -> None:
     assert rows(database, "SELECT alert_at, overdraft_nusd, time_zone, policy_version FROM tollgate.budgets") == [
         ([Decimal("0.5"), Decimal(1)], 7, "Asia/Tokyo", 1)
     ]
+
+
+def test_an_overdraft_is_seen_by_finance(database: Database) -> None:
+    """It was spent without asking: whoever allowed it wants to know by whom and how much."""
+    declare(database, team_rule())
+    Ledger(database).write([
+        spending(1, 5, hold(10, is_overdraft=True)), spending(2, 7, hold(10)), spending(3, 1),
+    ])  # fmt: skip
+    found = rows(database, "SELECT team, account, held_usd, cost_usd FROM finance.overdrafts")
+    assert [(team, account, int(held * 10**9), int(cost * 10**9)) for team, account, held, cost in found] == [
+        ("payments", ACCOUNT, 10, 5)
+    ]
