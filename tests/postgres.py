@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -81,6 +82,22 @@ def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     yield database
     database.close()
+
+
+@contextmanager
+def separate_server() -> Iterator[str]:
+    """A migrated server of its own: its processes may be stopped and its disk filled without harm to other tests."""
+    home = Path(tempfile.mkdtemp(prefix="tollgate-test-", dir="/tmp"))
+    home.chmod(0o711)
+    try:
+        with EmbeddedPostgres(home) as server:
+            url = server.start()
+            migrated = Database(url)
+            migrations.upgrade(migrated)
+            migrated.close()
+            yield url
+    finally:
+        shutil.rmtree(home)
 
 
 def drop_database(server_url: str, name: str) -> None:

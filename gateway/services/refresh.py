@@ -104,7 +104,7 @@ class Refresher:
                     self._changed.set()
             except OperatorError:
                 await asyncio.sleep(self._every_s)
-            except Exception:
+            except Exception:  # the background loop's boundary: the poll finds what is not heard
                 log.exception("changes_not_heard")
                 await asyncio.sleep(self._every_s)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 from uuid import UUID
@@ -31,14 +28,13 @@ from gateway.domain.idempotency import KEPT, Claim, Earlier
 from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.errors import DatabaseUnavailable, IdempotencyConflict, Unavailable
 from gateway.services.idempotency import Claims
-from gateway.storage import migrations
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
-from gateway.storage.embedded import EmbeddedPostgres
 from gateway.storage.idempotency import ClaimTable, close_orphans
 from gateway.storage.ledger import Ledger
 from tests.canary import PROMPT, dump
 from tests.fakes import FakeClock
+from tests.postgres import separate_server
 from tests.storage.dropping_proxy import DroppingProxy
 from tests.storage.factories import PEPPER, event, request_id
 from tests.waiting import eventually
@@ -66,17 +62,8 @@ def gateway(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def own_server() -> Iterator[str]:
     """A server whose processes may be stopped without harm to other tests."""
-    home = Path(tempfile.mkdtemp(prefix="tollgate-test-", dir="/tmp"))
-    home.chmod(0o711)
-    try:
-        with EmbeddedPostgres(home) as server:
-            url = server.start()
-            migrated = Database(url)
-            migrations.upgrade(migrated)
-            migrated.close()
-            yield url
-    finally:
-        shutil.rmtree(home)
+    with separate_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -24,8 +23,8 @@ from gateway.errors import DatabaseUnavailable
 from gateway.storage import migrations
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
-from gateway.storage.embedded import EmbeddedPostgres
 from gateway.storage.ledger import Ledger
+from tests.postgres import separate_server
 from tests.storage.dropping_proxy import DroppingProxy
 from tests.storage.factories import event
 from tests.waiting import eventually
@@ -45,17 +44,8 @@ def ledger(database: Database) -> Iterator[Ledger]:
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[str]:
     """A server that may be stopped and filled without harm to other tests."""
-    home = Path(tempfile.mkdtemp(prefix="tollgate-test-", dir="/tmp"))
-    home.chmod(0o711)
-    try:
-        with EmbeddedPostgres(home) as server:
-            url = server.start()
-            migrated = Database(url)
-            migrations.upgrade(migrated)
-            migrated.close()
-            yield url
-    finally:
-        shutil.rmtree(home)
+    with separate_server() as url:
+        yield url
 
 
 def booked(database: Database) -> int:
