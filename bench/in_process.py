@@ -2,9 +2,11 @@
 
     python -m bench.in_process [--requests N]      # µs of CPU a request, the least and the median of many rounds
     python -m bench.in_process --instructions      # instructions a request, counted by valgrind
+    python -m bench.in_process --budgets           # each request is held on four hot budgets
 
 Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not here: sockets, the upstream,
-Postgres. Instructions are the same on every machine and beside any neighbour, so they show a change of one percent.
+Postgres; with budgets there is one who grants all that is asked for. Instructions are the same on every machine and
+beside any neighbour, so they show a change of one percent.
 """
 
 from __future__ import annotations
@@ -18,22 +20,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
+from uuid import UUID
 
 import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
+from bench.budgets import BUDGETS, CENTRE
 from bench.nginx import whole_answer
 from bench.stand import TEAM, policy_of
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
 from gateway.api.server import HttpProtocol, tune_collector
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.budgets import SliceAsk, SliceGranted
 from gateway.domain.end_user import end_user_key
 from gateway.main import SystemClock, request_ids
 from gateway.providers.registry import build_providers
@@ -75,7 +80,24 @@ REQUEST = (
 class Stored:
     """The policy as if it had been applied."""
 
-    version, sha256, document, is_demo = 1, "0" * 64, policy_of({"plain": 9}), False
+    version, sha256, is_demo = 1, "0" * 64, False
+
+    def __init__(self, *, has_budgets: bool) -> None:
+        ports = {"plain": 9}
+        self.document = policy_of(ports, team_fields=BUDGETS) + CENTRE if has_budgets else policy_of(ports)
+
+
+class Lender(BudgetLeases):
+    """A Postgres that has room for all."""
+
+    def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
+        return tuple(
+            SliceGranted(
+                account_id=ask.account_id, starts_s=int(ask.starts_at.timestamp()), granted_nusd=ask.most_nusd,
+                limit_nusd=None, spent_nusd=0, leased_nusd=0, outstanding_nusd=0,
+            )
+            for ask in asks
+        )  # fmt: skip
 
 
 class Upstream:
@@ -140,14 +162,14 @@ class Caller:
 class Stage:
     """A gateway without its ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_budgets: bool) -> None:
         clock, metrics = SystemClock(), Metrics()
         self._journal = open_own(
             folder, max_bytes=256 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda seconds: None
         )
         database = Database("postgresql://nobody@localhost/none")  # opened by budgets, limits and keys: there are none
         worker = self._journal.journal_id
-        purses = Purses(BudgetLeases(database), clock, worker=worker, lease_s=900)
+        self._purses = purses = Purses(Lender(database), clock, worker=worker, lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
         gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
@@ -159,7 +181,7 @@ class Stage:
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,
-            holder=SnapshotHolder(current=_snapshot(), refreshed_at=clock.now()),
+            holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
             is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False,
             end_user_key=end_user_key(PEPPER),
@@ -173,6 +195,7 @@ class Stage:
             drain=Drain(),
         )
         self._callers = [Caller(edge) for _ in range(AT_ONCE)]
+        self._exchanging = asyncio.ensure_future(purses.run())
 
     async def serve(self, requests: int) -> None:
         """Answer so many, and let them go as the writer would."""
@@ -182,14 +205,16 @@ class Stage:
                 self._journal.let_go(batch)
                 self._meter.note_written(batch.keys)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        self._exchanging.cancel()
+        await self._purses.close()
         self._journal.finish()
 
 
-async def measure(rounds: int) -> list[float]:
+async def measure(rounds: int, *, has_budgets: bool) -> list[float]:
     """µs of this thread's CPU for each request, of each round."""
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(Path(folder))
+        stage = Stage(Path(folder), has_budgets=has_budgets)
         await stage.serve(WARM_UP)
         tune_collector()
         found = []
@@ -197,17 +222,17 @@ async def measure(rounds: int) -> list[float]:
             began_s = time.thread_time()
             await stage.serve(ROUND)
             found.append((time.thread_time() - began_s) / ROUND * 1e6)
-        stage.close()
+        await stage.close()
     return found
 
 
-def instructions() -> float:
+def instructions(*, has_budgets: bool) -> float:
     """Instructions a request: the difference between a long run and a short one. Raises where valgrind is not there."""
     counts = []
     for rounds in (1, 5):
         done = subprocess.run(
             ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", sys.executable, "-m",
-             "bench.in_process", "--requests", str(rounds * ROUND)],
+             "bench.in_process", "--requests", str(rounds * ROUND), *(["--budgets"] if has_budgets else [])],
             env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
@@ -216,8 +241,8 @@ def instructions() -> float:
     return (counts[1] - counts[0]) / (4 * ROUND)
 
 
-def _snapshot() -> Snapshot:
-    version = version_of(Stored())
+def _snapshot(*, has_budgets: bool) -> Snapshot:
+    version = version_of(Stored(has_budgets=has_budgets))
     key_id = key_id_of(KEY)
     assert key_id is not None
     record = KeyRecord(key_id=key_id, team=TEAM, project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
@@ -232,11 +257,12 @@ def main() -> int:
     )
     parser.add_argument("--requests", type=int, default=20_000, help=f"a multiple of {ROUND}")
     parser.add_argument("--instructions", action="store_true", help="count them with valgrind (Debian: valgrind)")
+    parser.add_argument("--budgets", action="store_true", help="hold each request on four budgets")
     chosen = parser.parse_args()
     if chosen.instructions:
-        print(f"{instructions():,.0f} instructions a request")
+        print(f"{instructions(has_budgets=chosen.budgets):,.0f} instructions a request")
         return 0
-    found = uvloop.run(measure(max(1, chosen.requests // ROUND)))
+    found = uvloop.run(measure(max(1, chosen.requests // ROUND), has_budgets=chosen.budgets))
     print(f"{min(found):.1f} µs a request at best, {median(found):.1f} in the middle of {len(found)} rounds")
     return 0
 

@@ -17,11 +17,16 @@ def tree(pid: int) -> set[int]:
     todo = [pid]
     while todo:
         current = todo.pop()
-        for children in Path(f"/proc/{current}/task").glob("*/children"):
+        try:
+            tasks = os.listdir(f"/proc/{current}/task")
+        except OSError:
+            continue  # the process ended meanwhile
+        for task in tasks:
             try:
-                todo += [int(child) for child in children.read_text().split()]
+                children = Path(f"/proc/{current}/task/{task}/children").read_text()
             except OSError:
                 continue  # the thread ended meanwhile
+            todo += [int(child) for child in children.split()]
         if Path(f"/proc/{current}").exists():
             found.add(current)
     return found

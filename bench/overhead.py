@@ -169,6 +169,8 @@ class Bench:
     def _fresh_sample(self, target: Target, scenario: Scenario) -> Sample:
         """A window; on a process of its own, warmed up, where the target wants that."""
         if target.renew is None or target.end is None:
+            if scenario.is_hot:
+                self._load(target, scenario, WARM_UP_S)
             return self._sample(target, scenario)
         target.renew(scenario.upstream)
         try:

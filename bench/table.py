@@ -19,7 +19,10 @@ GATEWAY, UNSYNCED = "tollgate", "tollgate, no fsync"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One kind of load. Streams are counted by event, plain answers by request. `names` are its targets."""
+    """One kind of load. Streams are counted by event, plain answers by request. `names` are its targets.
+
+    `is_hot`: each window follows a second of the same load.
+    """
 
     title: str
     upstream: str
@@ -27,6 +30,7 @@ class Scenario:
     window_s: int
     rounds: int
     names: frozenset[str]
+    is_hot: bool = False
 
     @property
     def is_streamed(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from datetime import datetime
 
-from gateway.domain.budgets import Account, SliceAsk, SliceGranted, Span, slice_nusd
+from gateway.domain.budgets import Account, Hold, SliceAsk, SliceGranted, Span, slice_nusd
 
 IDLE_S = 1.0  # a purse without a hold for so long gives back what is free
 RECENT_HOLDS = 8  # a busy purse keeps at least so many of its largest recent hold
@@ -21,9 +21,9 @@ class Purse:
     """
 
     __slots__ = (
-        "_largest_nusd", "_lease_s", "_looked_s", "_rate_nusd_per_s", "_used_nusd", "account", "ends_s", "free_nusd",
-        "held_nusd", "is_hard", "key", "leased_nusd", "limit_nusd", "overdraft_nusd", "span", "spent_nusd", "until_s",
-        "used_s", "waiting",
+        "_aim_nusd", "_largest_nusd", "_lease_s", "_looked_s", "_rate_nusd_per_s", "_unleased_nusd", "_used_nusd",
+        "account", "ends_s", "free_nusd", "held_nusd", "is_hard", "key", "leased_nusd", "limit_nusd", "overdraft_nusd",
+        "span", "spent_nusd", "until_s", "used_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, account: Account, span: Span, *, now_s: float, lease_s: float) -> None:
@@ -32,31 +32,36 @@ class Purse:
         self.ends_s = float("inf") if span.ends_at is None else span.ends_at.timestamp()
         self.free_nusd = self.held_nusd = self.overdraft_nusd = 0
         self.limit_nusd, self.spent_nusd, self.leased_nusd = account.rule.limit_nusd, 0, 0
+        self._unleased_nusd = self.limit_nusd
         self.until_s = 0.0  # by our own clock, started before Postgres was asked
         self.used_s = self._looked_s = now_s
         self._largest_nusd = self._used_nusd = 0
         self._rate_nusd_per_s = 0.0
+        self._aim_nusd = 0
         self.waiting: list[tuple[int, Future[bool]]] = []  # holds that wait until Postgres was asked
 
     @property
     def room_nusd(self) -> int:
         """What nobody had spent or leased when Postgres was last asked, and what is free here."""
-        return max(self.limit_nusd - self.spent_nusd - self.leased_nusd, 0) + self.free_nusd
+        return self._unleased_nusd + self.free_nusd
 
     def can_hold(self, amount_nusd: int, now_s: float) -> bool:
         """True where that much is free, and leased for longer than now."""
         return not self.is_hard or (self.free_nusd >= amount_nusd and now_s < self.until_s)
 
-    def hold(self, amount_nusd: int, now_s: float) -> int:
-        """Reserve what `can_hold` said; return what was reserved: nothing of a soft budget."""
+    def hold(self, amount_nusd: int, now_s: float) -> Hold:
+        """Reserve what `can_hold` said; of a soft budget nothing."""
         self.used_s = now_s
+        account_id, starts_s = self.key
         if not self.is_hard:
-            return 0
+            return Hold(account_id, starts_s, 0)
         self.free_nusd -= amount_nusd
         self.held_nusd += amount_nusd
         self._used_nusd += amount_nusd
-        self._largest_nusd = max(self._largest_nusd, amount_nusd)
-        return amount_nusd
+        if amount_nusd > self._largest_nusd:
+            self._largest_nusd = amount_nusd
+            self._aim()
+        return Hold(account_id, starts_s, amount_nusd)
 
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
         """Replace a hold by what its attempt took of it."""
@@ -67,7 +72,7 @@ class Purse:
     @property
     def is_low(self) -> bool:
         """True where a busy purse should be filled before it is empty."""
-        return self.free_nusd * 2 < self._aim_nusd()
+        return self.free_nusd * 2 < self._aim_nusd
 
     def is_done(self, now_s: float) -> bool:
         """True where nothing of it is left here and nobody has used it for a while."""
@@ -79,8 +84,9 @@ class Purse:
         self._look(now_s)
         waiting = [amount_nusd for amount_nusd, _ in self.waiting]
         self._largest_nusd = max(self._largest_nusd, *waiting, 0)
+        self._aim(sum(waiting))
         is_busy = (waiting or now_s - self.used_s <= IDLE_S) and now.timestamp() < self.ends_s
-        aim_nusd = self._aim_nusd() if is_busy else 0
+        aim_nusd = self._aim_nusd if is_busy else 0
         returned_nusd = self.free_nusd - aim_nusd if not waiting and self.free_nusd > 2 * aim_nusd else 0
         needed_nusd = max(sum(waiting) - self.free_nusd, 0)
         wants = needed_nusd > 0 or self.free_nusd * 2 < aim_nusd
@@ -88,7 +94,7 @@ class Purse:
         if not (wants or returned_nusd or waiting or is_to_renew):
             return None
         least_nusd = max(min(waiting, default=1) - self.free_nusd, 1)
-        most_nusd = max(needed_nusd, aim_nusd - self.free_nusd)
+        most_nusd = max(sum(waiting) + aim_nusd - self.free_nusd, 0)
         self.free_nusd -= returned_nusd
         return SliceAsk(
             account_id=self.account.account_id, rule_id=self.account.rule.rule_id, starts_at=self.span.starts_at,
@@ -105,6 +111,8 @@ class Purse:
         if granted.limit_nusd is not None:
             self.limit_nusd = granted.limit_nusd
         self.spent_nusd, self.leased_nusd = granted.spent_nusd, granted.leased_nusd
+        self._unleased_nusd = max(self.limit_nusd - self.spent_nusd - self.leased_nusd, 0)
+        self._aim()
 
     def use_rule_of(self, account: Account) -> None:
         """The policy may have changed what the account is under."""
@@ -114,11 +122,12 @@ class Purse:
         """An operator gave up this worker's journal: nothing of what it had leased is ours any more."""
         self.free_nusd, self.until_s = 0, 0.0
 
-    def _aim_nusd(self) -> int:
-        """What a busy purse has free: at most one slice, and where that suffices, half of it for as long as a lease
-        lasts at its rate. It is filled again at half, and that is what an outage may find."""
-        enough_nusd = max(RECENT_HOLDS * self._largest_nusd, int(2 * self._rate_nusd_per_s * self._lease_s))
-        return min(slice_nusd(self.limit_nusd, 0), enough_nusd)
+    def _aim(self, waiting_nusd: int = 0) -> None:
+        """What a busy purse has free: at most one slice, and where that suffices, as much again as is held and half of
+        it for as long as a lease lasts at its rate. It is filled again at half, and that is what an outage may find."""
+        lasting_nusd = int(2 * self._rate_nusd_per_s * self._lease_s)
+        enough_nusd = max(RECENT_HOLDS * self._largest_nusd, self.held_nusd + waiting_nusd, lasting_nusd)
+        self._aim_nusd = min(slice_nusd(self.limit_nusd, 0), enough_nusd)
 
     def _look(self, now_s: float) -> None:
         """Learn the rate of spending since the last look, and forget a hold that was larger than others."""

@@ -64,19 +64,23 @@ class Purses:
 
         Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it cannot be asked.
         """
-        purses = [self._purse(account, moment) for account in accounts]
-        deadline_s = asyncio.get_running_loop().time() + MOST_WAIT_S
-        while short := self._short(purses, amount_nusd):
+        moment_s, now_s = moment.timestamp(), self._clock.monotonic()
+        purses = [self._purse(account, moment, moment_s) for account in accounts]
+        deadline_s = 0.0
+        while short := [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]:
+            deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
             if not await self._answered(short, amount_nusd, deadline_s):
                 return self._without_postgres(purses, amount_nusd)
             for purse in short:
                 if purse.room_nusd < amount_nusd:
                     raise _exhausted(purse, amount_nusd)
-        now_s = self._clock.monotonic()
-        holds = tuple([Hold(*purse.key, purse.hold(amount_nusd, now_s)) for purse in purses])
-        if any(purse.is_low for purse in purses):
-            self._wanted.set()
-        return holds
+            now_s = self._clock.monotonic()
+        holds = []
+        for purse in purses:
+            holds.append(purse.hold(amount_nusd, now_s))
+            if purse.is_low:
+                self._wanted.set()
+        return tuple(holds)
 
     def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
         """Replace holds by the true cost, None where it is unknown: then the hold stands. No await."""
@@ -84,16 +88,22 @@ class Purses:
             purse = self._purses.get((hold.account_id, hold.starts_s))
             if purse is None or not hold.held_nusd:
                 continue  # nothing is reserved of a soft budget
-            taken_nusd = hold.held_nusd if cost_nusd is None else min(cost_nusd, hold.held_nusd)
+            taken_nusd = held_nusd = hold.held_nusd
+            if cost_nusd is not None and cost_nusd < held_nusd:
+                taken_nusd = cost_nusd
             if hold.is_overdraft:
-                purse.overdraft_nusd = max(purse.overdraft_nusd - hold.held_nusd + taken_nusd, 0)
+                purse.overdraft_nusd = max(purse.overdraft_nusd - held_nusd + taken_nusd, 0)
             else:
-                purse.settle(hold.held_nusd, taken_nusd)
+                purse.settle(held_nusd, taken_nusd)
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
         """What the tightest hard budget of an attempt has room for, as last known; None where it has none."""
-        purses = [self._purses.get((hold.account_id, hold.starts_s)) for hold in holds]
-        return min((purse.room_nusd for purse in purses if purse is not None and purse.is_hard), default=None)
+        least_nusd: int | None = None
+        for hold in holds:
+            purse = self._purses.get((hold.account_id, hold.starts_s))
+            if purse is not None and purse.is_hard and (least_nusd is None or purse.room_nusd < least_nusd):
+                least_nusd = purse.room_nusd
+        return least_nusd
 
     async def run(self) -> None:
         """Ask Postgres for what is needed, and give back what is idle, until cancelled.
@@ -148,9 +158,9 @@ class Purses:
             self._leases.interrupt()
         await closing
 
-    def _purse(self, account: Account, moment: datetime) -> Purse:
+    def _purse(self, account: Account, moment: datetime, moment_s: float) -> Purse:
         purse = self._current.get(account.account_id)
-        if purse is not None and purse.account.rule is account.rule and moment.timestamp() < purse.ends_s:
+        if purse is not None and purse.account.rule is account.rule and moment_s < purse.ends_s:
             return purse
         span = account.rule.period_at(moment)
         purse = self._purses.get((account.account_id, span.starts_s))
@@ -160,10 +170,6 @@ class Purses:
         purse.use_rule_of(account)
         self._current[account.account_id] = purse
         return purse
-
-    def _short(self, purses: Sequence[Purse], amount_nusd: int) -> list[Purse]:
-        now_s = self._clock.monotonic()
-        return [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]
 
     async def _answered(self, short: Sequence[Purse], amount_nusd: int, deadline_s: float) -> bool:
         """Wait until Postgres was asked for so much; False where it has been silent for too long."""
@@ -197,9 +203,7 @@ class Purses:
                 log.warning("budget_overdraft_begun", budget=purse.account.account_id)
             purse.overdraft_nusd += amount_nusd
         return tuple(
-            Hold(*purse.key, amount_nusd, is_overdraft=True)
-            if purse in short
-            else Hold(*purse.key, purse.hold(amount_nusd, now_s))
+            Hold(*purse.key, amount_nusd, is_overdraft=True) if purse in short else purse.hold(amount_nusd, now_s)
             for purse in purses
         )
 
