@@ -43,6 +43,7 @@ from gateway.domain.end_user import end_user_key
 from gateway.main import SystemClock, request_ids
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import TokenCounter
+from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
@@ -50,13 +51,16 @@ from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
 from gateway.services.policies import prices_of, version_of
 from gateway.services.purses import Purses
+from gateway.services.refusals import Refusals
 from gateway.services.request import RequestService
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.storage.budgets import BudgetLeases
 from gateway.storage.database import Database
+from gateway.storage.ejections import EjectionStore
 from gateway.storage.event_journal import open_own
 from gateway.storage.idempotency import ClaimTable
 from gateway.storage.limits import LimitWindows
+from gateway.storage.refusals import RefusalStore
 from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
 
@@ -173,11 +177,13 @@ class Stage:
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
         gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
-        self._meter = Meter(self._journal, purses, on_event=metrics.count_event)
+        ejections = Ejections(EjectionStore(database), clock, on_ejected=metrics.count_ejection)
+        self._meter = Meter(self._journal, purses, on_event=metrics.count_event, ejections=ejections)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
             transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
+            refusals=Refusals(RefusalStore(database), clock, journal_id=worker), ejections=ejections,
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,

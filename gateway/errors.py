@@ -25,6 +25,7 @@
     │   └── UpstreamTimeout          upstream_timeout
     └── OperatorError                whoever runs a command hears of it
         ├── PolicyRejected           a document with findings (exit 1)
+        │   └── CasesRejected        a file of cases with findings
         ├── NothingFound             a name that does not exist (exit 1)
         ├── BadUsage                 a wrong option or setting (exit 2)
         └── DatabaseUnavailable      could not find out (exit 3)
@@ -177,6 +178,15 @@ class PolicyRejected(OperatorError):
         errors = sum(f.is_error for f in findings)
         super().__init__(f"The policy was rejected: {errors} error(s). Nothing changed.")
         self.findings = findings
+
+
+class CasesRejected(PolicyRejected):
+    """A file of cases with at least one error. Raised before anything was tested."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        errors = sum(finding.is_error for finding in findings)
+        self.message = f"The cases cannot be read: {errors} error(s). Nothing was tested."
 
 
 class NothingFound(OperatorError):

@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from socket import gethostname
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.reports import Reports
     from gateway.services.ports import Clock
     from gateway.services.snapshot import SnapshotHolder, SnapshotSource
+    from gateway.storage.database import Database
     from gateway.telemetry.metrics import Metrics
 
 
@@ -63,6 +64,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
     options = Options(
         home=settings.home_path,
         database_url=settings.database_url,
+        admin_database_url=settings.admin_database_url,
         reports_database_url=settings.reports_database_url,
         pepper_path=settings.pepper_path,
         journal_path=settings.journal_path,
@@ -74,11 +76,13 @@ def build_toolbox(settings: Settings) -> Toolbox:
         dashboard_host=settings.dashboard_host,
         dashboard_port=settings.dashboard_port,
         engine_port=settings.engine_port,
+        region=settings.region,
     )
 
     return Toolbox(
         options=options,
-        open_stores=lambda: open_stores(settings),
+        open_stores=lambda: open_administration(settings),
+        open_as_owner=lambda: open_stores(settings),
         open_reports=lambda: open_reports(settings),
         serve=lambda allow_demo_keys: serve(settings, allow_demo_keys=allow_demo_keys),
         now=SystemClock().now,
@@ -103,29 +107,49 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def open_stores(settings: Settings, *, role: str | None = None) -> Iterator[Stores]:
-    """Everything stored, as the administrator or in a narrower role."""
+    """Everything stored, as the login of the database's own URL or in a narrower role."""
+    from gateway.cli.operator import operator_name
+    from gateway.storage.database import Database
+
+    operator = operator_name() if role is None else None
+    with database_url(settings) as url, _stores(url, Database(url, role=role, operator=operator)) as stores:
+        yield stores
+
+
+@contextmanager
+def open_administration(settings: Settings) -> Iterator[Stores]:
+    """Everything stored, in the role of administration wherever the login may take it."""
+    from gateway.cli.operator import operator_name
+    from gateway.storage.database import Database
+
+    given = settings.admin_database_url
+    with nullcontext(given) if given is not None else database_url(settings) as url:
+        database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
+        with _stores(url, database) as stores:
+            yield stores
+
+
+@contextmanager
+def _stores(url: str, database: Database) -> Iterator[Stores]:
     from gateway.cli.toolbox import Stores
     from gateway.storage.budgets import BudgetStore
-    from gateway.storage.database import Database
     from gateway.storage.keys import KeyStore
     from gateway.storage.ledger import Ledger
     from gateway.storage.policies import PolicyStore
     from gateway.storage.prices import PriceStore
 
-    with database_url(settings) as url:
-        database = Database(url, role=role)
-        try:
-            yield Stores(
-                url=url,
-                database=database,
-                keys=KeyStore(database),
-                policies=PolicyStore(database),
-                prices=PriceStore(database),
-                ledger=Ledger(database),
-                budgets=BudgetStore(database),
-            )
-        finally:
-            database.close()
+    try:
+        yield Stores(
+            url=url,
+            database=database,
+            keys=KeyStore(database),
+            policies=PolicyStore(database),
+            prices=PriceStore(database),
+            ledger=Ledger(database),
+            budgets=BudgetStore(database),
+        )
+    finally:
+        database.close()
 
 
 @contextmanager
@@ -179,6 +203,7 @@ async def _serve(
     from gateway.providers.registry import build_providers
     from gateway.providers.token_counting import TokenCounter
     from gateway.providers.transport import open_transport
+    from gateway.services.ejections import Ejections
     from gateway.services.endings import DrainLimits, Endings
     from gateway.services.gate import Gate
     from gateway.services.idempotency import Claims
@@ -188,15 +213,19 @@ async def _serve(
     from gateway.services.meter import Meter
     from gateway.services.purses import Purses
     from gateway.services.refresh import Refresher
+    from gateway.services.refusals import Refusals
     from gateway.services.request import RequestService
     from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
     from gateway.services.writer import EventWriter, Progress
     from gateway.storage import event_journal
     from gateway.storage.budgets import BudgetLeases
+    from gateway.storage.ejections import EjectionStore
     from gateway.storage.idempotency import ClaimTable
     from gateway.storage.journals_table import JournalTable
     from gateway.storage.last_snapshot import SnapshotFile
     from gateway.storage.limits import LimitWindows
+    from gateway.storage.refusals import RefusalStore
+    from gateway.storage.serving import note_version
     from gateway.telemetry import logs
     from gateway.telemetry.metrics import Metrics, start_listener
 
@@ -216,7 +245,9 @@ async def _serve(
     limiter = Limiter(LimitWindows(stores.database), clock, worker=own.journal_id)
     claims = Claims(ClaimTable(stores.database), clock, secret=claim_secret(peppers[-1]), journal_id=own.journal_id)
     gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
-    meter = Meter(own, purses, on_event=metrics.count_event)
+    ejections = Ejections(EjectionStore(stores.database), clock, on_ejected=metrics.count_ejection)
+    refusals = Refusals(RefusalStore(stores.database), clock, journal_id=own.journal_id)
+    meter = Meter(own, purses, on_event=metrics.count_event, ejections=ejections)
 
     def on_written(progress: Progress) -> None:
         if progress.is_own:
@@ -240,12 +271,13 @@ async def _serve(
         _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,
         on_swap=lambda snapshot: metrics.policy_version.set(snapshot.policy.version),
         shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=clock.now),
+        tell=lambda version: note_version(stores.database, own.journal_id, version),
     )  # fmt: skip
     forwarder = Forwarder(
         requests=RequestService(
             transport=transport, providers=build_providers(salt_key=peppers[0].secret), gate=gate,
             meter=meter, endings=endings, clock=clock,
-            max_attempts=settings.max_attempts,
+            max_attempts=settings.max_attempts, refusals=refusals, ejections=ejections, region=settings.region,
         ),
         limiter=limiter, holder=holder, metrics=metrics,
         lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
@@ -268,7 +300,8 @@ async def _serve(
             *health_checks(health()),
             *watch.checks(),
         ),
-        recent=meter.recent, is_lagging=journals.is_lagging,
+        recent=meter.recent, is_lagging=journals.is_lagging, region=settings.region,
+        max_body_bytes=settings.max_body_bytes,
     )  # fmt: skip
     edge = Edge(
         forward=forwarder, plain=build_app(plain), allowed_hosts=frozenset(settings.allowed_hosts),
@@ -279,7 +312,7 @@ async def _serve(
     await limiter.exchange()  # until then a worker believes itself alone
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
     others = _jobs(settings, stores, clock, holder=holder, metrics=metrics)
-    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, watch, *others)
+    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, refusals, ejections, watch, *others)
     background = [asyncio.create_task(job.run()) for job in jobs]
     writing = asyncio.create_task(writer.run())
     try:
@@ -289,7 +322,7 @@ async def _serve(
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        for shared in (purses, limiter, claims):
+        for shared in (purses, limiter, claims, refusals):
             await shared.close()
         await own.flush()  # the writer reads what is durable
         writer.stop()
@@ -375,11 +408,13 @@ def request_ids(clock: Clock) -> Callable[[], UUID]:
 def _snapshots(stores: Stores, peppers: tuple[Pepper, ...], clock: Clock) -> SnapshotSource:
     from gateway.services.snapshot_source import StoredSnapshots
     from gateway.storage.changes import ChangeFeed
+    from gateway.storage.ejections import EjectionStore
     from gateway.storage.pepper import check
     from gateway.storage.prices import builtin_price
 
     return StoredSnapshots(
-        policies=stores.policies, keys=stores.keys, prices=stores.prices, changes=ChangeFeed(stores.database),
+        policies=stores.policies, keys=stores.keys, ejections=EjectionStore(stores.database), prices=stores.prices,
+        changes=ChangeFeed(stores.database),
         peppers={pepper.pepper_id: pepper for pepper in peppers}, builtin=builtin_price, clock=clock,
         check=partial(check, stores.database, peppers),
     )  # fmt: skip

@@ -25,6 +25,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("~/.tollgate"), description="Everything Tollgate keeps on this machine.")
     database_url: str | None = Field(None, description="Your Postgres; unset means the embedded one in the home.")
+    admin_database_url: str | None = Field(None, description="Postgres for administration, if another login.")
     reports_database_url: str | None = Field(None, description="Postgres for reports and dashboard, if another login.")
     pepper_file: Path | None = Field(None, description="The secret behind API key digests; default HOME/pepper.")
 
@@ -37,6 +38,10 @@ class Settings(BaseSettings):
     engine_port: int = Field(8001, ge=1, le=65535, description="Port of the vLLM that `up` starts.")
     engine_home: Path | None = Field(None, description="Engine environment and models; default HOME/engine.")
 
+    region: str = Field(
+        "unknown", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="Where this gateway runs, as the policy names regions; rules with gateway_regions look at it.",
+    )  # fmt: skip
     allowed_hosts: tuple[str, ...] = Field((), description="Host names the gateway answers to; empty means any.")
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
     max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")

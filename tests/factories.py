@@ -11,12 +11,12 @@ from uuid import UUID
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.identity import uuid7
 from gateway.domain.policy import (
-    ClassRule,
     DataClass,
     Deployment,
     Operation,
     Policy,
     PolicyVersion,
+    ResidencyRule,
     Route,
     Team,
 )
@@ -75,15 +75,20 @@ def deployment(name: str = "one", **changes: Any) -> Deployment:
     return Deployment(**values | changes)
 
 
-def policy(*deployments: Deployment, classes: dict[DataClass, ClassRule] | None = None, **changes: Any) -> Policy:
+def class_rule(label: str, *regions: str, **changes: Any) -> ResidencyRule:
+    """The rule of a data class that allows these regions."""
+    return ResidencyRule(**{"rule_id": f"class:{label}", "regions": frozenset(regions)} | changes)
+
+
+def policy(*deployments: Deployment, classes: dict[DataClass, ResidencyRule] | None = None, **changes: Any) -> Policy:
     """One route `assistant` over the deployments, one team `payments` that may use it."""
     given = deployments or (deployment(),)
     values: dict[str, Any] = {
         "regions": {"eu": ("eu-de", "eu-fr"), "us": ("us-east",)},
         "classes": classes
         or {
-            DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset({"any"})),
-            DataClass.CONFIDENTIAL: ClassRule(name="confidential", regions=frozenset({"eu"})),
+            DataClass.INTERNAL: class_rule("internal", "any"),
+            DataClass.CONFIDENTIAL: class_rule("confidential", "eu"),
         },
         "deployments": {one.name: one for one in given},
         "routes": {

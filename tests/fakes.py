@@ -12,9 +12,11 @@ from uuid import UUID, uuid4
 
 from gateway.domain.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
 from gateway.domain.intent import Intent
+from gateway.domain.refusals import Refused
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import origin_of
 from gateway.domain.settlement import Counted
+from gateway.domain.stated_places import Contradiction
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
 from gateway.domain.written import Written
@@ -338,3 +340,29 @@ class CountingListener:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(5)
+
+
+@dataclass
+class FakeEjections:
+    """Where ejections are told; it can be away."""
+
+    told: list[tuple[Contradiction, UUID, int]] = field(default_factory=list)
+    is_away: bool = False
+
+    def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+        self.told.append((found, request_id, attempt))
+
+
+@dataclass
+class FakeRefusals:
+    """Where refusals are counted; it can be away."""
+
+    counts: dict[tuple[UUID, Refused], int] = field(default_factory=dict)
+    is_away: bool = False
+
+    def write(self, journal_id: UUID, counts: Mapping[Refused, int]) -> None:
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+        self.counts |= {(journal_id, refused): times for refused, times in counts.items()}

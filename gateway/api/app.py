@@ -14,14 +14,18 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
+from gateway.api.attribution import DATA_CLASS
 from gateway.api.authenticate import authenticate
 from gateway.api.errors import error_answer
+from gateway.api.forward import read_body
+from gateway.api.route_explain import explained
 from gateway.api.routes import ENDPOINTS, OFFERED
 from gateway.domain.checks import Check, Status
 from gateway.domain.identity import occurred_at
 from gateway.domain.limits import LimitedBy, Limits
 from gateway.domain.policy import Policy, Route
 from gateway.domain.pricing import Price
+from gateway.domain.replay import Place
 from gateway.domain.request import Caller
 from gateway.domain.routing import find_route
 from gateway.domain.tokens import TokenKind
@@ -50,7 +54,7 @@ class PlainEndpoints:
     `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
     each with its mend; `checks` is what else readiness tells. `recent` finds events settled here that may not be in
     Postgres yet. `is_lagging` is True while the journal of any worker may hold events older than a minute; it runs in a
-    thread and may raise `DatabaseUnavailable`.
+    thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs.
     """
 
     holder: SnapshotHolder
@@ -62,6 +66,8 @@ class PlainEndpoints:
     checks: Callable[[], Sequence[Check]]
     recent: Callable[[UUID], Sequence[UsageEvent]]
     is_lagging: Callable[[], bool]
+    region: str
+    max_body_bytes: int
 
     def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `authenticate`."""
@@ -81,6 +87,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
         "/v1/models/{model}": _one_model,
         "/v1/requests/{request_id}": _receipt,
         "/v1/usage/me": _usage,
+        "/v1/route/explain": _route_explain,
         "/healthz": _healthz,
         "/readyz": _readyz,
     }
@@ -88,8 +95,9 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     for endpoint in ENDPOINTS:
         if not endpoint.is_metered:
             app.add_api_route(
-                endpoint.path, handlers[endpoint.path], methods=["GET"], summary=endpoint.summary, response_model=None
-            )
+                endpoint.path, handlers[endpoint.path], methods=[endpoint.method], summary=endpoint.summary,
+                response_model=None,
+            )  # fmt: skip
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(DatabaseUnavailable, _on_database)
@@ -208,6 +216,17 @@ async def _usage(request: Request) -> Response:
     standings = endpoints.standing(terms.limits)
     limits = [_limit(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)]
     return Response(usage_me_to_json(usage, limits=limits), media_type="application/json")
+
+
+async def _route_explain(request: Request) -> Response:
+    endpoints: PlainEndpoints = request.app.state.endpoints
+    caller = endpoints.caller(request)
+    snapshot = endpoints.holder.require()
+    headers = dict(request.headers) | {"x-tollgate-data-class": ",".join(request.headers.getlist(DATA_CLASS.decode()))}
+    body = await read_body(headers, request.receive, limit_bytes=endpoints.max_body_bytes)
+    place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
+    told = explained(body, headers, caller=caller, snapshot=snapshot, place=place)
+    return Response(told, media_type="application/json")
 
 
 def _limit(standing: Standing, limits: Limits) -> dict[str, Any]:

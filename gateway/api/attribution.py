@@ -1,18 +1,19 @@
-"""What request headers say about a request: project, tags, data class, ids, its key. Bad values get a clear error."""
+"""What request headers say about a request: project, tags, data labels, ids, its key. Bad values get a clear error."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from gateway.domain.policy import DataClass
+from gateway.domain.policy import DataClass, Team
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
+DATA_CLASS = b"x-tollgate-data-class"
 # All that is read here.
 HEADERS = frozenset(
     {
-        b"x-tollgate-project", b"x-tollgate-tags", b"x-tollgate-data-class", b"x-request-id", b"x-client-request-id",
+        b"x-tollgate-project", b"x-tollgate-tags", DATA_CLASS, b"x-request-id", b"x-client-request-id",
         b"traceparent", b"idempotency-key",
     }
 )  # fmt: skip
@@ -51,17 +52,36 @@ def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
-def data_class(headers: Mapping[str, str], of_team: DataClass) -> tuple[DataClass, str]:
-    """The request's class and where it comes from. A header may raise the team's class, never lower it."""
+def data_labels(
+    headers: Mapping[str, str], team: Team, *, declared_tags: Collection[str]
+) -> tuple[DataClass, str, frozenset[str]]:
+    """The request's class, where that comes from, and its data tags, from `x-tollgate-data-class: restricted, phi`.
+
+    A header may raise the team's class, never lower it, and add tags to the team's, never take one away.
+    """
     sent = headers.get("x-tollgate-data-class")
     if sent is None:
-        return of_team, "team"
-    try:
-        asked = DataClass[sent.strip().upper()]
-    except KeyError:
-        names = ", ".join(known.label for known in DataClass)
-        raise InvalidRequest(f"x-tollgate-data-class: write one of {names}.") from None
-    return (asked, "header") if asked > of_team else (of_team, "team")
+        return team.data_class, "team", team.data_tags
+    words = {word.strip() for word in sent.split(",")} - {""}
+    classes = {word.upper() for word in words} & DataClass.__members__.keys()
+    tags = frozenset(word for word in words if word.upper() not in classes)
+    if unknown := sorted(tags.difference(declared_tags)):
+        raise _unlabelled(f"'{_printable(unknown[0])}' is not known", declared_tags)
+    if len(classes) > 1:
+        raise _unlabelled(f"{' and '.join(sorted(classes)).lower()} are two classes", declared_tags)
+    if not words:
+        raise _unlabelled("nothing is in it", declared_tags)
+    asked = max((DataClass[name] for name in classes), default=team.data_class)
+    is_raised = asked > team.data_class
+    return max(asked, team.data_class), "header" if is_raised else "team", team.data_tags | tags
+
+
+def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
+    classes, tags = ", ".join(known.label for known in DataClass), ", ".join(sorted(declared_tags))
+    return InvalidRequest(
+        f"x-tollgate-data-class: {problem}. Write at most one of {classes}, and any of the policy's data tags: "
+        f"{tags or 'it declares none'}."
+    )
 
 
 def client_request_id(headers: Mapping[str, str]) -> str | None:

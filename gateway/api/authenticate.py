@@ -34,6 +34,8 @@ def authenticate(
         record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=holder.is_stale)
     if record.expires_at is not None and record.expires_at <= now:
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
+    if record.is_paused:
+        raise InvalidApiKey(f"The API key {record.key_id} is paused. A team's admin can resume it, or make another.")
     if record.is_demo and not allows_demo:
         raise InvalidApiKey(f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}")
     _require_team(snapshot, record.team)

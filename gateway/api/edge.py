@@ -14,8 +14,15 @@ from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestErro
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _PLAIN_PATHS = re.compile(
-    "|".join(re.sub(r"\{[a-z_]+\}", "[^/]+", endpoint.path) for endpoint in ENDPOINTS if not endpoint.is_metered)
+    "|".join(
+        re.sub(r"\{[a-z_]+\}", "[^/]+", endpoint.path)
+        for endpoint in ENDPOINTS
+        if endpoint.method == "GET" and not endpoint.is_metered
+    )
     + "|/openapi.json"
+)
+_PLAIN_POSTS = frozenset(
+    endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST" and not endpoint.is_metered
 )
 
 
@@ -99,7 +106,8 @@ class Edge:
             return None
         if path == "/metrics":
             return NotSupported(f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics")
-        if method not in ("GET", "HEAD") or not _PLAIN_PATHS.fullmatch(path):
+        is_read = method in ("GET", "HEAD") and _PLAIN_PATHS.fullmatch(path)
+        if not is_read and not (method == "POST" and path in _PLAIN_POSTS):
             return NotSupported(f"{method} {_shown(path)} is not offered. Offered: {OFFERED}.")
         return None
 

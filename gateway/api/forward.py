@@ -94,6 +94,9 @@ class Forwarder:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS
         }
+        if "x-tollgate-data-class" in headers:  # sent twice it is one list: neither may hide what the other says
+            said = (value.decode("latin-1") for name, value in scope["headers"] if name == attribution.DATA_CLASS)
+            headers["x-tollgate-data-class"] = ",".join(said)
         caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
@@ -117,15 +120,16 @@ class Forwarder:
         self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot
     ) -> Request:
         team = snapshot.policy.policy.teams[caller.team]
-        data_class, source = attribution.data_class(headers, team.data_class)
-        if data_class not in snapshot.policy.policy.classes:
-            raise InvalidRequest(f"The policy declares no data class '{data_class.label}'. Ask an admin to add it.")
+        data_class, source, data_tags = attribution.data_labels(
+            headers, team, declared_tags=snapshot.policy.policy.data_tags
+        )
         return Request(
             request_id=call.request_id,
             caller=caller,
             ask=read.ask,
             data_class=data_class,
             data_class_source=source,
+            data_tags=data_tags,
             end_user=recorded_end_user(read.ask.end_user, team, key=self.end_user_key),
             project=attribution.project(headers, caller.project),
             tags=attribution.tags(headers),

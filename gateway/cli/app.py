@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from gateway import __version__
 from gateway.cli import (
+    audit,
     budget,
     dashboard,
     database,
@@ -70,6 +71,7 @@ Ask:
   tollgate report spend --by team,model      what did it cost?
   tollgate budget list                       what is left, and until when?
   tollgate policy explain --team T --route R where would a request go, and why?
+  tollgate audit list                        who changed what, and why?
   tollgate doctor                            what is wrong here, and how to mend it
 """
 
@@ -143,7 +145,7 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
         up.register(app, toolbox)
     for commands in (serve, dashboard):
         commands.register(app)
-    for group in (database, policy, team, key, budget, price, report, month, reconcile, journal):
+    for group in (database, policy, team, key, budget, price, report, month, reconcile, journal, audit):
         app.add_typer(group.app)
     for commands in (doctor, demo):
         commands.register(app)

@@ -87,7 +87,7 @@ def reports_url(toolbox: Toolbox) -> Iterator[str]:
     if toolbox.options.reports_database_url is not None:
         yield toolbox.options.reports_database_url
         return
-    with toolbox.open_stores() as stores:
+    with toolbox.open_as_owner() as stores:
         yield stores.url
 
 

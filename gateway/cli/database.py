@@ -32,7 +32,7 @@ def upgrade(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     from gateway.storage import migrations, partitions
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
+    with toolbox.open_as_owner() as stores:
         applied = migrations.upgrade(stores.database, on_step=note)
         today = toolbox.now().date()
         months = partitions.ensure_months(stores.database, first=today.replace(day=1), last=first_ahead(today))
@@ -59,7 +59,7 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     from gateway.storage import migrations
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
+    with toolbox.open_as_owner() as stores:
         pending = migrations.pending(stores.database)
     show_record({"database": stores.database.name, "is_current": not pending, "pending": pending}, format)
     if pending:
@@ -71,7 +71,7 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def url(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Print the address of the database, password included."""
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
+    with toolbox.open_as_owner() as stores:
         if format is Format.TABLE:
             write(f"{stores.url}\n")
         else:

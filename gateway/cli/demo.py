@@ -49,7 +49,7 @@ def demo_data(
     prices = demo_prices(_listed_prices(now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written = 0
-    with toolbox.open_stores() as stores:
+    with toolbox.open_as_owner() as stores:
         partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
         stores.prices.keep(prices.values())
         for batch in _batches(events):

@@ -70,6 +70,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield Check("migrations", Status.FAIL, f"{len(pending)} pending: {', '.join(pending)}", "tollgate db upgrade")
         return  # every further question would fail for that one reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
+    yield _administration(stores)
     for check in (_pepper, _clock):
         yield from _told(check, toolbox, stores)
     yield from ledger_checks(toolbox, stores)
@@ -94,6 +95,15 @@ def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
     path = toolbox.options.pepper_path
     pepper.check(stores.database, pepper.load(path))
     return Check("pepper", Status.OK, f"{path} belongs to this database")
+
+
+def _administration(stores: Stores) -> Check:
+    """Which role commands run as: with all rights of the owner one mistake may go further than it has to."""
+    login, role = stores.database.acts_as()
+    if role == "tollgate_admin":
+        return Check("administration", Status.OK, f"commands run as {role} (login {login})")
+    finding = f"commands run as {role}, with all its rights: {login} is not a member of tollgate_admin"
+    return Check("administration", Status.WARN, finding, f'as its owner: GRANT tollgate_admin TO "{login}"')
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:

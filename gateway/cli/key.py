@@ -1,28 +1,36 @@
-"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is kept."""
+"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is kept. All of it is audited."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.operator import operator_name
+from gateway.cli.operator import ReasonOption, operator_name
 from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
-from gateway.errors import BadUsage, NothingFound
+from gateway.errors import BadUsage
 from gateway.services.policies import require_current, require_team
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Toolbox
+    from gateway.cli.toolbox import Stores, Toolbox
     from gateway.storage.keys import StoredKey
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
-app = typer.Typer(name="key", help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+_SHOWN_ONCE = "This is the only time the key is shown. Store it now; if it is lost, make another and revoke this one."
+OVERLAP = "24h"
+SHOWN_STATES = ("live", "paused")
+
+KeyIdArgument = Annotated[str, typer.Argument(metavar="KEY_ID", help="The id that `tollgate key list` shows.")]
+app = typer.Typer(
+    name="key", help="Create, rotate, pause, revoke and list API keys.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command(
@@ -37,6 +45,7 @@ def create(
     team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of the current policy.")],
     project: Annotated[str | None, typer.Option("--project", help="Books this key's spend on a project.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", metavar="90d", help="Life: 12h, 90d, 8w.")] = None,
+    reason: ReasonOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a key for a team. It is shown once, here, and kept nowhere; gateways accept it within seconds."""
@@ -52,29 +61,118 @@ def create(
         pepper.register(stores.database, peppers)
         key = mint(toolbox.random_bytes(RANDOM_BYTES))
         record = record_of(key, team=team, project=project, expires_at=expires_at, pepper=peppers[0])
-        stores.keys.create(record, created_by=operator_name())
+        stores.keys.create(record, created_by=operator_name(), reason=reason)
     show_record(
         {"key": key, "key_id": record.key_id, "team": team, "project": project, "expires_at": expires_at}, format
     )
-    note("This is the only time the key is shown. Store it now; if it is lost, make another and revoke this one.")
+    note(_SHOWN_ONCE)
 
 
 @app.command(
-    "revoke", short_help="Turn a key away from now on.", epilog="\b\nExample:\n  tollgate key revoke 7Gh2kQ9xTz"
+    "rotate",
+    short_help="Make a key in the place of another; both work for a while.",
+    epilog="\b\nExamples:\n  tollgate key rotate 7Gh2kQ9xTz --reason 'quarterly rotation'\n"
+    "  tollgate key rotate 7Gh2kQ9xTz --overlap 2w --format json | jq -r .key",
+)
+def rotate(
+    ctx: typer.Context,
+    key_id: KeyIdArgument,
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="24h", help="How long the old one still works.")
+    ] = OVERLAP,
+    reason: ReasonOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a key with the team, project and life of another, which ends after the overlap.
+
+    Until then both work, so nothing fails while apps are changed over. The new key is shown once, here. What names
+    a key by its id (its own budgets and limits, its past spend) stays with the old id.
+    """
+    from gateway.storage import pepper
+
+    toolbox: Toolbox = ctx.obj
+    now, wanted = toolbox.now(), _id_in(key_id)
+    ends_at = now + duration(overlap)
+    key = mint(toolbox.random_bytes(RANDOM_BYTES))
+
+    def successor(old: StoredKey) -> KeyRecord:
+        life = None if old.record.expires_at is None else old.record.expires_at - old.created_at
+        made = record_of(
+            key, team=old.record.team, project=old.record.project, expires_at=None if life is None else now + life,
+            pepper=peppers[0],
+        )  # fmt: skip
+        return replace(made, is_demo=old.record.is_demo)
+
+    with toolbox.open_stores() as stores:
+        peppers = pepper.load(toolbox.options.pepper_path)
+        pepper.register(stores.database, peppers)
+        old, new = stores.keys.rotate(
+            wanted, make=successor, ends_at=ends_at, by=operator_name(), now=now, reason=reason
+        )  # fmt: skip
+    record = {
+        "key": key, "key_id": new.key_id, "team": new.team, "project": new.project, "expires_at": new.expires_at,
+        "replaces": wanted, "replaced_until": old.record.expires_at,
+    }  # fmt: skip
+    show_record(record, format)
+    note(_SHOWN_ONCE)
+    note(f"The old key works until then; to end it now: tollgate key revoke {wanted}")
+
+
+@app.command(
+    "pause",
+    short_help="Turn a key away until it is resumed.",
+    epilog="\b\nExample:\n  tollgate key pause 7Gh2kQ9xTz --reason 'loops since midnight'",
+)
+def pause(
+    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """Turn a key away until `key resume`; gateways hear of it within seconds. Requests under way go on."""
+    toolbox: Toolbox = ctx.obj
+    wanted = _id_in(key_id)
+    with toolbox.open_stores() as stores:
+        is_done = stores.keys.pause(wanted, paused_by=operator_name(), reason=reason)
+        stored = _found(stores, wanted)
+    if not is_done and stored.revoked_at is not None:
+        raise BadUsage(f"Key {wanted} is revoked, for good. Nothing was changed.")
+    show_record({"key_id": wanted, "team": stored.record.team, "paused_at": stored.paused_at}, format)
+    note(f"Back again with: tollgate key resume {wanted}" if is_done else "It was paused before; nothing changed.")
+
+
+@app.command(
+    "resume",
+    short_help="Accept a paused key again.",
+    epilog="\b\nExample:\n  tollgate key resume 7Gh2kQ9xTz --reason 'the loop is mended'",
+)
+def resume(
+    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """Accept a paused key again; gateways hear of it within seconds."""
+    toolbox: Toolbox = ctx.obj
+    wanted = _id_in(key_id)
+    with toolbox.open_stores() as stores:
+        is_done = stores.keys.resume(wanted, reason=reason)
+        stored = _found(stores, wanted)
+    if not is_done and stored.revoked_at is not None:
+        raise BadUsage(f"Key {wanted} is revoked, for good. Make another: tollgate key create {stored.record.team}")
+    show_record({"key_id": wanted, "team": stored.record.team, "state": stored.state(toolbox.now())}, format)
+    if not is_done:
+        note("It was not paused; nothing changed.")
+
+
+@app.command(
+    "revoke",
+    short_help="Turn a key away from now on.",
+    epilog="\b\nExample:\n  tollgate key revoke 7Gh2kQ9xTz --reason 'found in a log'",
 )
 def revoke(
-    ctx: typer.Context,
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The id that `tollgate key list` shows.")],
-    format: FormatOption = Format.TABLE,
+    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
 ) -> None:
     """Turn a key away from now on; gateways hear of it within seconds. Its past spend stays where it is."""
     toolbox: Toolbox = ctx.obj
-    wanted = key_id_of(key_id) or key_id.removeprefix("tg_")
+    wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
-        was_live = stores.keys.revoke(wanted, revoked_by=operator_name())
-        stored = stores.keys.find(wanted)
-    if stored is None:
-        raise NothingFound(f"There is no key '{wanted[:20]}'. tollgate key list shows the ids.")
+        was_live = stores.keys.revoke(wanted, revoked_by=operator_name(), reason=reason)
+        stored = _found(stores, wanted)
     show_record({"key_id": wanted, "team": stored.record.team, "revoked_at": stored.revoked_at}, format)
     if not was_live:
         note("It was revoked before; nothing changed.")
@@ -87,21 +185,22 @@ def list_keys(
     all_keys: Annotated[bool, typer.Option("--all", help="Revoked and expired ones too.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List keys by id; the keys themselves are not kept."""
+    """List keys by id; the keys themselves are not kept. Those that are live or paused, unless --all."""
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
     with toolbox.open_stores() as stores:
         keys = stores.keys.list_all()
     rows = [
         (
-            key.record.key_id, key.record.team, key.record.project, state(key, now), key.created_at, key.created_by,
-            key.record.expires_at, key.revoked_at, key.record.is_demo,
+            key.record.key_id, key.record.team, key.record.project, key.state(now), key.created_at, key.created_by,
+            key.record.expires_at, key.revoked_at, key.paused_at, key.replaces, key.record.is_demo,
         )
         for key in keys
-        if (team is None or key.record.team == team) and (all_keys or state(key, now) == "live")
+        if (team is None or key.record.team == team) and (all_keys or key.state(now) in SHOWN_STATES)
     ]  # fmt: skip
     columns = (
-        "key_id", "team", "project", "state", "created_at", "created_by", "expires_at", "revoked_at", "is_demo",
+        "key_id", "team", "project", "state", "created_at", "created_by", "expires_at", "revoked_at", "paused_at",
+        "replaces", "is_demo",
     )  # fmt: skip
     show(Table(columns, rows), format, empty="There is no such key. Make one with: tollgate key create TEAM")
 
@@ -128,8 +227,13 @@ def duration(text: str) -> timedelta:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def state(key: StoredKey, now: datetime) -> str:
-    """live, expired or revoked."""
-    if key.revoked_at is not None:
-        return "revoked"
-    return "expired" if key.record.expires_at is not None and key.record.expires_at <= now else "live"
+def _id_in(text: str) -> str:
+    """The id in what was pasted: in an incident people paste the key itself."""
+    return key_id_of(text) or text.removeprefix("tg_")
+
+
+def _found(stores: Stores, key_id: str) -> StoredKey:
+    """A stored key. Raises `NothingFound`."""
+    from gateway.storage.keys import require_key
+
+    return require_key(stores.keys.find(key_id), key_id)

@@ -50,7 +50,7 @@ def show(table: Table, format: Format, *, empty: str) -> None:
     if format is Format.JSON:
         print_json(table.records())
     elif format is Format.CSV:
-        write(_csv(table))
+        write(csv_of(table))
     elif table.rows:
         write(table_text(table.columns, [_row_text(table.columns, row) for row in table.rows], _numeric(table)))
     else:
@@ -62,7 +62,7 @@ def show_record(record: Mapping[str, Any], format: Format) -> None:
     if format is Format.JSON:
         print_json(record)
     elif format is Format.CSV:
-        write(_csv(Table(tuple(record), [tuple(record.values())])))
+        write(csv_of(Table(tuple(record), [tuple(record.values())])))
     else:
         width = max(map(len, record))
         write("".join(f"{name:<{width}}  {_visible(_text(value))}\n" for name, value in record.items()))
@@ -130,7 +130,8 @@ def moment(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _csv(table: Table) -> str:
+def csv_of(table: Table) -> str:
+    """A table as RFC 4180 text; what a spreadsheet would take for a formula is marked as text."""
     return csv_text(table.columns, [[_csv_cell(cell) for cell in row] for row in table.rows])
 
 

@@ -1,37 +1,33 @@
-"""`tollgate policy`: validate, apply, show and explain the document that says who may use what."""
+"""`tollgate policy`: the document that says who may use what, from its first check to the last rollback.
+
+Here are the commands that only look; those that plan, apply and test have modules of their own.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
 from gateway.cli.explain import recorded_explanation, show_explanation
-from gateway.cli.operator import operator_name
-from gateway.cli.output import Format, FormatOption, Table, note, print_json, show, show_record, write
-from gateway.domain.policy import Operation, Policy
+from gateway.cli.output import Format, FormatOption, Table, note, print_json, show, write
+from gateway.cli.policy_apply import apply, rollback
+from gateway.cli.policy_cases import run_cases
+from gateway.cli.policy_document import FileArgument, price_notes, read_document, require_version
+from gateway.cli.policy_plan import plan
+from gateway.cli.policy_readmit import readmit
+from gateway.domain.policy import Operation
 from gateway.domain.tokens import TokenUsage
-from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
-from gateway.services.policies import (
-    Change,
-    apply_policy,
-    changes,
-    decision_for,
-    explain,
-    prices_of,
-    require_current,
-    unpriced,
-    version_of,
-)
+from gateway.errors import BadUsage, Finding, PolicyRejected
+from gateway.services.policies import decision_for, explain, prices_of, require_current, version_of
 from gateway.wire.policy import effective, parse, to_yaml
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.policies import PolicyStore, StoredPolicy
+    from gateway.storage.policies import StoredPolicy
 
 app = typer.Typer(
     name="policy",
@@ -39,7 +35,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")]
 
 
 @app.command(
@@ -61,58 +56,40 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
         note(rejected.message)
         raise typer.Exit(1) from None
     policy = parsed.policy
-    _show_findings((*parsed.notes, *_price_notes(policy, text, toolbox)), format, is_valid=True)
+    _show_findings((*parsed.notes, *price_notes(policy, text, toolbox)), format, is_valid=True)
     note(
         f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), {len(policy.teams)} team(s). "
         f"Next: tollgate policy apply {file}"
     )
 
 
-@app.command(
+app.command(
+    "plan",
+    short_help="Say what an apply would change, and what it would have cost.",
+    epilog="\b\nExamples:\n  tollgate policy plan policy.yaml\n  tollgate policy plan policy.yaml --replay 30d\n"
+    "  tollgate policy plan policy.yaml --exit-code --format json",
+)(plan)
+app.command(
     "apply",
     short_help="Make a document the current policy.",
     epilog="\b\nExamples:\n  tollgate policy apply policy.yaml\n"
     "  tollgate policy apply policy.yaml --yes --message 'Team search moves to qwen'",
-)
-def apply(
-    ctx: typer.Context,
-    file: FileArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")] = "",
-    format: FormatOption = Format.TABLE,
-) -> None:
-    """Make a document the current policy: shows what changes, asks, stores an immutable version.
-
-    Gateways pick it up within seconds without a restart. A document with an error changes nothing.
-    Printing JSON or CSV is for scripts and does not ask.
-    """
-    from gateway.storage.prices import builtin_price
-
-    toolbox: Toolbox = ctx.obj
-    document = read_document(file)
-    parsed = parse(document)
-    with toolbox.open_stores() as stores:
-        current = stores.policies.current()
-        differences = changes(_readable(current), parsed.policy)
-        for finding in (*parsed.notes, *_price_notes(parsed.policy, document, toolbox)):
-            note(str(finding))
-        _show_changes(differences, None if current is None else current.version)
-        if not yes and format is Format.TABLE:
-            _confirm(file)
-        applied = apply_policy(
-            document,
-            policies=stores.policies,
-            prices=stores.prices,
-            builtin=builtin_price,
-            author=operator_name(),
-            message=message,
-            now=toolbox.now(),
-            expected_version=0 if current is None else current.version,
-        )
-    show_record({"version": applied.version, "sha256": applied.sha256}, format)
-    if not applied.is_new:
-        note("Nothing changed: this document is the current policy already.")
-    note("Gateways pick it up within seconds. Next: tollgate key create TEAM, or tollgate policy explain --help")
+)(apply)
+app.command(
+    "rollback",
+    short_help="Apply an older version's document again.",
+    epilog="\b\nExamples:\n  tollgate policy rollback\n  tollgate policy rollback 3 --yes",
+)(rollback)
+app.command(
+    "readmit",
+    short_help="Take a deployment in again that said it ran elsewhere.",
+    epilog="\b\nExample:\n  tollgate policy readmit gpt-eu --reason 'The provider had a wrong header; ticket 4711'",
+)(readmit)
+app.command(
+    "test",
+    short_help="Check what a policy decides against what is expected.",
+    epilog="\b\nExamples:\n  tollgate policy test cases.yaml\n  tollgate policy test cases.yaml --policy policy.yaml",
+)(run_cases)
 
 
 @app.command(
@@ -145,6 +122,23 @@ def show_policy(
         show(Table(("field", "value"), list(_flat("", document))), format, empty="")
 
 
+@app.command(
+    "export",
+    short_help="Print a version byte for byte as it was applied.",
+    epilog="\b\nExamples:\n  tollgate policy export > policy.yaml\n  tollgate policy export 3",
+)
+def export(
+    ctx: typer.Context,
+    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")] = None,
+) -> None:
+    """Print a version's document byte for byte as it was applied; its SHA-256 is the version's."""
+    toolbox: Toolbox = ctx.obj
+    with toolbox.open_stores() as stores:
+        stored = require_version(stores.policies, version)
+    sys.stdout.buffer.write(stored.document.encode())
+    sys.stdout.buffer.flush()
+
+
 @app.command("history", epilog="\b\nExample:\n  tollgate policy history --format csv")
 def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List every version ever applied, the newest first."""
@@ -169,6 +163,9 @@ def explain_decision(
     team: Annotated[str | None, typer.Option("--team", help="Who would ask.")] = None,
     route: Annotated[str | None, typer.Option("--route", help="A route, or any model name the team sends.")] = None,
     data_class: Annotated[str | None, typer.Option("--class", help="Raise the team's data class to this.")] = None,
+    data_tags: Annotated[
+        list[str] | None, typer.Option("--data-tag", help="A data tag besides the team's; repeatable.")
+    ] = None,
     operation: Annotated[Operation, typer.Option("--operation", help="The endpoint.")] = Operation.CHAT,
     needs: Annotated[list[str] | None, typer.Option("--needs", help="A capability, such as tools; repeatable.")] = None,
     tokens: Annotated[int | None, typer.Option("--tokens", min=0, help="Price a prompt of this many tokens …")] = None,
@@ -198,32 +195,15 @@ def explain_decision(
         team=team,
         route=route,
         prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
+        day=toolbox.now().date(),
         data_class=data_class,
+        data_tags=frozenset(data_tags or ()),
+        gateway_region=toolbox.options.region,
         operation=operation,
         capabilities=frozenset(needs or ()),
     )
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     show_explanation(explain(decision, usage=usage), format)
-
-
-def read_document(file: str) -> str:
-    """Return a file's text. Raises `BadUsage` where it cannot be read or is not UTF-8."""
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except OSError as broken:
-        raise BadUsage(f"{file} cannot be read: {broken.strerror}.") from None
-    except UnicodeDecodeError:
-        raise BadUsage(f"{file} is not UTF-8 text. Save it as UTF-8.") from None
-
-
-def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
-    """One stored version, the current one without a number. Raises `NothingFound`."""
-    stored = policies.current() if version is None else policies.get(version)
-    if stored is None and version is None:
-        raise NothingFound("No policy was applied yet. Write one and run: tollgate policy apply FILE")
-    if stored is None:
-        raise NothingFound(f"There is no policy version {version}. tollgate policy history lists them.")
-    return stored
 
 
 def request_uuid(text: str) -> UUID:
@@ -232,28 +212,6 @@ def request_uuid(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise BadUsage(f"'{text[:60]}' is not a request id. It is in the reply's x-request-id header.") from None
-
-
-def _readable(stored: StoredPolicy | None) -> Policy | None:
-    """The policy in force, for the comparison; an unreadable one must not hinder its replacement."""
-    try:
-        return None if stored is None else version_of(stored).policy
-    except PolicyRejected:
-        note(f"Version {stored.version if stored else 0} is not valid for this Tollgate; everything is shown as added.")
-        return None
-
-
-def _price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Finding]:
-    """Notes on deployments without any price. The codec knows the document alone, not the price list."""
-    from gateway.storage.prices import builtin_price
-
-    prices = prices_of(policy, at=toolbox.now(), builtin=builtin_price)
-    for name in unpriced(policy, prices):
-        if policy.deployments[name].is_self_hosted:
-            continue  # the codec's own note says so
-        line = next((n for n, text in enumerate(document.splitlines(), 1) if name in text), 1)
-        message = f"deployment '{name}' has no price here or in the built-in list: its requests are refused"
-        yield Finding(line, "deployments", f"{message} (unpriced_model); add 'price'", is_error=False)
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:
@@ -268,25 +226,6 @@ def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: b
 
 def _as_record(finding: Finding) -> dict[str, Any]:
     return {"line": finding.line, "field": finding.field, "message": finding.message, "is_error": finding.is_error}
-
-
-def _show_changes(differences: tuple[Change, ...], version: int | None) -> None:
-    """The difference to the version in force, on standard error: it is for the person who decides."""
-    note(f"Compared with version {version}:" if version else "The first policy:")
-    marks = {"added": "+", "removed": "-", "changed": "~"}
-    for change in differences:
-        note(f"  {marks[change.verb]} {change.kind} {change.name}")
-        for detail in change.details:
-            note(f"      {detail}")
-    if not differences:
-        note("  no difference in meaning")
-
-
-def _confirm(file: str) -> None:
-    if file == "-" or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage("Nobody can be asked here, so nothing was applied. Say --yes to apply without asking.")
-    if not typer.confirm("Apply?", err=True):
-        raise typer.Exit(1)
 
 
 def _about(stored: StoredPolicy) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.operator import operator_name
+from gateway.cli.operator import ReasonOption, operator_name
 from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
 from gateway.cli.price_terms import Terms, moment_of, month_of, rates_of
 from gateway.domain.money import usd_from_nusd
@@ -115,6 +115,7 @@ def add(
 def sync(
     ctx: typer.Context,
     all_models: Annotated[bool, typer.Option("--all", help="Every model of the list, not just the policy's.")] = False,
+    reason: ReasonOption = "price sync",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     format: FormatOption = Format.TABLE,
@@ -141,7 +142,7 @@ def sync(
         if not entries or dry_run:
             return
         _confirm("Add these prices?", yes=yes)
-        added = stores.prices.add(entries, author=operator_name(), reason="price sync")
+        added = stores.prices.add(entries, author=operator_name(), reason=reason)
     note(f"Added {added} dated price(s). Gateways use each from its moment on.")
 
 
@@ -150,6 +151,7 @@ def reprice(
     month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="An open month (UTC).")],
     route: Annotated[str | None, typer.Option("--route", help="Only this route.")] = None,
     deployment: Annotated[str | None, typer.Option("--deployment", help="Only this deployment.")] = None,
+    reason: ReasonOption = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     format: FormatOption = Format.TABLE,
@@ -179,7 +181,9 @@ def reprice(
         if not differences or dry_run:
             return
         _confirm("Post these differences as adjustments?", yes=yes)
-        posted = repricing.ledger.post(repricing.month, repricing.adjustments(), author=operator_name())
+        posted = repricing.ledger.post(
+            repricing.month, repricing.adjustments(), author=operator_name(), reason=reason
+        )  # fmt: skip
     note(f"Posted {posted} adjustment(s) in {month}. The events stay as they were; receipts show both.")
 
 

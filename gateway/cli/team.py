@@ -10,7 +10,7 @@ import typer
 from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Policy, Team
-from gateway.domain.residency import denial
+from gateway.domain.residency import denials, rules_for
 from gateway.services.policies import require_current, require_team
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def show_team(
     ctx: typer.Context, team: Annotated[str, typer.Argument(metavar="TEAM")], format: FormatOption = Format.TABLE
 ) -> None:
-    """Show one team: its budgets and limits, its routes and, for each, the deployments its data class allows.
+    """Show one team: its budgets and limits, its routes and, for each, the deployments its residency rules allow.
 
     CSV has the routes alone.
     """
@@ -62,11 +62,12 @@ def show_team(
         "team": found.name,
         "cost_centre": found.cost_centre,
         "data_class": found.data_class.label,
+        "data_tags": sorted(found.data_tags),
         "time_zone": found.time_zone,
         "policy_version": version.version,
         "live_keys": keys,
     }
-    routes = _routes(version.policy, found)
+    routes = _routes(version.policy, found, toolbox)
     budgets, limits = _budgets(version.policy, found), _limits(found)
     if format is Format.JSON:
         show_record(record | {"routes": routes, "budgets": budgets, "limits": limits}, format)
@@ -82,14 +83,22 @@ def show_team(
         show(_table(LIMIT_COLUMNS, limits), format, empty="It has no limit.")
 
 
-def _routes(policy: Policy, team: Team) -> list[dict[str, Any]]:
-    rule = policy.classes[team.data_class]
+def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]]:
+    rules = rules_for(policy, team, data_class=team.data_class)
+
+    def is_allowed(name: str) -> bool:
+        found = denials(
+            rules, policy.deployments[name], regions=policy.region_tree, gateway_region=toolbox.options.region,
+            day=toolbox.now().date(), valid_days=policy.facts_valid_days,
+        )  # fmt: skip
+        return all(denial.is_shadow for denial in found)
+
     return [
         {
             "route": route.name,
             "aliases": list(route.aliases),
-            "allowed": [n for n in route.deployments if not denial(rule, policy.deployments[n], policy.regions)],
-            "denied": [n for n in route.deployments if denial(rule, policy.deployments[n], policy.regions)],
+            "allowed": [name for name in route.deployments if is_allowed(name)],
+            "denied": [name for name in route.deployments if not is_allowed(name)],
         }
         for route in (policy.routes[name] for name in team.routes)
     ]

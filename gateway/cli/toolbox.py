@@ -23,6 +23,7 @@ class Options:
 
     home: Path
     database_url: str | None  # None: the embedded Postgres
+    admin_database_url: str | None  # None: the same
     reports_database_url: str | None
     pepper_path: Path
     journal_path: Path
@@ -34,6 +35,7 @@ class Options:
     dashboard_host: str
     dashboard_port: int
     engine_port: int
+    region: str  # where a gateway with these settings runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ class Toolbox:
     """The composition root's gifts. Opening may start the embedded Postgres; closing may stop it."""
 
     options: Options
-    open_stores: Callable[[], AbstractContextManager[Stores]]
+    open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
+    open_as_owner: Callable[[], AbstractContextManager[Stores]]  # as the login of the database's own URL
     open_reports: Callable[[], AbstractContextManager[Reports]]
     serve: Callable[[bool], None]  # argument: allow demo keys
     now: Callable[[], datetime]

@@ -87,7 +87,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME).\n", flush=True)
     up_file = options.home / "up.json"
     try:
-        with toolbox.open_stores() as stores, Children(options.home / "logs") as children:
+        with toolbox.open_as_owner() as stores, Children(options.home / "logs") as children:
             try:
                 _bring_up(toolbox, stores, children, chosen, up_file)
                 _stay(children)

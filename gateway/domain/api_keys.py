@@ -31,6 +31,7 @@ class KeyRecord:
     pepper_id: str
     expires_at: datetime | None = None
     is_demo: bool = False
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

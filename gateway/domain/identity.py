@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
@@ -26,3 +26,8 @@ def text_of(request_id: UUID) -> str:
 def occurred_at(request_id: UUID) -> datetime:
     """Return the moment inside a UUIDv7, in UTC, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=request_id.int >> 80)
+
+
+def day_of(request_id: UUID) -> date:
+    """Return the UTC day of the moment inside a UUIDv7."""
+    return occurred_at(request_id).date()

@@ -16,9 +16,10 @@ class NotUsable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSnapshot:
-    """The policy as it was written, its prices and the keys that were live. No pepper: without it no key is right.
+    """The policy as it was written, its prices, the keys that were live and the deployments that were out of use.
 
-    `good_at` is when Postgres was asked, by the wall clock: the only one that goes on while no process runs.
+    No pepper: without it no key is right. `good_at` is when Postgres was asked, by the wall clock: the only one that
+    goes on while no process runs.
     """
 
     good_at: datetime
@@ -27,6 +28,7 @@ class LastSnapshot:
     document: str
     prices: Mapping[str, Price]
     keys: tuple[KeyRecord, ...]
+    ejected: Mapping[str, str]
 
 
 def usable_age_s(good_at: datetime, *, now: datetime, outage_s: float) -> float:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 
 from gateway.domain.budgets import Account, BudgetRule, accounts_of
+from gateway.domain.known_places import Statement
 from gateway.domain.limits import NO_LIMITS, Limits
 from gateway.domain.pricing import Price
+from gateway.domain.regions import RegionTree
+from gateway.domain.residency_facts import Facts, Known, facts_of, known_of
 from gateway.domain.selfhost import GpuRate
 
 
@@ -44,12 +48,23 @@ DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassRule:
-    """Where requests of one data class may be processed. `regions` may hold `any`."""
+class ResidencyRule:
+    """Where requests of a data class, with a data tag or of a team may go. None and empty sets have no say.
 
-    name: str
-    regions: frozenset[str]
+    `rule_id` is `class:restricted`, `tag:phi` or `team:payments`. Allowing lists may hold `any`; an empty one allows
+    nothing. A shadow rule denies nothing: what it would deny is counted and shown.
+    """
+
+    rule_id: str
+    regions: frozenset[str] | None = None
+    at_rest: frozenset[str] | None = None
+    telemetry: frozenset[str] | None = None
     self_hosted_only: bool = False
+    max_retention_days: int | None = None
+    deny_regions: frozenset[str] = frozenset()
+    deny_providers: frozenset[str] = frozenset()
+    gateway_regions: frozenset[str] | None = None
+    is_shadow: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +84,7 @@ class Deployment:
     `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts only while nothing
     else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
     (`domain.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere or
-    steer the engine.
+    steer the engine. `residency` is what the document says of its place besides `region`.
     """
 
     name: str
@@ -78,6 +93,7 @@ class Deployment:
     model: str
     region: str
     is_self_hosted: bool
+    residency: Statement | None = None
     api_key: str | None = None
     gpu: GpuRate | None = None
     price: Price | None = None
@@ -90,6 +106,19 @@ class Deployment:
     input_overhead_tokens: int = 64
     limits: Limits = NO_LIMITS
     timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of its place, from the document and from what ships about its host."""
+        return facts_of(self.provider, self.base_url, self.region, self.is_self_hosted, self.residency)
+
+    def known_on(self, day: date, valid_days: int | None) -> Known:
+        """What of that counts on a day."""
+        # No day matters where nothing expires, and a new one would be looked up anew.
+        return known_of(
+            self.provider, self.base_url, self.region, self.is_self_hosted, self.residency,
+            day if valid_days is not None else None, valid_days,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +151,15 @@ class Team:
     """Who pays.
 
     `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits` and `key_limits` are
-    by name or key id; `*` is for each that is not named.
+    by name or key id; `*` is for each that is not named. `data_tags` are on every request of it.
     """
 
     name: str
     cost_centre: str
     data_class: DataClass
     routes: tuple[str, ...]
+    data_tags: frozenset[str] = frozenset()
+    residency: ResidencyRule | None = None
     end_user: EndUserRule = EndUserRule.HASH
     time_zone: str = "UTC"
     budgets: tuple[BudgetRule, ...] = ()
@@ -156,15 +187,25 @@ class Alerts:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One valid document. `regions` maps a parent to its children; names are unique within their kind."""
+    """One valid document. `regions` are those it declares, parent to children; names are unique within their kind.
+
+    `facts_valid_days` is how old a fact of a deployment may be; None: they do not expire.
+    """
 
     regions: Mapping[str, tuple[str, ...]]
-    classes: Mapping[DataClass, ClassRule]
+    classes: Mapping[DataClass, ResidencyRule]
     deployments: Mapping[str, Deployment]
     routes: Mapping[str, Route]
     teams: Mapping[str, Team]
     cost_centres: Mapping[str, CostCentre] = field(default_factory=dict)
+    data_tags: Mapping[str, ResidencyRule] = field(default_factory=dict)
+    facts_valid_days: int | None = None
     alerts: Alerts | None = None
+
+    @cached_property
+    def region_tree(self) -> RegionTree:
+        """Its regions together with the built-in ones."""
+        return RegionTree(self.regions)
 
     @property
     def budgets(self) -> tuple[BudgetRule, ...]:

@@ -52,3 +52,4 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     client_request_id: str | None
     traceparent: str | None
     idempotency_key: str | None = None
+    data_tags: frozenset[str] = frozenset()  # its team's and those of its header

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
 
-from gateway.domain.policy import ClassRule, Deployment, Policy, PolicyVersion, Route, Team
+from gateway.domain.policy import DataClass, Deployment, Policy, PolicyVersion, ResidencyRule, Route, Team
 from gateway.domain.pricing import Price
+from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
 from gateway.domain.request_fields import FEATURES, feature_and_tier
-from gateway.domain.residency import Permit, denial
+from gateway.domain.residency import Denial, Permit, denials, rules_for
+from gateway.domain.residency_words import listed
 from gateway.errors import (
     InvalidRequest,
     ModelNotFound,
@@ -23,15 +26,25 @@ from gateway.errors import (
 )
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
+NONE_EJECTED: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One deployment of the route. `obstacles` are (kind, detail); none means it is eligible."""
+    """One deployment of the route. `obstacles` are (kind, detail); none means it is eligible.
+
+    `denials` are those of residency; the enforced ones are obstacles too.
+    """
 
     deployment: Deployment
     price: Price | None
     obstacles: tuple[tuple[str, str], ...]
+    denials: tuple[Denial, ...] = ()
+
+    @property
+    def shadow(self) -> tuple[Denial, ...]:
+        """What rules in shadow would have denied."""
+        return tuple(denial for denial in self.denials if denial.is_shadow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,44 +54,73 @@ class Decision:
     policy: PolicyVersion
     team: Team
     route: Route
-    rule_id: str
+    data_class: DataClass
+    rules: tuple[ResidencyRule, ...]
+    gateway_region: str
+    day: date  # on which facts were looked at; one for all requests where they do not expire
     candidates: tuple[Candidate, ...]
     ranked: tuple[Candidate, ...]
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
         assert candidate in self.ranked, "only an eligible deployment gets a permit"
+        policy = self.policy.policy
         return Permit(
             deployment=candidate.deployment,
             attempt=attempt,
             policy_version=self.policy.version,
             origin=origin_of(candidate.deployment.base_url),
-            rule=self.rule,
-            regions=self.policy.policy.regions,
+            rules=self.rules,
+            regions=policy.region_tree,
+            gateway_region=self.gateway_region,
+            day=self.day,
+            valid_days=policy.facts_valid_days,
         )
 
     @cached_property
-    def rule(self) -> ClassRule:
-        """The rule it was decided by."""
-        return next(rule for rule in self.policy.policy.classes.values() if rule.name == self.rule_id)
+    def denying_rules(self) -> tuple[str, ...]:
+        """The rules that keep some deployment away, by id."""
+        found = {denial.rule_id for one in self.candidates for denial in one.denials if not denial.is_shadow}
+        return tuple(sorted(found))
+
+    @cached_property
+    def class_label(self) -> str:
+        """The data class's name."""
+        return self.data_class.label
 
     @cached_property
     def record(self) -> Mapping[str, object]:
         """The decision as an event keeps it: names and rule ids; the words are rendered on demand."""
-        return {
+        record: dict[str, object] = {
             "policy": self.policy.sha256,
             "objective": self.route.objective,
-            "rule": self.rule_id,
+            "rule": self.class_label,
+            "rules": [rule.rule_id for rule in self.rules],
             "ranked": [candidate.deployment.name for candidate in self.ranked],
-            "candidates": [
-                {
-                    "deployment": candidate.deployment.name,
-                    "region": candidate.deployment.region,
-                    "obstacles": [list(obstacle) for obstacle in candidate.obstacles],
-                }
-                for candidate in self.candidates
-            ],
-        }  # fmt: skip
+            "candidates": [self._recorded(candidate) for candidate in self.candidates],
+        }
+        if self.gateway_region != UNKNOWN:
+            record["gateway_region"] = self.gateway_region
+        return record
+
+    def _recorded(self, candidate: Candidate) -> dict[str, object]:
+        """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
+        deployment = candidate.deployment
+        known = deployment.known_on(self.day, self.policy.policy.facts_valid_days)
+        record: dict[str, object] = {
+            "deployment": deployment.name,
+            "region": deployment.region,
+            "host": deployment.facts.host,
+            "obstacles": [list(obstacle) for obstacle in candidate.obstacles],
+        }
+        record |= {
+            name: place
+            for name, place in (("at_rest", known.at_rest), ("telemetry", known.telemetry))
+            if place != UNKNOWN
+        }
+        if candidate.shadow:
+            record["shadow"] = [["residency", denial.why] for denial in candidate.shadow]
+        return record
 
     def refusal(self) -> RequestError | None:
         """The error for the caller where no deployment is eligible, from the obstacle that decides; else None."""
@@ -113,26 +155,38 @@ def find_route(policy: Policy, team: Team, model: str) -> Route:
 
 
 def decide(
-    version: PolicyVersion, *, team: Team, route: Route, rule_id: str, ask: Ask, prices: Mapping[str, Price]
-) -> Decision:
+    version: PolicyVersion, *, team: Team, route: Route, data_class: DataClass, ask: Ask, prices: Mapping[str, Price],
+    day: date, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
+    ejected: Mapping[str, str] = NONE_EJECTED,
+) -> Decision:  # fmt: skip
     """Return eligible deployments = capable ∩ priced ∩ allowed by residency, in the objective's order.
 
-    `rule_id` is the name of the data class that the request has after any raise by header.
+    `data_class` is what the request has after any raise by header, `data_tags` what it adds to its team's; `day` is the
+    UTC day on which it came; `ejected` are deployments out of use, by what their upstreams said of their place. Raises
+    `InvalidRequest` for a class or a tag that the policy does not declare.
     """
     policy = version.policy
-    rule = next(rule for rule in policy.classes.values() if rule.name == rule_id)
+    rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
     candidates = []
     for name in route.deployments:
         deployment = policy.deployments[name]
-        broken = denial(rule, deployment, policy.regions)
-        residency = (("residency", _where_it_is(deployment, rule)),) if broken else ()
+        found = denials(
+            rules, deployment, regions=policy.region_tree, gateway_region=gateway_region, day=day,
+            valid_days=policy.facts_valid_days,
+        )  # fmt: skip
+        residency = tuple(("residency", denial.why) for denial in found if not denial.is_shadow)
         price = prices.get(name)
-        obstacles = (*residency, *_inabilities(deployment, ask, price), *_unpriced(name, prices))
-        candidates.append(Candidate(deployment=deployment, price=price, obstacles=obstacles))
+        obstacles = (
+            *residency,
+            *_out_of_use(name, ejected),
+            *_inabilities(deployment, ask, price),
+            *_unpriced(name, prices),
+        )
+        candidates.append(Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found))
     eligible = tuple(candidate for candidate in candidates if not candidate.obstacles)
     return Decision(
-        policy=version, team=team, route=route, rule_id=rule_id,
-        candidates=tuple(candidates), ranked=OBJECTIVES[route.objective](eligible),
+        policy=version, team=team, route=route, data_class=data_class, rules=rules, gateway_region=gateway_region,
+        day=day, candidates=tuple(candidates), ranked=OBJECTIVES[route.objective](eligible),
     )  # fmt: skip
 
 
@@ -167,9 +221,10 @@ def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple
     return tuple(found)
 
 
-def _where_it_is(deployment: Deployment, rule: ClassRule) -> str:
-    is_external = rule.self_hosted_only and not deployment.is_self_hosted
-    return f"is in {deployment.region}{' and not self-hosted' if is_external else ''}"
+def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if name not in ejected:
+        return ()
+    return (("ejected", f"is out of use: its upstream said that it ran in '{ejected[name]}', which was not promised"),)
 
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:
@@ -177,16 +232,40 @@ def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], 
 
 
 def _residency_denied(decision: Decision, details: str) -> RequestError:
+    enforced = [one for candidate in decision.candidates for one in candidate.denials if not one.is_shadow]
+    broken = {one.rule_id for one in enforced}
+    titles = [_title(rule) for rule in decision.rules if rule.rule_id in broken]
+    tags = "".join(f" --data-tag {rule.rule_id.partition(':')[2]}" for rule in decision.rules if _is_of_tag(rule))
     return ResidencyDenied(
-        f"Refused by residency rule {_broken_rule(decision)}: {details}. Nothing was sent. Try another route, or: "
-        f"tollgate policy explain --team {decision.team.name} --route {decision.route.name} --class {decision.rule_id}"
+        f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: {details}. Nothing was "
+        f"sent. {_mends({one.field for one in enforced})}Try another route, or: tollgate policy explain --team "
+        f"{decision.team.name} --route {decision.route.name} --class {decision.class_label}{tags}"
     )
 
 
-def _broken_rule(decision: Decision) -> str:
-    rule = decision.rule
-    where = "|".join(sorted(rule.regions)) or "nowhere"
-    return f"{rule.name}→{where}{' (self-hosted only)' if rule.self_hosted_only else ''}"
+def _title(rule: ResidencyRule) -> str:
+    """A rule by its name and the regions it allows: `restricted→eu`, `tag:phi→eu`, `team:payments`."""
+    where = "" if rule.regions is None else f"→{listed(rule.regions)}"
+    return f"{rule.rule_id.removeprefix('class:')}{where}{' (self-hosted only)' if rule.self_hosted_only else ''}"
+
+
+def _is_of_tag(rule: ResidencyRule) -> bool:
+    return rule.rule_id.startswith("tag:")
+
+
+def _mends(fields: set[str]) -> str:
+    """What an admin can mend where it is not the place that is wrong but what is known of it."""
+    facts = "What is known of a deployment stands in its 'residency' block in the policy. "
+    region = "TOLLGATE_REGION says where a gateway runs. "
+    is_of_facts = fields & {"at_rest", "telemetry", "max_retention_days", "deny_regions"}
+    return f"{facts if is_of_facts else ''}{region if 'gateway_regions' in fields else ''}"
+
+
+def _ejected_refused(decision: Decision, details: str) -> RequestError:
+    return ResidencyDenied(
+        f"Route {decision.route.name} has nowhere to go: {details}. Nothing was sent. "
+        f"An admin finds out why, and then: tollgate policy readmit DEPLOYMENT --reason …"
+    )
 
 
 def _feature_refused(decision: Decision, details: str) -> RequestError:
@@ -221,6 +300,7 @@ def _price_refused(decision: Decision, details: str) -> RequestError:
 # In the order in which an obstacle decides the answer: what the caller cannot mend comes first.
 OBSTACLES: dict[str, Callable[[Decision, str], RequestError]] = {
     "residency": _residency_denied,
+    "ejected": _ejected_refused,
     "operation": _operation_refused,
     "capability": _capability_refused,
     "leaves_region": _feature_refused,

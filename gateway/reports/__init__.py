@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from types import TracebackType
 from uuid import UUID
@@ -16,6 +17,7 @@ from gateway.reports.budgets import NO_BUDGET, PRESENT_RATE, BudgetStanding, all
 from gateway.reports.connection import Reader
 from gateway.reports.dimensions import UNTAGGED, Dimension
 from gateway.reports.month_status import MonthStatus, month_status
+from gateway.reports.past_requests import Past, recent_traffic
 from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
 from gateway.reports.receipt import (
@@ -30,6 +32,7 @@ from gateway.reports.receipt import (
 from gateway.reports.receipt_words import Verdict
 from gateway.reports.registry import REPORTS, ReportKind
 from gateway.reports.report import Cell, Column, Dataset, Kind, Report
+from gateway.reports.residency import RefusedRequests, ResidencyMonth, Sent, residency_month
 from gateway.reports.table import receipt_to_json, to_csv, to_json, usage_me_to_json
 from gateway.reports.usage_me import OwnBudget, OwnUsage, Spent, usage_me
 
@@ -54,12 +57,16 @@ __all__ = [
     "MonthStatus",
     "OwnBudget",
     "OwnUsage",
+    "Past",
     "PriceFact",
     "Question",
     "Receipt",
+    "RefusedRequests",
     "Report",
     "ReportKind",
     "Reports",
+    "ResidencyMonth",
+    "Sent",
     "Spender",
     "Spent",
     "Verdict",
@@ -133,6 +140,23 @@ class Reports:
         """Return what is open in a month (its first day). Raises `DatabaseUnavailable`."""
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
+
+    def residency_month(self, *, team: str, first: datetime, next_first: datetime) -> ResidencyMonth:
+        """Return where a team's data went between two moments. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return residency_month(snapshot, team=team, first=first, next_first=next_first)
+
+    @contextmanager
+    def past(self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL) -> Iterator[Past]:
+        """Open what happened between two moments, to be decided again. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            snapshot.take_time()
+            yield Past(snapshot=snapshot, since=since, until=until, dataset=dataset)
+
+    def recent_traffic(self, since: datetime) -> Mapping[tuple[str, str], int]:
+        """Return how many attempts each team made on each route since a moment. Raises `DatabaseUnavailable`."""
+        with self._reader.snapshot() as snapshot:
+            return recent_traffic(snapshot, since)
 
     def close(self) -> None:
         """Close all connections."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from gateway.storage.database import Database
 
 ROLE = "tollgate_reader"
+LONG_READ = "10min"
 
 Row = Mapping[str, Any]  # a row as Postgres gives it; each report makes its own types of it
 
@@ -30,6 +31,17 @@ class Snapshot:
     def row(self, sql: str, **values: object) -> Row:
         """Run one SELECT that gives exactly one row."""
         return cast(Row, self._connection.execute(text(sql), values).mappings().one())
+
+    def take_time(self) -> None:
+        """Let statements of this snapshot run for minutes: no reader waits for them on a page."""
+        self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
+
+    def stream(self, sql: str, *, batch: int, **values: object) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Run one SELECT whose rows are too many to hold, `batch` at a time, by a cursor that Postgres keeps."""
+        options = {"stream_results": True, "max_row_buffer": batch}
+        result = self._connection.execute(text(sql), values, execution_options=options)
+        for rows in result.partitions(batch):
+            yield cast(Sequence[tuple[Any, ...]], rows)
 
 
 class Reader:

@@ -18,6 +18,7 @@ from gateway.domain.request import Request
 from gateway.domain.request_fields import feature_and_tier
 from gateway.domain.routing import Candidate, Decision
 from gateway.domain.settlement import Counted, Settlement, settle, unheard
+from gateway.domain.stated_places import Contradiction, contradiction, stated_region
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.services.meter import Meter
@@ -48,15 +49,17 @@ class Attempt(Struct, kw_only=True):
     room: Tab | None = None
     seen: Seen = field(default_factory=Seen)
     http_status: int | None = None
+    stated_region: str | None = None  # where the upstream's headers say that it runs
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
     event: UsageEvent | None = None
     _shown: tuple[TokenUsage, Settlement] | None = None  # what the answer was told it costs, and for which usage
 
-    def note_status(self, status: int) -> None:
+    def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """The upstream's headers have come."""
         self.http_status, self.headers_s = status, self.clock.monotonic()
+        self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
         """Some of the answer has come."""
@@ -100,11 +103,27 @@ class Attempt(Struct, kw_only=True):
         """
         if self.event is None:
             self.event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
+            if found := self._contradiction():
+                self.event = replace(
+                    self.event, is_suspect=True, decision={**self.event.decision, "stated": found.stated}
+                )
+                self.meter.contradicted(found, self.event.key)
             self.meter.settle(self.event)
             for tab in (self.tab, self.room):
                 if tab is not None:
                     tab.settle(self.event)
         return self.event
+
+    def _contradiction(self) -> Contradiction | None:
+        """What the upstream said of its place, where that was not promised or is not allowed."""
+        stated = self.stated_region or (stated_region({}, self.seen.stated_geo) if self.seen.stated_geo else None)
+        if stated is None:
+            return None
+        decision = self.decision
+        return contradiction(
+            stated, self.candidate.deployment, rules=decision.rules, regions=decision.policy.policy.region_tree,
+            gateway_region=decision.gateway_region, day=decision.day,
+        )  # fmt: skip
 
     @property
     def _price(self) -> Price:
@@ -177,7 +196,7 @@ def begin(
         received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
         meter=meter, tab=tab, room=room,
         begun=_begun(request, decision, candidate, number=number, started_at=clock.now(), held_nusd=bound.nusd,
-                     holds=holds, features=_features(request, bound)),
+                     holds=holds, features=_features(request, bound, decision.team.data_tags)),
     )  # fmt: skip
 
 
@@ -205,7 +224,7 @@ def _begun(
         model=deployment.model,
         region=deployment.region,
         is_self_hosted=deployment.is_self_hosted,
-        data_class=decision.rule_id,
+        data_class=decision.class_label,
         policy_version=decision.policy.version,
         operation=request.ask.operation.value,
         outcome=Outcome.INTERRUPTED,
@@ -237,13 +256,18 @@ def _asked_tier(request: Request) -> str | None:
     return next((tier for tier in tiers if tier is not None), None)
 
 
-def _features(request: Request, bound: Bound) -> Mapping[str, object]:
-    """What a replay of the decision needs to know of the request."""
+def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
+    """What a replay of the decision needs to know of the request; the team's own data tags come with its policy."""
     ask = request.ask
-    return {
+    features: dict[str, object] = {
         "max_output_tokens": ask.output_bound_tokens,
         "input_bound_tokens": bound.input_tokens,
         "capabilities": sorted(ask.capabilities),
         "features": sorted(ask.features),
         "class_source": request.data_class_source,
     }
+    if ask.choices != 1:
+        features["choices"] = ask.choices
+    if request.data_tags and (own := request.data_tags - of_team):
+        features["data_tags"] = sorted(own)
+    return features

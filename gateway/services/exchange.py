@@ -56,7 +56,7 @@ class Exchange(Struct, kw_only=True):
         if self.has_begun:
             return
         status, headers = await self.upstream.head()
-        self.attempt.note_status(status)
+        self.attempt.note_head(status, headers)
         if not _is_success(status):
             raise await self._refusal(status, headers)
         self.has_begun = True

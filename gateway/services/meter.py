@@ -9,6 +9,7 @@ from uuid import UUID
 
 from gateway.domain.budgets import Hold
 from gateway.domain.intent import Intent
+from gateway.domain.stated_places import Contradiction
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
 from gateway.errors import RequestError
@@ -27,6 +28,13 @@ class Holds(Protocol):
         """Replace holds by the true cost, None where it is unknown. No await."""
 
 
+class Contradicted(Protocol):
+    """Who takes deployments out of use."""
+
+    def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
+        """Take one out. No await."""
+
+
 class Live(Protocol):
     """An attempt under way."""
 
@@ -36,8 +44,10 @@ class Live(Protocol):
 class Meter:
     """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet."""
 
-    def __init__(self, journal: EventJournal, purses: Holds, *, on_event: Callable[[UsageEvent], None]) -> None:
-        self._journal, self._purses, self._on_event = journal, purses, on_event
+    def __init__(
+        self, journal: EventJournal, purses: Holds, *, on_event: Callable[[UsageEvent], None], ejections: Contradicted
+    ) -> None:
+        self._journal, self._purses, self._on_event, self._ejections = journal, purses, on_event, ejections
         self._live: dict[Key, Live] = {}
         self._recent: dict[Key, bytes] = {}  # documents: a third of the memory of events, and no work to throw away
         self._settled = self._written = 0
@@ -72,6 +82,11 @@ class Meter:
         if len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
         self._on_event(event)
+
+    def contradicted(self, found: Contradiction, key: Key) -> None:
+        """An attempt's upstream said that it ran where it must not. No await."""
+        request_id, attempt = key
+        self._ejections.note(found, request_id=request_id, attempt=attempt)
 
     def note_written(self, keys: Sequence[Key]) -> None:
         """These are in Postgres now."""

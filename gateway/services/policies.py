@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
 from gateway.domain.pricing import Price, cost_nusd, lines
+from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
 from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.selfhost import standard_price
@@ -239,8 +240,9 @@ def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
 
 
 def decision_for(
-    version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price],
-    data_class: str | None = None, operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
+    version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price], day: date,
+    data_class: str | None = None, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
+    operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
     features: frozenset[str] = frozenset(),
 ) -> Decision:  # fmt: skip
     """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error."""
@@ -256,9 +258,12 @@ def decision_for(
         version,
         team=asking,
         route=find_route(policy, asking, route),
-        rule_id=policy.classes[wanted].name,
+        data_class=wanted,
+        data_tags=data_tags,
         ask=ask,
         prices=prices,
+        gateway_region=gateway_region,
+        day=day,
     )
 
 
@@ -270,7 +275,7 @@ def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanati
         policy_version=decision.policy.version,
         team=decision.team.name,
         route=decision.route.name,
-        data_class=decision.rule_id,
+        data_class=decision.class_label,
         outcome=refusal.message if refusal else f"Goes to {first}.",
         is_refused=refusal is not None,
         verdicts=tuple(_verdict(candidate, decision, usage) for candidate in decision.candidates),
@@ -289,6 +294,9 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
     document = effective(policy)
     mappings = {("region", name): children for name, children in document["regions"].items()}
     mappings |= {("class", name): rule for name, rule in document["classes"].items()}
+    mappings |= {("data tag", name): rule for name, rule in document["data_tags"].items()}
+    if "facts_valid_days" in document:
+        mappings["facts", "facts_valid_days"] = document["facts_valid_days"]
     for kind in ("deployment", "route"):
         mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
     for team in document["teams"]:
@@ -378,7 +386,7 @@ def _verdict(candidate: Candidate, decision: Decision, usage: TokenUsage | None)
         deployment=deployment.name,
         region=deployment.region,
         rank=rank,
-        reason=_reason(candidate.obstacles) or _place(rank, decision),
+        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *_in_shadow(candidate))),
         price=candidate.price,
         cost_usd=_cost_usd(candidate.price, usage),
     )
@@ -386,6 +394,10 @@ def _verdict(candidate: Candidate, decision: Decision, usage: TokenUsage | None)
 
 def _reason(obstacles: Sequence[Sequence[str]]) -> str:
     return "; ".join(detail for _, detail in obstacles)
+
+
+def _in_shadow(candidate: Candidate) -> Iterator[str]:
+    return (f"in shadow: {denial.why}" for denial in candidate.shadow)
 
 
 def _place(rank: int | None, decision: Decision) -> str:

@@ -83,7 +83,7 @@ class RepriceLedger(Protocol):
     def events(self, month: date, *, route: str | None, deployment: str | None) -> Iterator[PricedEvent]:
         """The month's events, demo data left out."""
 
-    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str) -> int:
+    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str) -> int:
         """Write adjustments in one transaction, each once; return how many were new. Raises if the month closed."""
 
 

@@ -21,21 +21,29 @@ T = TypeVar("T")
 FIRST_LOOK_S = 3.0  # then a start goes on with what was kept
 HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
 RENEW_AFTER_S = 60.0
-# One listens, one may be kept waiting by a disk, and two looks may hang. No others' work can use these threads up.
-_THREADS = 4
+# One listens, one may be kept waiting by a disk, one says what is served, and two looks may hang. No others' work can
+# use these threads up.
+_THREADS = 5
+
+
+def _tell_nobody(version: int) -> None:
+    pass
 
 
 class Refresher:
     """Swaps the snapshot when policy or keys change. A failed look keeps the last good one, until it is too old.
 
-    On `shelf` the last good snapshot outlives this process; None: nothing does.
+    On `shelf` the last good snapshot outlives this process; None: nothing does. `tell` notes in Postgres which version
+    is served: only once it is, and apart from serving, which does not wait for it.
     """
 
     def __init__(
         self, source: SnapshotSource, holder: SnapshotHolder, *, every_s: float, clock: Clock,
         on_swap: Callable[[Snapshot], None], shelf: SnapshotShelf | None = None, first_look_s: float = FIRST_LOOK_S,
-        hung_after_s: float = HUNG_AFTER_S,
+        hung_after_s: float = HUNG_AFTER_S, tell: Callable[[int], None] = _tell_nobody,
     ) -> None:  # fmt: skip
+        self._tell, self._told = tell, 0
+        self._taken = asyncio.Event()
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
         self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
         self._on_swap = on_swap
@@ -77,6 +85,7 @@ class Refresher:
         last = LastSnapshot(
             good_at=good_at, version=snapshot.policy.version, sha256=snapshot.policy.sha256,
             document=snapshot.document, prices=snapshot.prices, keys=tuple(snapshot.keys.values()),
+            ejected=snapshot.ejected,
         )  # fmt: skip
         try:
             if not await self._in_thread(lambda: shelf.write(last)):
@@ -91,7 +100,7 @@ class Refresher:
         """Look until cancelled."""
         try:
             async with asyncio.TaskGroup() as jobs:
-                for job in (self._listen, self._poll, self._keep_on):
+                for job in (self._listen, self._poll, self._keep_on, self._tell_on):
                     jobs.create_task(job())
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -123,6 +132,27 @@ class Refresher:
             self._looked.clear()
             await self.keep()
 
+    async def _tell_on(self) -> None:
+        while True:
+            await self._taken.wait()
+            self._taken.clear()
+            await self.tell_version()
+
+    async def tell_version(self) -> None:
+        """Say which version is served, unless that was said. What cannot be said is said after the next look."""
+        snapshot = self._holder.current
+        if snapshot is None or snapshot.policy.version == self._told:
+            return
+        version = snapshot.policy.version
+        try:
+            await self._in_thread(lambda: self._tell(version))
+        except OperatorError:
+            return  # the look that follows says what is wrong with Postgres
+        except Exception:  # the background loop's boundary: who waits for this version is told that we lag
+            log.exception("policy_version_not_told")
+            return
+        self._told = version
+
     async def _look(self, *, limit_s: float) -> None:
         # Before Postgres is asked: what it says may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
@@ -138,6 +168,7 @@ class Refresher:
         if self._holder.take(snapshot, good_at=good_at, good_s=good_s):
             self._on_swap(snapshot)
         self._looked.set()
+        self._taken.set()
 
     async def _note(self, problem: OperatorError) -> None:
         if self._holder.problem != problem.message:

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from gateway.domain.bound import Bound, bound_of
 from gateway.domain.budgets import Account
+from gateway.domain.identity import day_of
+from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Request
 from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.usage_event import Outcome
@@ -26,12 +28,14 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.attempt import Attempt, begin
+from gateway.services.ejections import Ejections
 from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
 from gateway.services.gate import Gate
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock, Provider, Transport
-from gateway.services.snapshot import Snapshot, Terms
+from gateway.services.refusals import Refusals
+from gateway.services.snapshot import MOST_REMEMBERED, Snapshot, Terms
 from gateway.services.tab import Tab
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
@@ -71,7 +75,7 @@ class _Going(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestService:
-    """Carries requests to deployments, in the order the policy allows."""
+    """Carries requests to deployments, in the order the policy allows. `region` is where this gateway runs."""
 
     transport: Transport
     providers: Mapping[str, Provider]
@@ -80,6 +84,9 @@ class RequestService:
     endings: Endings
     clock: Clock
     max_attempts: int
+    refusals: Refusals
+    ejections: Ejections
+    region: str = UNKNOWN
 
     async def answer(
         self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
@@ -90,6 +97,7 @@ class RequestService:
         """
         decision = self.decide(request, snapshot)
         if refusal := decision.refusal():
+            self.refusals.note(decision, refusal.code)
             raise refusal
         tab = None
         if terms.limits or request.idempotency_key is not None:
@@ -108,6 +116,8 @@ class RequestService:
         for candidate in going.decision.ranked:
             if made == self.max_attempts:
                 break
+            if self.ejections.is_out(candidate.deployment.name):
+                continue  # since this was decided
             try:
                 attempt = await self._begin(going, candidate, number=made + 1)
             except (RateLimited, ConcurrencyLimited) as error:
@@ -126,20 +136,29 @@ class RequestService:
                 if not isinstance(error, ANOTHER_MAY_DO_BETTER):
                     raise
                 failure = error  # nothing reached the caller yet: the next deployment may answer
-        assert failure is not None, "a decision without a refusal ranks at least one deployment"
-        raise failure
+        # A decision without a refusal ranks at least one deployment: without a failure it was taken out meanwhile.
+        raise failure or ResidencyDenied("What this request could be sent to was just taken out of use. Try again.")
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
-        """Decide where this request may go. Raises `ModelNotFound` or `RouteNotAllowed`."""
+        """Decide where this request may go. Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`."""
         policy, ask = snapshot.policy.policy, request.ask
         team = policy.teams[request.caller.team]
         route = find_route(policy, team, ask.model)
-        depends_on = (team.name, route.name, request.data_class, ask.operation, ask.capabilities, ask.features)
+        # Where facts do not expire, a day is as good as any other.
+        day = None if policy.facts_valid_days is None else day_of(request.request_id)
+        depends_on = (
+            team.name, route.name, request.data_class, request.data_tags, ask.operation, ask.capabilities, ask.features,
+            day, self.ejections.noted,
+        )  # fmt: skip
         decision = snapshot.decisions.get(depends_on)
         if decision is None:
-            rule_id = policy.classes[request.data_class].name
-            decision = decide(snapshot.policy, team=team, route=route, rule_id=rule_id, ask=ask, prices=snapshot.prices)
-            snapshot.decisions[depends_on] = decision
+            if len(snapshot.decisions) >= MOST_REMEMBERED:
+                snapshot.decisions.clear()  # a caller names tags in any mixture: no number of them may fill the memory
+            decision = snapshot.decisions[depends_on] = decide(
+                snapshot.policy, team=team, route=route, data_class=request.data_class, data_tags=request.data_tags,
+                ask=ask, prices=snapshot.prices, gateway_region=self.region, day=day or day_of(request.request_id),
+                ejected=self.ejections.out(snapshot.ejected),
+            )  # fmt: skip
         return decision
 
     async def _begin(self, going: _Going, candidate: Candidate, *, number: int) -> Attempt:

@@ -41,9 +41,10 @@ class Snapshot:
     """Read once per request, so that a request keeps the version it began with.
 
     `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the policy as it was written;
-    `behind` says why it is not the newest one. Remembered under this snapshot: in `checked` keys that were found
-    right, by a hash of theirs; in `decisions` what was decided, by all it depends on; in `terms` the budgets and
-    limits of a request, by team, project and key.
+    `behind` says why it is not the newest one. `ejected` are deployments out of use, by what their upstreams said of
+    their place. Remembered under this snapshot: in `checked` keys that were found right, by a hash of theirs; in
+    `decisions` what was decided, by all it depends on; in `terms` the budgets and limits of a request, by team, project
+    and key.
     """
 
     policy: PolicyVersion
@@ -52,6 +53,7 @@ class Snapshot:
     peppers: Mapping[str, Pepper]
     document: str = field(default="", repr=False)
     behind: str | None = None
+    ejected: Mapping[str, str] = field(default_factory=dict)
     checked: dict[bytes, KeyRecord] = field(default_factory=dict, compare=False, repr=False)
     decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
     terms: dict[tuple[str, str | None, str], Terms] = field(default_factory=dict, compare=False, repr=False)

@@ -31,6 +31,13 @@ class KeySource(Protocol):
         """Keys that are not revoked."""
 
 
+class EjectionSource(Protocol):
+    """Where it is stored which deployments are out of use."""
+
+    def stated(self) -> Mapping[str, str]:
+        """What the upstream of each of them said of its place."""
+
+
 class Changes(Protocol):
     """Word of changes."""
 
@@ -51,6 +58,7 @@ class StoredSnapshots:
 
     policies: PolicySource
     keys: KeySource
+    ejections: EjectionSource
     prices: PriceShelf
     changes: Changes
     peppers: Mapping[str, Pepper]
@@ -66,14 +74,16 @@ class StoredSnapshots:
         if stored is None:
             return None
         keys = {record.key_id: record for record in self.keys.live()}
+        ejected = dict(self.ejections.stated())
         policy, document, behind = _policy(stored, before)
         prices = self._prices(policy, before)
-        if before is not None and (policy, prices, keys, behind) == (
-            before.policy, before.prices, before.keys, before.behind,
+        if before is not None and (policy, prices, keys, behind, ejected) == (
+            before.policy, before.prices, before.keys, before.behind, before.ejected,
         ):  # fmt: skip
             return before
         return Snapshot(
-            policy=policy, prices=prices, keys=keys, peppers=self.peppers, document=document, behind=behind
+            policy=policy, prices=prices, keys=keys, peppers=self.peppers, document=document, behind=behind,
+            ejected=ejected,
         )  # fmt: skip
 
     def rebuilt(self, last: LastSnapshot) -> Snapshot:
@@ -81,7 +91,7 @@ class StoredSnapshots:
         return Snapshot(
             policy=PolicyVersion(version=last.version, sha256=last.sha256, policy=parse(last.document).policy),
             prices=last.prices, keys={record.key_id: record for record in last.keys}, peppers=self.peppers,
-            document=last.document,
+            document=last.document, ejected=last.ejected,
         )  # fmt: skip
 
     def wait(self, timeout_s: float) -> bool:

@@ -169,7 +169,7 @@ def resolve(
     `NothingFound`, `BadUsage` or `DatabaseUnavailable`; then nothing was booked.
     """
     values: dict[str, Any] = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
-    with database.begin() as connection:
+    with database.begin(reason=reason) as connection:
         connection.execute(text(ONE_AT_A_TIME))
         row = _unresolved(connection, values, request_id, attempt)
         cost_nusd = _cost_nusd(cost, row.held_nusd)

@@ -132,7 +132,7 @@ class BudgetStore:
         """
         if amount_nusd <= 0:
             raise BadUsage("A grant must be more than nothing. Nothing was granted.")
-        with self._database.begin() as connection:
+        with self._database.begin(reason=reason) as connection:
             rule = _declared_rule(connection, account_id)
             span = rule.period_at(now)
             until = _until(expires_at, span, now)

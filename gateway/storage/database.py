@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -34,6 +34,14 @@ SESSION = {
     "timezone": "UTC",
 }
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
+ROLES_SET_APART = 160000  # the server version from which being a member and acting as the role are two rights
+
+_GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
+_NAME_OPERATOR = "SELECT set_config('tollgate.operator', %s, false)"
+_TAKE_ROLE = """
+SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
+WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
+"""
 
 _DISCONNECT_CLASSES = ("08", "57")  # connection exception, operator intervention
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
@@ -56,8 +64,19 @@ _MENDS = {
 class Database:
     """A pool of connections to one database as one role. Nothing is opened before the first use."""
 
-    def __init__(self, url: str, *, role: str | None = None, application_name: str = "tollgate") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        role: str | None = None,
+        role_if_member: str | None = None,
+        operator: str | None = None,
+        application_name: str = "tollgate",
+    ) -> None:
+        """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log."""
         self.role = role
+        self._role_if_member = role_if_member
+        self._operator = operator
         self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | _parse(url)
         self.engine = create_engine(
             "postgresql+psycopg://",
@@ -75,12 +94,14 @@ class Database:
         return f"{self._login.get('host', 'localhost')}/{self._login.get('dbname', '')}"
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any error.
+    def begin(self, *, reason: str | None = None) -> Iterator[Connection]:
+        """One transaction: committed at the end, rolled back on any error. The audit log keeps `reason`.
 
         Raises `DatabaseUnavailable` where Postgres cannot be asked or refuses the role.
         """
         with self.explained(), self.engine.begin() as connection:
+            if reason:
+                connection.execute(text(_GIVE_REASON), {"reason": reason})
             yield connection
 
     @contextmanager
@@ -103,7 +124,7 @@ class Database:
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
         try:
-            return psycopg.connect(**login)
+            return self._prepared(psycopg.connect(**login))
         except psycopg.OperationalError as error:
             _let_go(error)
             if self.role is not None and self._lets_in_without_role():
@@ -113,9 +134,29 @@ class Database:
                 ) from error
             raise
 
+    def acts_as(self) -> tuple[str, str]:
+        """The login, and the role it acts as: the same where it took none."""
+        with self.begin() as connection:
+            login, role = connection.execute(text("SELECT session_user, current_user")).one()
+            return str(login), str(role)
+
     def close(self) -> None:
         """Close the pool. A later use opens it again."""
         self.engine.dispose()
+
+    def _prepared(self, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+        """For the whole session: before the schema there is no such role, so this cannot be an option of the login."""
+        try:
+            if self._operator is not None:
+                connection.execute(_NAME_OPERATOR, (self._operator,))
+            if self._role_if_member is not None:
+                can = "SET" if connection.info.server_version >= ROLES_SET_APART else "MEMBER"
+                connection.execute(_TAKE_ROLE, (self._role_if_member, can))
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _lets_in_without_role(self) -> bool:
         # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask again without.
@@ -130,8 +171,8 @@ class Database:
         state = getattr(cause, "sqlstate", None)
         if state == "42501":
             raise DatabaseUnavailable(
-                f"{self.role or 'The login'} may not do this in {self.name} ({_first_line(cause)}). "
-                f"Run as the owner of the schema: tollgate db upgrade"
+                f"{self.role or self._role_if_member or 'The login'} may not do this in {self.name} "
+                f"({_first_line(cause)}). Run as the owner of the schema: tollgate db upgrade"
             ) from error
         if state in _MENDS:
             raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error

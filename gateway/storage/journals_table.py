@@ -135,7 +135,7 @@ class JournalTable:
 
         Raises `NothingFound`, or `BadUsage` where it cannot be lost.
         """
-        with self._database.begin() as connection:
+        with self._database.begin(reason=reason) as connection:
             if _lose(connection, journal_id, note=reason):
                 return
             state = connection.execute(

@@ -41,6 +41,7 @@ class _Body(msgspec.Struct, kw_only=True):
     document: str
     prices: dict[str, Price]
     keys: tuple[KeyRecord, ...]
+    ejected: dict[str, str]
 
 
 class SnapshotFile:
@@ -81,7 +82,12 @@ class SnapshotFile:
 
     def _sealed(self, last: LastSnapshot) -> bytes:
         body = _Body(
-            version=last.version, sha256=last.sha256, document=last.document, prices=dict(last.prices), keys=last.keys
+            version=last.version,
+            sha256=last.sha256,
+            document=last.document,
+            prices=dict(last.prices),
+            keys=last.keys,
+            ejected=dict(last.ejected),
         )
         head = MAGIC + _microseconds(last.good_at).to_bytes(TIME_BYTES, "big")
         nonce = os.urandom(NONCE_BYTES)
@@ -97,7 +103,7 @@ class SnapshotFile:
             raise NotUsable(f"another version of Tollgate wrote {self._path}: {error}") from error
         return LastSnapshot(
             good_at=_EPOCH + timedelta(microseconds=_time_in(head)), version=body.version, sha256=body.sha256,
-            document=body.document, prices=body.prices, keys=body.keys,
+            document=body.document, prices=body.prices, keys=body.keys, ejected=body.ejected,
         )  # fmt: skip
 
     def _decrypted(self, head: bytes, nonce: bytes, sealed: bytes) -> bytes:

@@ -20,7 +20,7 @@ from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.database import Database
 
 SCHEMA = "tollgate"
-ROLES = ("tollgate_reader", "tollgate_gateway")
+ROLES = ("tollgate_reader", "tollgate_gateway", "tollgate_admin")
 OLDEST_SERVER = 150000
 
 # Held for the whole upgrade: two replicas that start at once apply each step once.
@@ -43,8 +43,10 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
 
     with database.explained(), _upgrading(database) as connection:
         _check_server(connection)
-        if not _has_schema(connection):
-            _check_login(connection)
+        is_new = not _has_schema(connection)
+        if is_new or _lacks_a_role(connection):
+            _check_login(connection, is_new=is_new)
+        if is_new:
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         connection.commit()
         config = _config()
@@ -120,8 +122,16 @@ def _check_server(connection: Connection) -> None:
         raise DatabaseUnavailable("This server is a standby. Point TOLLGATE_DATABASE_URL at the primary.")
 
 
-def _check_login(connection: Connection) -> None:
-    """Find out before anything changes whether this login may make the roles and the schemas."""
+def _lacks_a_role(connection: Connection) -> bool:
+    """True where a later version needs a role that the first day's did not make."""
+    found = connection.execute(
+        text("SELECT count(*) FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)}
+    )
+    return int(found.scalar_one()) < len(ROLES)
+
+
+def _check_login(connection: Connection, *, is_new: bool) -> None:
+    """Find out before anything changes whether this login may make the roles, and in a new database the schemas."""
     login, may_create_roles, name, may_create_schemas = connection.execute(
         text(
             "SELECT quote_ident(rolname), rolsuper OR rolcreaterole, quote_ident(current_database()), "
@@ -142,7 +152,7 @@ def _check_login(connection: Connection) -> None:
     if not may_create_roles:
         needed += [f"CREATE ROLE {role} NOLOGIN;" for role in ROLES if role not in is_usable]
     needed += [f"GRANT {role} TO {login};" for role in ROLES if not is_usable.get(role, may_create_roles)]
-    if not may_create_schemas:
+    if is_new and not may_create_schemas:
         needed.append(f"GRANT CREATE ON DATABASE {name} TO {login};")
     if needed:
         raise BadUsage(

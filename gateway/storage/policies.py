@@ -58,9 +58,10 @@ class PolicyStore:
         `expected_version` is the version the author looked at (0: none): if another became current since,
         raises `BadUsage` and changes nothing.
         """
-        with self._database.begin() as connection:
-            # Readers go on; a second apply waits here and then sees the first.
-            connection.execute(text("LOCK TABLE tollgate.policies IN SHARE ROW EXCLUSIVE MODE"))
+        with self._database.begin(reason=message) as connection:
+            # A second apply waits here and then sees the first. The table's own lock would need rights that no apply
+            # should have.
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))"))
             current = _current(connection)
             if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
                 version = current.version
@@ -70,6 +71,12 @@ class PolicyStore:
                 version = int(connection.execute(text(_INSERT), row).scalar_one())
             budget_rules.write_rules(connection, budgets, policy_version=version)
             return version
+
+    def author(self, operator: str) -> str:
+        """Who applies, for the history: the database's login, and the person at the terminal where that is another."""
+        with self._database.begin() as connection:
+            login = str(connection.execute(text("SELECT session_user")).scalar_one())
+        return login if login == operator else f"{login} ({operator})"
 
     def current(self) -> StoredPolicy | None:
         """The newest version, or None before the first apply."""

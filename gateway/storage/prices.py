@@ -130,7 +130,7 @@ class PriceStore:
 
     def add(self, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
         """Add entries in one transaction, in order; return how many."""
-        with self._database.begin() as connection:
+        with self._database.begin(reason=reason) as connection:
             return _add(connection, entries, author=author, reason=reason)
 
     def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> int:
@@ -140,7 +140,7 @@ class PriceStore:
         """
         external = [deployment for deployment in deployments if not deployment.is_self_hosted]
         keys = sorted({key for key in map(key_of, external) if key is not None})
-        with self._database.begin() as connection:
+        with self._database.begin(reason=reason) as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.price_entries'))"))
             known = _read_book(connection, keys)
             new = [

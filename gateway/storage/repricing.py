@@ -35,8 +35,9 @@ WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + inter
   AND (CAST(:route AS text) IS NULL OR e.route = :route)
   AND (CAST(:deployment AS text) IS NULL OR e.deployment = :deployment)
 """
-# Shared: writers go on, a close waits until these adjustments are in.
 _STATE = "SELECT state FROM tollgate.periods WHERE month = :month"
+# Shared: writers go on, a close waits until these adjustments are in.
+_LOCK = "SELECT count(*) FROM tollgate.posting_months(ARRAY[CAST(:month AS date)])"
 _ADJUST = """
 INSERT INTO tollgate.adjustments (
     adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author
@@ -68,13 +69,13 @@ class RepriceStore:
             for row in rows:
                 yield event_from_row(row)
 
-    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str) -> int:
+    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = "") -> int:
         """Write adjustments in one transaction, each once; return how many were new.
 
         Raises `OperatorError` where the month is not open any more; then nothing was written.
         """
         posted = 0
-        with self._database.begin() as connection:
+        with self._database.begin(reason=reason) as connection:
             connection.execute(text(ONE_AT_A_TIME))
             _lock_open(connection, month)
             remaining = iter(adjustments)
@@ -104,10 +105,10 @@ def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
 
 
 def _lock_open(connection: Connection, month: date) -> None:
-    state = connection.execute(text(f"{_STATE} FOR SHARE"), {"month": month}).scalar_one_or_none()
-    if state is None:
+    if connection.execute(text(_STATE), {"month": month}).first() is None:
         raise NothingFound(f"There is nothing in {month:%Y-%m}: no event was booked in it.")
-    refuse_unless_open(month, str(state))
+    connection.execute(text(_LOCK), {"month": month})
+    refuse_unless_open(month, str(connection.execute(text(_STATE), {"month": month}).scalar_one()))
 
 
 def _to_row(adjustment: Adjustment, *, month: date, author: str) -> dict[str, Any]:

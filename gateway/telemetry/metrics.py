@@ -53,6 +53,10 @@ class Metrics:
             "tollgate_snapshot_age_seconds", "Age of the policy and keys that are served from.", registry=self.registry
         )
         self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
+        self.ejections = Counter(
+            "tollgate_residency_contradictions_total",
+            "Deployments taken out of use: they said that they ran elsewhere.", ("deployment",), registry=self.registry,
+        )  # fmt: skip
         self._declare_budget_alerts()
 
     def _declare_ledger(self) -> None:
@@ -122,6 +126,10 @@ class Metrics:
     def count_budget_alert(self, alert: BudgetAlert) -> None:
         """A budget reached a threshold."""
         self.budget_alerts.labels(plain_share(alert.threshold)).inc()
+
+    def count_ejection(self, deployment: str) -> None:
+        """A deployment was taken out of use."""
+        self.ejections.labels(deployment).inc()
 
     def note_written(self, written: Written) -> None:
         """A batch was committed."""

@@ -16,7 +16,7 @@ import msgspec
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
-from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai_usage import stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
 from gateway.wire.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
@@ -91,6 +91,7 @@ def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> byte
         if usage.output_tokens == 0:  # rare, and only then does it matter whether anything was said
             seen.has_content = seen.has_content or any(_holds_text(c.message) for c in chunk.choices or ())
         seen.note_final(usage)
+        seen.stated_geo = stated_geo(chunk.usage)
     seen.is_done = not seen.is_error
     return _spliced(body, places, chunk, model=model, cost_text=cost(seen.final) if seen.final else None)
 
@@ -210,6 +211,7 @@ class ChatStream:
             self.seen.note_running(chunk.usage, choice=choice, choices_per_prompt=self.choices)
         elif (usage := _usage_of(chunk)) is not None:
             self.seen.note_final(usage)
+            self.seen.stated_geo = stated_geo(chunk.usage)
         return is_final
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
@@ -397,6 +399,7 @@ def _note_response(seen: Seen, response: _ResponseBody, *, is_last: bool) -> Non
             seen.note_running(response.usage)
     elif (usage := _usage_of(response)) is not None:
         seen.note_final(with_tool_calls(usage, response.output))
+        seen.stated_geo = stated_geo(response.usage)
 
 
 def _without_usage(payload: bytes, usage: bytes) -> bytes:

@@ -65,11 +65,16 @@ class _Item(msgspec.Struct):
     type: Any = None
 
 
+class _Place(msgspec.Struct):
+    inference_geo: Any = None
+
+
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
 _NOTHING_SAID = TokenUsage()
 _PARTS = "_details"  # how every member ends that is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
 _decode_items = msgspec.json.Decoder(list[_Item]).decode
 
 # Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
@@ -118,6 +123,17 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return usage_from_wire(_decode_groq(raw).usage)
     except msgspec.DecodeError:
         return None
+
+
+def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
+    """Return the `inference_geo` of a usage: where its provider says that the answer was made."""
+    if b"inference_geo" not in bytes(raw):
+        return None
+    try:
+        said = _decode_place(raw).inference_geo
+    except msgspec.DecodeError:
+        return None
+    return said if isinstance(said, str) else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw | bytes) -> TokenUsage:

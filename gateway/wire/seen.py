@@ -25,6 +25,7 @@ class Seen(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None
+    stated_geo: str | None = None  # where the upstream says that the answer was made, in its own words
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
     has_content: bool = False

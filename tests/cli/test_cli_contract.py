@@ -27,7 +27,7 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/nothing"  # port 1: nobody listens
-NOT_BUILT = ("audit", "export", "engine", "rollback", "simulate")
+NOT_BUILT = ("export", "engine", "rollback", "simulate")
 
 
 def without_database(*arguments: str) -> int:

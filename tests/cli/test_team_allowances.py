@@ -20,7 +20,7 @@ def test_an_apply_says_which_budgets_and_limits_come_and_change(applied: Cli, po
     assert "  + limits payments/key:*\n      requests_per_minute: 60\n" in first
     policy_file.write_text(changed("limit_usd: 5000", "limit_usd: 5000.01", text=ALLOWED))
     second = applied("policy", "apply", str(policy_file), "--yes").err
-    assert "Compared with version 2:\n  ~ budget payments/month\n      limit_usd: 5000 → 5000.01\nGateways" in second
+    assert "Compared with version 2:\n  ~ budget payments/month\n      limit_usd: 5000 → 5000.01\nNote: " in second
 
 
 def test_a_team_is_shown_with_its_budgets_and_limits(applied: Cli, policy_file: Path) -> None:

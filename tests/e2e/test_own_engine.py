@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import date
 from pathlib import Path
 
 import httpx2
@@ -10,7 +11,7 @@ import pytest
 
 from gateway.cli.demo_policy import Demo, document
 from gateway.domain.policy import DataClass
-from gateway.domain.residency import denial
+from gateway.domain.residency import denials
 from gateway.wire.policy import parse
 from tests.e2e import road as roads
 from tests.gateway_process import FakeUpstreamProcess
@@ -41,9 +42,14 @@ def test_demo_policy_is_valid_whatever_it_is_made_of(key: str | None, has_extern
 def test_demo_policy_keeps_confidential_data_on_this_machine() -> None:
     """Also where the demo route may fall back to OpenAI."""
     policy = parse(document(demo(has_external=True, may_fall_back=True))).policy
-    rule = policy.classes[DataClass.CONFIDENTIAL]
-    allowed = [name for name, made in policy.deployments.items() if denial(rule, made, policy.regions) is None]
-    assert allowed == ["tiny-local"]
+    rules = (policy.classes[DataClass.CONFIDENTIAL],)
+    denied = {
+        name: denials(
+            rules, made, regions=policy.region_tree, gateway_region="unknown", day=date(2026, 11, 22), valid_days=None
+        )
+        for name, made in policy.deployments.items()
+    }
+    assert [name for name in denied if not denied[name]] == ["tiny-local"]
 
 
 def test_up_joins_an_engine_and_announces_the_external_route(

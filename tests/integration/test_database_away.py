@@ -23,6 +23,7 @@ from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
 from gateway.services.snapshot_source import StoredSnapshots
 from gateway.storage.changes import ChangeFeed
 from gateway.storage.database import Database
+from gateway.storage.ejections import EjectionStore
 from gateway.storage.keys import KeyStore
 from gateway.storage.last_snapshot import SnapshotFile
 from gateway.storage.policies import PolicyStore
@@ -73,8 +74,9 @@ class Replica:
     def __post_init__(self) -> None:
         database = self.database
         source = StoredSnapshots(
-            policies=PolicyStore(database), keys=KeyStore(database), prices=PriceStore(database),
-            changes=ChangeFeed(database), peppers={PEPPER.pepper_id: PEPPER}, builtin=builtin_price, clock=self.clock,
+            policies=PolicyStore(database), keys=KeyStore(database), ejections=EjectionStore(database),
+            prices=PriceStore(database), changes=ChangeFeed(database), peppers={PEPPER.pepper_id: PEPPER},
+            builtin=builtin_price, clock=self.clock,
         )  # fmt: skip
         self.path = self.home / "snapshot"
         self.holder = SnapshotHolder(clock=self.clock, outage_s=OUTAGE_S)

@@ -282,7 +282,9 @@ def test_no_attempt_leaves_its_region(gateway: Gateway, http: httpx2.Client, for
     skipped = post(http, model="us-first")
     assert skipped.headers["x-tollgate-deployment"] == "plain"
     (event,) = gateway.events(skipped.headers["x-request-id"])
-    assert event["decision"]["candidates"][0]["obstacles"] == [["residency", "is in us-east"]]
+    assert event["decision"]["candidates"][0]["obstacles"] == [
+        ["residency", "is in us-east, allowed is eu (class:confidential/regions)"]
+    ]
     failed = post(http, model="us-fallback")
     assert (failed.status_code, failed.headers["x-tollgate-attempts"]) == (502, "1")
     assert forbidden.connections == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.domain.policy import DEFAULT_OPERATIONS, ClassRule, DataClass, Deployment, Operation, Route, Team, Timeouts
+from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, Deployment, Operation, Route, Team, Timeouts
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.selfhost import GpuRate
 from gateway.domain.tokens import TokenKind
@@ -16,6 +16,7 @@ from gateway.errors import PolicyRejected
 from gateway.wire.policy import parse, to_yaml
 from gateway.wire.policy.findings import MAX_ERRORS
 from gateway.wire.policy.nodes import MAX_CHARACTERS, read_document
+from tests.factories import class_rule
 from tests.policy.documents import EXAMPLE, changed, findings
 
 # (what is replaced in the example, by what, line, field, a part of the message)
@@ -243,9 +244,7 @@ def test_the_example_reads_as_written() -> None:
     """Every field reaches the policy, every absent one has its default, and prices stay exact."""
     policy = parse(EXAMPLE).policy
     assert policy.regions == {"eu": ("eu-de", "eu-fr"), "us": ("us-east",)}
-    assert policy.classes[DataClass.RESTRICTED] == ClassRule(
-        name="restricted", regions=frozenset({"eu"}), self_hosted_only=True
-    )
+    assert policy.classes[DataClass.RESTRICTED] == class_rule("restricted", "eu", self_hosted_only=True)
     assert policy.deployments["qwen-eu"] == Deployment(
         name="qwen-eu",
         provider="vllm",
@@ -330,7 +329,7 @@ def test_an_embeddings_deployment_needs_no_output_price() -> None:
     ("old", "new", "line", "field", "part"),
     [
         ("{regions: [any]}", "{regions: []}", 7, "classes.public", "every request of this class is denied"),
-        ("{regions: [eu, us]}", "{regions: [eu-de]}", 5, "classes.confidential", "allows eu-fr, which the lower class"),
+        ("{regions: [eu, us]}", "{regions: [eu-de]}", 5, "classes.confidential", "allows eu, which the lower class"),
         ("confidential: {regions: [eu]}", "confidential: {regions: [any]}", 5, "classes.confidential", "every region"),
         ("[qwen-eu, gpt-eu]", "[qwen-eu]", 18, "deployments[1].name", "no route uses"),
         ("[assistant, partner-chat]", "[assistant]", 35, "routes[1].name", "no team may use"),

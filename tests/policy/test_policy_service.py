@@ -30,6 +30,7 @@ from gateway.wire.policy import parse
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TODAY = NOW.date()
 LIST_PRICE = Price(
     provider="openai", model="gpt-5.5", source="list", rates=(Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(5)),)
 )
@@ -279,7 +280,7 @@ def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
     """A refusal that cannot be explained is a support ticket."""
     version = current()
     decision = decision_for(
-        version, team="payments", route="gpt-4o-mini", data_class="restricted", prices=prices(version)
+        version, team="payments", route="gpt-4o-mini", data_class="restricted", prices=prices(version), day=TODAY
     )
     explanation = explain(decision, usage=TokenUsage(input_tokens=1_000_000, output_tokens=0))
     assert (explanation.route, explanation.data_class) == ("assistant", "restricted")
@@ -296,17 +297,17 @@ def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
     """The admin must see what the developer saw."""
     version = current()
     decision = decision_for(
-        version, team="search", route="partner-chat", data_class="restricted", prices=prices(version)
+        version, team="search", route="partner-chat", data_class="restricted", prices=prices(version), day=TODAY
     )
     explanation = explain(decision)
     assert explanation.is_refused
-    assert explanation.outcome.startswith("Refused by residency rule restricted→eu (self-hosted only): partner is in")
+    assert explanation.outcome.startswith("Refused by residency rule restricted→eu (self-hosted only): partner is not")
 
 
 def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
     """A price that does not cover output must not look free."""
     version = current()
-    decision = decision_for(version, team="payments", route="assistant", prices=prices(version))
+    decision = decision_for(version, team="payments", route="assistant", prices=prices(version), day=TODAY)
     costs = [v.cost_usd for v in explain(decision, usage=TokenUsage(input_tokens=10, output_tokens=10)).verdicts]
     assert costs[0] is not None
     assert costs[1] is None, "the list's price has no output rate"
@@ -329,5 +330,5 @@ def test_a_wrong_question_is_answered_with_what_there_is(
     """A typo must not look like a refusal."""
     version = current()
     with pytest.raises(error, match=r".*") as raised:
-        decision_for(version, prices=prices(version), **{"team": "payments", "route": "assistant"} | asked)
+        decision_for(version, prices=prices(version), day=TODAY, **{"team": "payments", "route": "assistant"} | asked)
     assert part in str(raised.value)

@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.domain.policy import ClassRule, Timeouts
+from gateway.domain.policy import Timeouts
+from gateway.domain.regions import RegionTree
 from gateway.domain.residency import Permit
 from gateway.domain.routing import origin_of
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.transport import Http1Transport
 from gateway.wire.upstream_call import UpstreamCall
-from tests.factories import deployment
+from tests.factories import NOW, class_rule, deployment
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -174,6 +175,6 @@ def permit(url: str, **timeouts: float) -> Permit:
     limits = Timeouts(**{"connect_s": 5.0, "first_byte_s": 5.0, "idle_s": 5.0, "total_s": 30.0} | timeouts)
     return Permit(
         deployment=deployment("up", base_url=url, timeouts=limits), attempt=1, policy_version=7,
-        origin=origin_of(url), rule=ClassRule(name="public", regions=frozenset({"any"})),
-        regions={},
+        origin=origin_of(url), rules=(class_rule("public", "any"),),
+        regions=RegionTree({}), gateway_region="unknown", day=NOW.date(), valid_days=None,
     )  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from sqlalchemy import text
@@ -51,6 +53,52 @@ def test_revoking_twice_keeps_the_first_record(database: Database) -> None:
     found = store.find("k123456789")
     assert found is not None
     assert found.revoked_by == "bob"
+
+
+def test_a_paused_key_is_known_as_paused(database: Database) -> None:
+    """Gateways must know it: one that they had never heard of would be told that it is unknown."""
+    store = KeyStore(database)
+    store.create(key(), created_by="ada")
+    assert store.pause("k123456789", paused_by="bob")
+    assert not store.pause("k123456789", paused_by="eve")
+    assert store.live() == [key(is_paused=True)]
+    found = store.find("k123456789")
+    assert found is not None
+    assert (found.paused_by, found.state(NOON)) == ("bob", "paused")
+    assert store.resume("k123456789")
+    assert not store.resume("k123456789")
+    assert store.live() == [key()]
+
+
+def test_a_revoked_key_is_neither_paused_nor_resumed(database: Database) -> None:
+    """Revoked is for good."""
+    store = KeyStore(database)
+    store.create(key(), created_by="ada")
+    assert store.pause("k123456789", paused_by="bob")
+    assert store.revoke("k123456789", revoked_by="bob")
+    assert not store.resume("k123456789")
+    assert not store.pause("k123456789", paused_by="bob")
+    assert store.live() == []
+
+
+def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
+    """Two successors of one key would both be live, and nobody would know which one the apps have."""
+    store = KeyStore(database)
+    store.create(key(), created_by="ada")
+    ready = Barrier(2)
+
+    def rotate(number: int) -> str:
+        ready.wait()
+        made = key(f"k00000000{number}")
+        try:
+            store.rotate("k123456789", make=lambda _: made, ends_at=NOON, by="ada", now=NOON - timedelta(days=1))
+        except BadUsage as refused:
+            return "replaced" if "was replaced by" in refused.message else refused.message
+        return "rotated"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(rotate, range(2))) == ["replaced", "rotated"]
+    assert len(store.live()) == 2
 
 
 def test_an_id_is_taken_once(database: Database) -> None:

@@ -21,9 +21,16 @@ DOCUMENT = "version: 1\n# a document as it was written: ä\n"
 
 
 def last(at: datetime = NOON, **changes: object) -> LastSnapshot:
-    keys = (key(), key("k000000002", expires_at=NOON + timedelta(days=1), project="checkout", is_demo=True))
+    other = key("k000000002", expires_at=NOON + timedelta(days=1), project="checkout", is_demo=True, is_paused=True)
+    keys = (key(), other)
     made = LastSnapshot(
-        good_at=at, version=7, sha256="f" * 64, document=DOCUMENT, prices={"gpt-eu": price("1E+1")}, keys=keys
+        good_at=at,
+        version=7,
+        sha256="f" * 64,
+        document=DOCUMENT,
+        prices={"gpt-eu": price("1E+1")},
+        keys=keys,
+        ejected={"gpt-us": "us"},
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 

@@ -25,6 +25,7 @@ from gateway.errors import DatabaseUnavailable
 from gateway.services.policies import apply_policy
 from gateway.services.snapshot_source import StoredSnapshots
 from gateway.storage.database import Database
+from gateway.storage.ejections import EjectionStore
 from gateway.storage.policies import PolicyStore
 from gateway.storage.price_list import all_keys, listed_price, schedule
 from gateway.storage.prices import NewEntry, PriceStore, builtin_price, price_to_row, rate_from_row
@@ -498,8 +499,8 @@ def test_a_future_price_takes_effect_at_its_moment_on_every_replica(database: Da
     gateways = [Database(database_url, role="tollgate_gateway") for _ in range(2)]
     replicas = [
         StoredSnapshots(
-            policies=PolicyStore(one), keys=NoKeys(), prices=PriceStore(one), changes=Silence(), peppers={},
-            builtin=builtin_price, clock=clock,
+            policies=PolicyStore(one), keys=NoKeys(), ejections=EjectionStore(one), prices=PriceStore(one),
+            changes=Silence(), peppers={}, builtin=builtin_price, clock=clock,
         )
         for one in gateways
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.api import attribution
 from gateway.domain.policy import DataClass
 from gateway.errors import InvalidRequest
+from tests.factories import team
 
 
 def test_a_project_comes_from_the_header_or_the_key() -> None:
@@ -58,19 +59,64 @@ def test_bad_tags_are_refused(sent: str) -> None:
         attribution.tags({"x-tollgate-tags": sent})
 
 
+def labels(
+    sent: str | None, of_team: DataClass = DataClass.INTERNAL, *, team_tags: frozenset[str] = frozenset()
+) -> tuple[DataClass, str, frozenset[str]]:
+    headers = {} if sent is None else {"x-tollgate-data-class": sent}
+    return attribution.data_labels(
+        headers, team(data_class=of_team, data_tags=team_tags), declared_tags={"phi", "gdpr"}
+    )
+
+
 @given(st.sampled_from(DataClass), st.sampled_from(DataClass))
 def test_a_header_raises_the_class_and_never_lowers_it(of_team: DataClass, asked: DataClass) -> None:
     """Whoever calls may be more careful than its team, never less."""
-    found, source = attribution.data_class({"x-tollgate-data-class": asked.label}, of_team)
+    found, source, _ = labels(asked.label, of_team)
     assert found == max(of_team, asked)
     assert source == ("header" if asked > of_team else "team")
 
 
-def test_an_unknown_class_is_refused() -> None:
-    """A typo must not end as the team's lower class."""
-    assert attribution.data_class({}, DataClass.PUBLIC) == (DataClass.PUBLIC, "team")
-    with pytest.raises(InvalidRequest, match="public, internal, confidential, restricted"):
-        attribution.data_class({"x-tollgate-data-class": "secret"}, DataClass.PUBLIC)
+@given(
+    st.frozensets(st.sampled_from(["phi", "gdpr"])),
+    st.lists(st.sampled_from(["phi", "gdpr", "RESTRICTED", "restricted", " ", ""]), max_size=6),
+)
+def test_a_header_adds_data_tags_and_takes_none_away(team_tags: frozenset[str], words: list[str]) -> None:
+    """What a team says of its data holds for all of it, in whatever order a request says more."""
+    said = {word for word in words if word.strip()}
+    if not said:
+        return
+    found, source, tags = labels(", ".join(words), team_tags=team_tags)
+    assert tags == team_tags | (said & {"phi", "gdpr"})
+    is_raised = bool(said & {"RESTRICTED", "restricted"})
+    assert (found, source) == ((DataClass.RESTRICTED, "header") if is_raised else (DataClass.INTERNAL, "team"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ("secret", "'secret' is not known. Write at most one of public, internal, confidential, restricted, and any"),
+        ("phi, PHI", "'PHI' is not known. .* data tags: gdpr, phi"),
+        ("restricted phi", "'restricted phi' is not known"),
+        ("phi;gdpr", "'phi;gdpr' is not known"),
+        ("x\x07" * 99, "'xxx"),
+        ("internal, restricted", "internal and restricted are two classes"),
+        ("", "nothing is in it"),
+        (" , ", "nothing is in it"),
+    ],
+)
+def test_an_unknown_label_is_refused(sent: str, said: str) -> None:
+    """A typo must not end as the team's lower class, or without the rule that the tag would have added."""
+    with pytest.raises(InvalidRequest, match=said):
+        labels(sent)
+
+
+def test_without_declared_tags_the_header_takes_a_class_alone() -> None:
+    """As before there were tags; and without the header all is the team's."""
+    assert labels(None, DataClass.PUBLIC, team_tags=frozenset({"phi"})) == (
+        DataClass.PUBLIC, "team", frozenset({"phi"}),
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="data tags: it declares none"):
+        attribution.data_labels({"x-tollgate-data-class": "phi"}, team(), declared_tags=())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +164,7 @@ def test_every_header_that_is_read_is_handed_over() -> None:
     headers = Headers()
     attribution.project(headers, None)
     attribution.tags(headers)
-    attribution.data_class(headers, DataClass.INTERNAL)
+    attribution.data_labels(headers, team(), declared_tags=())
     attribution.client_request_id(headers)
     attribution.idempotency_key(headers)
     attribution.traceparent(headers)

@@ -72,6 +72,15 @@ def test_every_wrong_key_gets_the_same_answer() -> None:
     assert next(iter(answers))[0] is InvalidApiKey
 
 
+def test_a_paused_key_is_told_that_it_is_paused() -> None:
+    """Its holder did nothing wrong and must know whom to ask; who has another key in its name hears nothing of it."""
+    paused = known(is_paused=True)
+    error = refused("Bearer " + MINE, paused)
+    assert isinstance(error, InvalidApiKey)
+    assert f"The API key {key_record(MINE).key_id} is paused." in error.message
+    assert "paused" not in refused("Bearer " + MINE[:14] + key(3)[14:], paused).message
+
+
 def test_no_key_says_how_to_send_one() -> None:
     """The first call of a newcomer."""
     error = refused(None, known())

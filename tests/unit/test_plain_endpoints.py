@@ -67,7 +67,7 @@ class World:
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
             clock=clock, standing=lambda limited: (), allows_demo_keys=False,
-            is_lagging=lambda: self.is_lagging, checks=self._checks,
+            is_lagging=lambda: self.is_lagging, checks=self._checks, region="unknown", max_body_bytes=10_000,
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder, is_full=self.health is not None and self.health.is_full, is_draining=False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -16,7 +16,7 @@ from gateway.domain.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
 from gateway.services.refresh import RENEW_AFTER_S, Refresher
 from gateway.services.snapshot import Snapshot, SnapshotHolder
-from tests.factories import NOW, key, key_record, snapshot
+from tests.factories import NOW, key, key_record, snapshot, version
 from tests.fakes import FakeClock
 from tests.waiting import soon
 
@@ -94,6 +94,8 @@ class Worker:
     clock: FakeClock = field(default_factory=FakeClock)
     shelf: FakeShelf = field(default_factory=FakeShelf)
     swapped: list[Snapshot] = field(default_factory=list)
+    told: list[tuple[int, int]] = field(default_factory=list)  # the version, and the one that was served by then
+    deaf_to: Exception | None = None
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.clock, snapshot(key_record(MINE)))
@@ -103,8 +105,14 @@ class Worker:
     def made(self, **changes: float) -> Refresher:
         return Refresher(
             self.source, self.holder, clock=self.clock, on_swap=self.swapped.append, shelf=self.shelf,
-            **{"every_s": 0.01, **changes},
+            tell=self.tell, **{"every_s": 0.01, **changes},
         )  # fmt: skip
+
+    def tell(self, version: int) -> None:
+        if self.deaf_to is not None:
+            raise self.deaf_to
+        current = self.holder.current
+        self.told.append((version, 0 if current is None else current.policy.version))
 
     def away(self) -> None:
         """Postgres goes."""
@@ -114,7 +122,9 @@ class Worker:
         """An earlier process kept a snapshot with MINE and THEIRS so long ago."""
         records = (key_record(MINE), key_record(THEIRS))
         good_at = self.clock.now() - timedelta(seconds=age_s)
-        self.shelf.last = LastSnapshot(good_at=good_at, version=7, sha256="", document="", prices={}, keys=records)
+        self.shelf.last = LastSnapshot(
+            good_at=good_at, version=7, sha256="", document="", prices={}, keys=records, ejected={}
+        )
 
     def answer(self, sent: str) -> str:
         """The team of a key, or the code of its refusal."""
@@ -353,3 +363,34 @@ def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool)
     else:
         with pytest.raises(NotUsable):
             usable_age_s(NOW, now=now, outage_s=600)
+
+
+async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker) -> None:
+    """Whoever applied it believes what is told: said too early, requests would still be decided by the one before."""
+    await worker.refresher.tell_version()
+    assert worker.told == [], "nothing is served yet"
+    running = asyncio.create_task(worker.refresher.run())
+    try:
+        await soon(lambda: worker.told, "the first word")
+        worker.source.now = replace(snapshot(key_record(MINE)), policy=version(number=8))
+        await soon(lambda: len(worker.told) == 2, "the second word")
+        looks = worker.source.loads
+        await soon(lambda: worker.source.loads > looks + 3, "looks that find nothing new")
+    finally:
+        running.cancel()
+    assert worker.told == [(7, 7), (8, 8)]
+
+
+@pytest.mark.parametrize("why", [DatabaseUnavailable("Postgres is away."), RuntimeError("a fault of ours")])
+async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(worker: Worker, why: Exception) -> None:
+    """Serving does not wait for a row that only an admin reads."""
+    worker.deaf_to = why
+    running = asyncio.create_task(worker.refresher.run())
+    try:
+        await soon(lambda: worker.source.loads > 2, "looks that go on")
+        assert worker.holder.current is worker.source.now
+        worker.deaf_to = None
+        await soon(lambda: worker.told, "the word")
+    finally:
+        running.cancel()
+    assert worker.told == [(7, 7)]

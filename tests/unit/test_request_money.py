@@ -26,15 +26,26 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.registry import build_providers
+from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
 from gateway.services.purses import Purses
+from gateway.services.refusals import Refusals
 from gateway.services.request import Answer, RequestService
 from tests import factories
-from tests.fakes import FakeClock, FakeCounter, FakeJournal, FakeLeases, FakeTransport, FakeUpstreamAnswer
+from tests.fakes import (
+    FakeClock,
+    FakeCounter,
+    FakeEjections,
+    FakeJournal,
+    FakeLeases,
+    FakeRefusals,
+    FakeTransport,
+    FakeUpstreamAnswer,
+)
 from tests.waiting import soon
 
 USD = 10**9
@@ -107,7 +118,10 @@ class Stage:
         self.limiter = Limiter(NoWindows(), self.clock, worker=self.worker)
         self.claims = Claims(self.store, self.clock, secret=b"secret", journal_id=self.worker)
         self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
-        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None)
+        self.told, self.counted = FakeEjections(), FakeRefusals()
+        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4())
+        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
         self.endings = Endings(FakeCounter(), DrainLimits(answers=0, seconds=1, events=1), is_stopping=lambda: False)
         self.leases.limits["payments/month"] = (self.limit_usd or 0) * USD
 
@@ -117,7 +131,7 @@ class Stage:
         service = RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock,
-            max_attempts=3,
+            max_attempts=3, refusals=self.refusals, ejections=self.ejections,
         )  # fmt: skip
         snapshot = factories.snapshot(
             document=factories.policy(

@@ -29,12 +29,14 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.registry import build_providers
+from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
 from gateway.services.purses import Purses
+from gateway.services.refusals import Refusals
 from gateway.services.request import Answer, RequestService
 from gateway.storage.database import Database
 from gateway.storage.idempotency import ClaimTable
@@ -42,7 +44,16 @@ from gateway.storage.limits import LimitWindows
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import MAX_EVENT_BYTES
 from tests import factories
-from tests.fakes import FakeClock, FakeCounter, FakeJournal, FakeLeases, FakeTransport, FakeUpstreamAnswer
+from tests.fakes import (
+    FakeClock,
+    FakeCounter,
+    FakeEjections,
+    FakeJournal,
+    FakeLeases,
+    FakeRefusals,
+    FakeTransport,
+    FakeUpstreamAnswer,
+)
 from tests.waiting import soon
 
 WHOLE = json.dumps(
@@ -83,13 +94,17 @@ class Stage:
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
         self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
-        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None)
+        self.told, self.counted = FakeEjections(), FakeRefusals()
+        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4())
+        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
 
     def service(self) -> RequestService:
         return RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"),
             gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock, max_attempts=3,
+            refusals=self.refusals, ejections=self.ejections,
         )  # fmt: skip
 
     async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> Answer:
@@ -134,7 +149,9 @@ async def test_a_whole_answer_makes_one_event() -> None:
     assert (event.attempt, event.end_user, event.upstream_request_id, event.streamed) == (1, "u-1", "c-1", False)
     assert (event.finish_reason, event.occurred_at) == ("stop", factories.NOW)
     assert event.decision["ranked"] == ["one"]
-    assert event.decision["candidates"] == [{"deployment": "one", "region": "eu-de", "obstacles": []}]
+    assert event.decision["candidates"] == [
+        {"deployment": "one", "region": "eu-de", "host": "127.0.0.1", "obstacles": []}
+    ]
 
 
 async def test_a_stream_passes_as_it_comes_and_is_settled_at_its_end() -> None:
@@ -594,3 +611,48 @@ async def test_every_attempt_has_its_own_permit() -> None:
 def test_the_fake_read_body_is_a_real_one() -> None:
     """The factory understands bodies as the edge does."""
     assert isinstance(factories.read(), ReadBody)
+
+
+# ---- where the upstream says that it ran
+
+
+GEO = json.dumps(
+    {"id": "c-1", "model": "m-1", "choices": [{"finish_reason": "stop"}],
+     "usage": {"prompt_tokens": 10, "completion_tokens": 5, "inference_geo": "us"}}
+).encode()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        FakeUpstreamAnswer([GEO]),
+        FakeUpstreamAnswer([WHOLE], headers={"content-type": "application/json", "x-ms-region": "East US"}),
+    ],
+    ids=["usage", "header"],
+)
+async def test_an_answer_from_elsewhere_is_flagged_and_its_deployment_not_used_again(
+    answered: FakeUpstreamAnswer,
+) -> None:
+    """Its bytes have left already: what can be done is to say so, to raise an alarm, and never to send there again."""
+    on = stage(answered, FakeUpstreamAnswer([WHOLE]))
+    here = [factories.deployment("liar", region="eu"), factories.deployment("honest", region="eu")]
+    await on.answer(body(), *here)
+    assert on.event.deployment == "liar"
+    assert on.event.is_suspect
+    assert on.event.decision["stated"] == "us"
+    assert on.ejections.out({}) == {"liar": "us"}
+    on.journal.events.clear()
+    await on.answer(body(), *here)
+    assert on.event.deployment == "honest"
+    with pytest.raises(ResidencyDenied, match="policy readmit"):
+        await on.answer(body(), here[0])
+
+
+async def test_an_answer_from_where_it_was_promised_says_nothing_new() -> None:
+    """Sweden is in the Union: that is no contradiction, and most answers say nothing at all."""
+    headers = {"content-type": "application/json", "x-ms-region": "Sweden Central"}
+    on = stage(FakeUpstreamAnswer([WHOLE], headers=headers))
+    await on.answer(body(), factories.deployment(region="eu"))
+    assert not on.event.is_suspect
+    assert "stated" not in on.event.decision
+    assert on.ejections.out({}) == {}

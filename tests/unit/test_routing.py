@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy import ClassRule, DataClass, Operation, Route
+from gateway.domain.policy import DataClass, Operation, Route
 from gateway.domain.pricing import Price
 from gateway.domain.request import Ask
 from gateway.domain.routing import OBJECTIVES, OBSTACLES, Decision, decide, find_route, origin_of
@@ -21,16 +21,18 @@ from gateway.errors import (
     RouteNotAllowed,
     UnpricedModel,
 )
-from tests.factories import ask, deployment, policy, price, team, version
+from tests.factories import NOW, ask, class_rule, deployment, policy, price, team, version
 
-EU_ONLY = {DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset({"eu"}))}
+TODAY = NOW.date()
+EU_ONLY = {DataClass.INTERNAL: class_rule("internal", "eu")}
 
 
 def decision(*deployments: object, wanted: Ask | None = None, unpriced: tuple[str, ...] = ()) -> Decision:
     document = policy(*deployments, classes=EU_ONLY)  # type: ignore[arg-type]
     priced = {name: price() for name in document.deployments if name not in unpriced}
     return decide(
-        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=wanted or ask(),
+        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        ask=wanted or ask(),
         prices=priced,
     )  # fmt: skip
 
@@ -69,7 +71,7 @@ def test_a_ranking_is_a_permutation_of_the_eligible(
     document = policy(*many, classes=EU_ONLY)
     route = replace(document.routes["assistant"], objective=objective)
     found = decide(
-        version(document), team=team(), route=route, rule_id="internal",
+        version(document), team=team(), route=route, data_class=DataClass.INTERNAL, day=TODAY,
         ask=ask(capabilities=capabilities, features=features),
         prices={f"d{i}": price() for i in range(len(many)) if i not in unpriced},
     )  # fmt: skip
@@ -105,32 +107,36 @@ def test_each_class_is_decided_by_its_own_rule() -> None:
     """The same request, raised to confidential, must not be sent where only internal data may go."""
     document = policy(deployment("in-us", region="us-east"), deployment("in-eu"))
     allowed = {}
-    for rule_id in ("internal", "confidential"):
+    for data_class in (DataClass.INTERNAL, DataClass.CONFIDENTIAL):
         found = decide(
-            version(document), team=team(), route=document.routes["assistant"], rule_id=rule_id, ask=ask(),
+            version(document), team=team(), route=document.routes["assistant"], data_class=data_class, ask=ask(),
+            day=TODAY,
             prices={"in-us": price(), "in-eu": price()},
         )  # fmt: skip
-        allowed[rule_id] = [candidate.deployment.name for candidate in found.ranked]
-        assert {found.permit(candidate, attempt=1).rule.name for candidate in found.ranked} == {rule_id}
-    assert allowed == {"internal": ["in-us", "in-eu"], "confidential": ["in-eu"]}
+        allowed[data_class] = [candidate.deployment.name for candidate in found.ranked]
+        assert {found.permit(candidate, attempt=1).rules for candidate in found.ranked} == {
+            (document.classes[data_class],)
+        }
+    assert allowed == {DataClass.INTERNAL: ["in-us", "in-eu"], DataClass.CONFIDENTIAL: ["in-eu"]}
 
 
 @pytest.mark.parametrize(
     ("region", "is_self_hosted", "self_hosted_only", "said"),
     [
-        ("us-east", False, False, "one is in us-east. Nothing was sent"),
-        ("us-east", True, True, "one is in us-east. Nothing was sent"),
-        ("eu-de", False, True, "one is in eu-de and not self-hosted. Nothing was sent"),
+        ("us-east", False, False, "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent"),
+        ("us-east", True, True, "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent"),
+        ("eu-de", False, True, "(self-hosted only): one is not self-hosted (class:internal/self_hosted). Nothing"),
     ],
 )
 def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
     region: str, is_self_hosted: bool, self_hosted_only: bool, said: str
 ) -> None:
     """`is in eu-de` alone would send an admin looking at a region that is allowed."""
-    rule = ClassRule(name="internal", regions=frozenset({"eu"}), self_hosted_only=self_hosted_only)
+    rule = class_rule("internal", "eu", self_hosted_only=self_hosted_only)
     document = policy(deployment(region=region, is_self_hosted=is_self_hosted), classes={DataClass.INTERNAL: rule})
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=ask(),
+        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        ask=ask(),
         prices={"one": price()},
     )  # fmt: skip
     assert said in str(found.refusal())
@@ -138,11 +144,10 @@ def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
 
 def test_a_rule_for_nowhere_says_so() -> None:
     """An empty list of regions is a rule too."""
-    document = policy(
-        classes={DataClass.INTERNAL: ClassRule(name="internal", regions=frozenset(), self_hosted_only=True)}
-    )
+    document = policy(classes={DataClass.INTERNAL: class_rule("internal", self_hosted_only=True)})
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], rule_id="internal", ask=ask(),
+        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        ask=ask(),
         prices={"one": price()},
     )  # fmt: skip
     error = found.refusal()
@@ -205,7 +210,7 @@ def test_a_service_tier_is_sent_where_its_price_is_known(asked: str, allows: fro
     """What can be charged may be asked for; any other tier needs leave, and its cost stays unknown."""
     document = policy(deployment(allows=allows))
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], rule_id="internal",
+        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
         ask=ask(features=frozenset({asked})), prices={"one": tiered()},
     )  # fmt: skip
     assert bool(found.ranked) == is_eligible
@@ -216,12 +221,12 @@ def test_what_the_caller_cannot_mend_comes_first() -> None:
     """With several obstacles the answer is residency's: leaving a field out would not have helped."""
     error = refused(deployment(region="us-east"), wanted=ask(features=frozenset({"store"})), unpriced=("one",))
     assert isinstance(error, ResidencyDenied)
-    assert "one is in us-east. Nothing was sent" in error.message
+    assert "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent" in error.message
 
 
 def test_every_obstacle_that_can_arise_has_an_answer() -> None:
     """`refusal` looks a kind up in `OBSTACLES`: one that is missing there would be a 500."""
-    kinds = {"residency", "operation", "capability", "leaves_region", "field", "price"}
+    kinds = {"residency", "ejected", "operation", "capability", "leaves_region", "field", "price"}
     assert set(OBSTACLES) == kinds
 
 
@@ -230,7 +235,7 @@ def test_a_permit_names_its_place_and_version() -> None:
     found = decision(deployment(base_url="https://eu.api.openai.com/v1"))
     permit = found.permit(found.ranked[0], attempt=2)
     assert (permit.origin, permit.attempt, permit.policy_version) == ("https://eu.api.openai.com:443", 2, 7)
-    assert permit.rule.name == "internal"
+    assert (permit.rules, permit.gateway_region, permit.day) == ((EU_ONLY[DataClass.INTERNAL],), "unknown", TODAY)
 
 
 def test_no_permit_for_a_deployment_that_was_left_out() -> None:

@@ -39,7 +39,11 @@ class Stores:
 
     policy: Stored | None = field(default_factory=Stored)
     records: list[KeyRecord] = field(default_factory=lambda: [key_record(key(1))])
+    ejected: dict[str, str] = field(default_factory=dict)
     ensured: int = 0
+
+    def stated(self) -> dict[str, str]:
+        return self.ejected
 
     def current(self) -> Stored | None:
         return self.policy
@@ -66,8 +70,8 @@ def no_price(*, provider: str, model: str, base_url: str, at: datetime) -> None:
 
 def source(stores: Stores, **changes: Callable[[], None]) -> StoredSnapshots:
     return StoredSnapshots(
-        policies=stores, keys=stores, prices=stores, changes=stores, peppers={PEPPER.pepper_id: PEPPER},
-        builtin=no_price, clock=FakeClock(), **changes,
+        policies=stores, keys=stores, ejections=stores, prices=stores, changes=stores,
+        peppers={PEPPER.pepper_id: PEPPER}, builtin=no_price, clock=FakeClock(), **changes,
     )  # fmt: skip
 
 
@@ -81,12 +85,14 @@ def test_nothing_changed_is_the_same_snapshot() -> None:
 
 def test_what_was_kept_comes_back_as_it_was() -> None:
     """The first look after a restart then finds nothing changed, and writes nothing."""
-    stores = Stores()
+    stores = Stores(ejected={"gpt-eu": "us"})
     before = source(stores).load(None)
     assert before is not None
+    assert before.ejected == {"gpt-eu": "us"}
     last = LastSnapshot(
         good_at=FakeClock().now(), version=before.policy.version, sha256=before.policy.sha256,
         document=before.document, prices=before.prices, keys=tuple(before.keys.values()),
+        ejected=before.ejected,
     )  # fmt: skip
     rebuilt = source(stores).rebuilt(last)
     assert rebuilt == before

@@ -7,14 +7,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from gateway.domain.known_places import Statement
 from gateway.domain.policy import (
     DEFAULT_OPERATIONS,
-    ClassRule,
     DataClass,
     Deployment,
     EndUserRule,
     Operation,
     Policy,
+    ResidencyRule,
     Route,
     Team,
     Timeouts,
@@ -33,7 +34,7 @@ from gateway.wire.policy.allowances import (
     limits_to_wire,
     team_budgets,
 )
-from gateway.wire.policy.readers import Entry, entries
+from gateway.wire.policy.readers import Entry, Listed, entries
 from gateway.wire.policy.schema import CALLS_PER_RATE, RATES
 
 POLICY_SOURCE = "policy"
@@ -48,9 +49,12 @@ def from_wire(document: Entry) -> Policy:
     routes = [_route(entry.values) for entry in values["routes"].items]
     teams = [_team(entry) for entry in values["teams"].items]
     cost_centres = [cost_centre_from_wire(entry) for entry in entries(values["cost_centres"])]
+    classes, tags = values["classes"].values, values["data_tags"].values if values["data_tags"] else {}
     return Policy(
         regions={parent: children.items for parent, children in regions.items()},
-        classes={DataClass[label.upper()]: _class(label, rule) for label, rule in values["classes"].values.items()},
+        classes={DataClass[label.upper()]: _rule(f"class:{label}", rule) for label, rule in classes.items()},
+        data_tags={tag: _rule(f"tag:{tag}", rule) for tag, rule in tags.items()},
+        facts_valid_days=values["facts_valid_days"],
         deployments={deployment.name: deployment for deployment in deployments},
         routes={route.name: route for route in routes},
         teams={team.name: team for team in teams},
@@ -64,23 +68,12 @@ def to_wire(policy: Policy) -> dict[str, Any]:
     document = {
         "version": 1,
         "regions": {parent: list(children) for parent, children in policy.regions.items()},
-        "classes": {
-            data_class.label: {"regions": sorted(rule.regions), "self_hosted": rule.self_hosted_only}
-            for data_class, rule in policy.classes.items()
-        },
+        "classes": {data_class.label: _rule_to_wire(rule) for data_class, rule in policy.classes.items()},
+        "data_tags": {tag: _rule_to_wire(rule) for tag, rule in policy.data_tags.items()},
+        "facts_valid_days": policy.facts_valid_days,
         "deployments": [_deployment_to_wire(deployment) for deployment in policy.deployments.values()],
         "routes": [_route_to_wire(route) for route in policy.routes.values()],
-        "teams": [
-            {
-                "name": team.name,
-                "cost_centre": team.cost_centre,
-                "data_class": team.data_class.label,
-                "routes": list(team.routes),
-                "end_user": team.end_user.value,
-                **allowances_to_wire(team),
-            }
-            for team in policy.teams.values()
-        ],
+        "teams": [_team_to_wire(team) for team in policy.teams.values()],
         "cost_centres": [cost_centre_to_wire(centre) for centre in policy.cost_centres.values()],
         "alerts": alerts_to_wire(policy.alerts) if policy.alerts is not None else None,
     }
@@ -92,11 +85,66 @@ def _declared(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-def _class(label: str, rule: Entry) -> ClassRule:
-    return ClassRule(
-        name=label,
-        regions=frozenset(rule.values["regions"].items),
-        self_hosted_only=rule.values["self_hosted"],
+def _rule(rule_id: str, rule: Entry) -> ResidencyRule:
+    values = rule.values
+    return ResidencyRule(
+        rule_id=rule_id,
+        regions=_names(values["regions"]),
+        at_rest=_names(values["at_rest"]),
+        telemetry=_names(values["telemetry"]),
+        self_hosted_only=values["self_hosted"],
+        max_retention_days=values["max_retention_days"],
+        deny_regions=_names(values["deny_regions"]) or frozenset(),
+        deny_providers=_names(values["deny_providers"]) or frozenset(),
+        gateway_regions=_names(values["gateway_regions"]),
+        is_shadow=values["mode"] == "shadow",
+    )
+
+
+def _names(listed: Listed | None) -> frozenset[str] | None:
+    """What a list holds; None where there is no list, which is not an empty one."""
+    return None if listed is None else frozenset(listed.items)
+
+
+def _rule_to_wire(rule: ResidencyRule) -> dict[str, Any]:
+    return _declared(
+        {
+            "regions": _sorted(rule.regions),
+            "at_rest": _sorted(rule.at_rest),
+            "telemetry": _sorted(rule.telemetry),
+            "self_hosted": rule.self_hosted_only,
+            "max_retention_days": rule.max_retention_days,
+            "deny_regions": sorted(rule.deny_regions),
+            "deny_providers": sorted(rule.deny_providers),
+            "gateway_regions": _sorted(rule.gateway_regions),
+            "mode": "shadow" if rule.is_shadow else "enforced",
+        }
+    )
+
+
+def _sorted(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+def _statement(declared: Entry | None) -> Statement | None:
+    if declared is None:
+        return None
+    values = declared.values
+    return Statement(**values | {"source": values["source"] or ""})
+
+
+def _statement_to_wire(said: Statement | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return _declared(
+        {
+            "at_rest": said.at_rest,
+            "telemetry": said.telemetry,
+            "retention_days": said.retention_days,
+            "sub_processor": said.sub_processor,
+            "source": said.source or None,
+            "as_of": None if said.as_of is None else said.as_of.isoformat(),
+        }
     )
 
 
@@ -109,6 +157,7 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         model=values["model"],
         region=values["region"],
         is_self_hosted=values["provider"] == "vllm" if declared is None else declared,
+        residency=_statement(values["residency"]),
         api_key=values["api_key"],
         gpu=_gpu(values["gpu"].values) if values["gpu"] else None,
         price=_price(values, values["price"], POLICY_SOURCE) if values["price"] else None,
@@ -183,6 +232,8 @@ def _team(entry: Entry) -> Team:
         cost_centre=values["cost_centre"],
         data_class=DataClass[values["data_class"].upper()],
         routes=values["routes"].items,
+        data_tags=_names(values["data_tags"]) or frozenset(),
+        residency=_rule(f"team:{values['name']}", values["residency"]) if values["residency"] else None,
         end_user=EndUserRule(values["end_user"]),
         time_zone=values["time_zone"],
         budgets=team_budgets(entry),
@@ -190,6 +241,20 @@ def _team(entry: Entry) -> Team:
         project_limits=limits_by("name", values["projects"]),
         key_limits=limits_by("key", values["keys"]),
     )
+
+
+def _team_to_wire(team: Team) -> dict[str, Any]:
+    document = {
+        "name": team.name,
+        "cost_centre": team.cost_centre,
+        "data_class": team.data_class.label,
+        "routes": list(team.routes),
+        "data_tags": sorted(team.data_tags),
+        "residency": _rule_to_wire(team.residency) if team.residency else None,
+        "end_user": team.end_user.value,
+        **allowances_to_wire(team),
+    }
+    return _declared(document)
 
 
 def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
@@ -202,6 +267,7 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
         "model": deployment.model,
         "region": deployment.region,
         "self_hosted": deployment.is_self_hosted,
+        "residency": _statement_to_wire(deployment.residency),
         "gpu": _gpu_to_wire(deployment.gpu) if deployment.gpu else None,
         "price": _price_to_wire(deployment.price) if deployment.price else None,
         "stand_in_price": _price_to_wire(deployment.stand_in_price) if deployment.stand_in_price else None,

@@ -6,25 +6,24 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from gateway.domain.budgets import BudgetKind
-from gateway.domain.residency import ANY, UNPLACED
 from gateway.wire.policy.allowances import declared_budgets
 from gateway.wire.policy.findings import Findings, Spot, shown, suggestion
 from gateway.wire.policy.readers import Entry, Listed, entries
-
-MAX_REGION_DEPTH = 20
+from gateway.wire.policy.regions import check_deployment_places, check_regions, check_rules
 
 
 def check(document: Entry, findings: Findings) -> None:
     """Add a finding for everything that is wrong between the fields that could be read."""
-    regions, classes = document.of("regions", Entry), document.of("classes", Entry)
+    classes, tags = document.of("classes", Entry), document.of("data_tags", Entry)
     deployments, routes = document.of("deployments", Listed), document.of("routes", Listed)
-    known_regions = _check_regions(regions, findings) if "regions" in document.values else None
-    if classes is not None and known_regions is not None:
-        _check_classes(classes, known_regions, findings)
+    # Where the regions could not be read, nobody knows which names are wrong.
+    regions = check_regions(document.of("regions", Entry), findings) if "regions" in document.values else None
+    if regions is not None:
+        check_rules(document, regions, findings)
     for deployment in entries(deployments):
         _check_deployment(deployment, findings)
-        if known_regions is not None:
-            _check_region(deployment, known_regions, findings)
+        if regions is not None:
+            check_deployment_places(deployment, regions, findings)
     _check_unique(deployments, "deployment", findings)
     _check_unique(routes, "route", findings)
     _check_unique(document.of("teams", Listed), "team", findings)
@@ -36,62 +35,12 @@ def check(document: Entry, findings: Findings) -> None:
     for team in entries(document.of("teams", Listed)):
         _check_references(team, "routes", "route", routes, findings)
         _check_class(team, classes, findings)
+        if "data_tags" in document.values:
+            _check_tags(team, tags, findings)
         _check_unique(team.of("projects", Listed), "project", findings)
         _check_unique(team.of("keys", Listed), "key", findings, field="key")
     _check_unique(document.of("cost_centres", Listed), "cost centre", findings)
     _check_budgets(document, findings)
-
-
-def _check_regions(regions: Entry | None, findings: Findings) -> set[str]:
-    """Check that the regions are a tree; return every name in it."""
-    if regions is None:
-        return set()
-    parents: dict[str, str] = {}
-    for parent, children in regions.values.items():
-        for spot, child in children:
-            if child == ANY or child in UNPLACED:
-                findings.error(spot, f"'{child}' has a meaning of its own and cannot be declared; choose another name")
-            elif child in parents:
-                findings.error(spot, f"'{child}' is already under '{parents[child]}'; a region has one parent")
-            else:
-                parents[child] = parent
-    for parent in regions.values:
-        ancestors = [parent]
-        while ancestors[-1] in parents and len(ancestors) <= MAX_REGION_DEPTH:
-            ancestors.append(parents[ancestors[-1]])
-            if ancestors[-1] == parent:
-                break
-        if len(ancestors) > 1 and ancestors[-1] == parent:
-            findings.error(
-                regions.place(parent),
-                f"'{parent}' is under itself ({' in '.join(ancestors)}); regions are a tree",
-            )
-        elif len(ancestors) > MAX_REGION_DEPTH:
-            findings.error(regions.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}")
-    return {*regions.spots, *parents}
-
-
-def _check_classes(classes: Entry, known_regions: set[str], findings: Findings) -> None:
-    for rule in classes.values.values():
-        for spot, region in rule.of("regions", Listed) or ():
-            if region in UNPLACED:
-                findings.error(spot, f"'{region}' promises no place, so no class can be bound to it; write any")
-            elif region != ANY and region not in known_regions:
-                findings.error(
-                    spot,
-                    f"'{region}' is not declared under regions{suggestion(region, {*known_regions, ANY})}",
-                )
-
-
-def _check_region(deployment: Entry, known_regions: set[str], findings: Findings) -> None:
-    region = deployment.of("region", str)
-    if region is None or region in known_regions or region in UNPLACED:
-        return
-    if region == ANY:
-        findings.error(deployment.place("region"), "'any' is for classes; write a declared region, global or unknown")
-        return
-    near = suggestion(region, {*known_regions, *UNPLACED})
-    findings.error(deployment.place("region"), f"'{region}' is not declared under regions{near}")
 
 
 def _check_deployment(deployment: Entry, findings: Findings) -> None:
@@ -246,3 +195,10 @@ def _check_class(team: Entry, classes: Entry | None, findings: Findings) -> None
             team.place("data_class"),
             f"class '{label}' is not declared; add it under classes, with its regions",
         )
+
+
+def _check_tags(team: Entry, tags: Entry | None, findings: Findings) -> None:
+    known = tags.spots if tags is not None else {}
+    for spot, tag in team.of("data_tags", Listed) or ():
+        if tag not in known:
+            findings.error(spot, f"data tag '{tag}' is not declared under data_tags{suggestion(tag, known)}")

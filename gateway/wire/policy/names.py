@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from functools import cache
 from zoneinfo import available_timezones
+
+import yaml
 
 from gateway.domain.api_keys import KID_LENGTH
 from gateway.domain.budgets import EACH, BudgetScope
 from gateway.domain.policy import DataClass
 from gateway.domain.pricing import STANDARD_TIERS
-from gateway.domain.residency import ANY, UNPLACED
+from gateway.domain.regions import ANY, UNPLACED
 from gateway.wire.policy.addresses import address_problem, base_address_problem
 from gateway.wire.policy.findings import Findings, Spot, Wrong, nearest, shown, suggestion
 from gateway.wire.policy.readers import plain_text, text
@@ -23,6 +26,8 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
 _ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
 _WORDS = re.compile(r"\S(.{0,98}\S)?")
+_SOURCE = re.compile(r"\S(.{0,298}\S)?")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 # What a request may name in x-tollgate-project (api.attribution), and what stands for each of them.
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}|\*")
@@ -33,6 +38,7 @@ name = text(_NAME, rule=_NAME_RULE)
 model_name = text(_MODEL, rule=_MODEL_RULE)
 alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
 words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
+source = text(_SOURCE, rule="use 1 to 300 characters on one line, without blanks at the ends")
 project = text(
     _PROJECT,
     rule="use letters, digits, blanks and . _ : / @ + -, at most 64, the first a letter or digit; "
@@ -53,6 +59,14 @@ def region_key(spot: Spot, region: str) -> None:
         raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
 
 
+def tag_key(spot: Spot, tag: str) -> None:
+    """Raise `Wrong` unless a data tag may have this name. A request names classes and tags in one header."""
+    if tag.lower() in LABELS:
+        raise Wrong(spot, f"'{tag}' is a data class; choose another name for a tag")
+    if not _NAME.fullmatch(tag):
+        raise Wrong(spot, f"'{shown(tag)}' is not allowed: {_NAME_RULE}")
+
+
 def class_key(spot: Spot, label: str) -> None:
     """Raise `Wrong` unless `label` is one of the four data classes."""
     if label not in LABELS:
@@ -65,6 +79,17 @@ def tier_key(spot: Spot, tier: str) -> None:
         raise Wrong(spot, f"'{tier}' is the standard tier; its rates are those of the price itself")
     if not _TIER.fullmatch(tier):
         raise Wrong(spot, f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as priority")
+
+
+def day(spot: Spot, findings: Findings) -> date:
+    """Read a day. YAML takes one without quotes for a date, which is what is meant."""
+    wanted = "must be a day, written as in 2026-11-20"
+    if not isinstance(spot.node, yaml.ScalarNode) or not _DAY.fullmatch(spot.node.value):
+        raise Wrong(spot, wanted)
+    try:
+        return date.fromisoformat(spot.node.value)
+    except ValueError:
+        raise Wrong(spot, f"{wanted}; there is no such day") from None
 
 
 def secret_reference(spot: Spot, findings: Findings) -> str:

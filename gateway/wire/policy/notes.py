@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from fnmatch import fnmatchcase
 
 from gateway.domain.budgets import BudgetRule, BudgetScope
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.policy import ClassRule, Operation, Policy, Team
+from gateway.domain.policy import Deployment, Operation, Policy, ResidencyRule, Team
 from gateway.domain.pricing import Price
-from gateway.domain.residency import ANY, denial, leaves
+from gateway.domain.regions import ANY, KNOWN, UNKNOWN
+from gateway.domain.residency import denials, rules_for
 from gateway.domain.tokens import TokenKind
 from gateway.wire.policy.allowances import Declared, declared_budgets
 from gateway.wire.policy.findings import Findings, shown
@@ -19,7 +21,9 @@ SHOWN_NAMES = 10
 
 def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
     """Add notes on a valid policy."""
+    _note_regions(document, findings)
     _note_classes(document, policy, findings)
+    _note_shadows(document, findings)
     _note_deployments(document, policy, findings)
     _note_routes(document, policy, findings)
     _note_teams(document, policy, findings)
@@ -29,30 +33,50 @@ def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
     _note_unlimited(document, policy, findings)
 
 
+def _note_regions(document: Entry, findings: Findings) -> None:
+    regions = document.of("regions", Entry)
+    for parent, children in regions.values.items() if regions is not None else ():
+        for spot, child in children:
+            if child in KNOWN and parent in KNOWN:
+                findings.note(spot, f"changes nothing: '{child}' lies in '{parent}' as everybody knows")
+
+
 def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
     classes = document.of("classes", Entry)
     assert classes is not None, "a valid document has classes"
     ordered = sorted(policy.classes.items())
     for data_class, rule in ordered:
         spot = classes.place(data_class.label)
-        if not rule.regions:
+        if not rule.regions and not rule.is_shadow:
             findings.note(spot, "lists no region: every request of this class is denied")
         for lower, lower_rule in ordered:
             if lower < data_class and (wider := _wider(rule, lower_rule, policy)):
                 findings.note(spot, f"allows {wider}, which the lower class {lower.label} does not; is that meant?")
 
 
-def _wider(rule: ClassRule, lower: ClassRule, policy: Policy) -> str:
+def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
     """What a higher class allows and a lower one does not: then raising a request's class would free it."""
+    if lower.is_shadow:
+        return ""
+    if rule.is_shadow:
+        return "everything (mode: shadow)"
     if lower.self_hosted_only and not rule.self_hosted_only:
         return "deployments that are not self-hosted"
-    if ANY in lower.regions:
+    allowed, mine = lower.regions or frozenset(), rule.regions or frozenset()
+    if ANY in allowed:
         return ""
-    if ANY in rule.regions:
+    if ANY in mine:
         return "every region"
-    allowed = frozenset().union(*(leaves(region, policy.regions) for region in lower.regions))
-    mine = frozenset().union(*(leaves(region, policy.regions) for region in rule.regions))
-    return ", ".join(sorted(mine - allowed))
+    return ", ".join(sorted(region for region in mine if not policy.region_tree.covered(region, allowed)))
+
+
+def _note_shadows(document: Entry, findings: Findings) -> None:
+    blocks = [document.of("classes", Entry), document.of("data_tags", Entry)]
+    rules = [rule for block in blocks if block is not None for rule in block.values.values()]
+    rules += [own for team in entries(document.of("teams", Listed)) if (own := team.of("residency", Entry))]
+    for rule in rules:
+        if rule.values["mode"] == "shadow":
+            findings.note(rule.place("mode"), "denies nothing; what it would deny is counted and shown")
 
 
 def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -132,19 +156,27 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
         team = policy.teams[entry.values["name"]]
         if not team.routes:
             findings.note(entry.place("routes"), f"team '{team.name}' may call nothing: it lists no route")
-        rule = policy.classes[team.data_class]
+        rules = rules_for(policy, team, data_class=team.data_class)
         for spot, name in entry.of("routes", Listed) or ():
             behind = [policy.deployments[deployment] for deployment in policy.routes[name].deployments]
-            if all(denial(rule, deployment, policy.regions) for deployment in behind):
+            if all(_denied_everywhere(rules, deployment, policy) for deployment in behind):
                 findings.note(
                     spot,
-                    f"team '{team.name}' cannot use route '{name}': class {rule.name} allows none of its "
-                    f"deployments ({', '.join(f'{d.name} in {d.region}' for d in behind)})",
+                    f"team '{team.name}' cannot use route '{name}': {_few([rule.rule_id for rule in rules])} allows "
+                    f"none of its deployments ({', '.join(f'{d.name} in {d.region}' for d in behind)})",
                 )
         for listed in ("projects", "keys"):
             for owner in entries(entry.of(listed, Listed)):
                 if not owner.values["budgets"] and owner.values["limits"] is None:
                     findings.note(owner.spot, "has neither budgets nor limits, so it changes nothing")
+
+
+def _denied_everywhere(rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy) -> bool:
+    """True if no gateway may send there on any day: a document does not know where it is applied, nor when."""
+    found = denials(
+        rules, deployment, regions=policy.region_tree, gateway_region=UNKNOWN, day=date.min, valid_days=None
+    )
+    return any(not denial.is_shadow and denial.field != "gateway_regions" for denial in found)
 
 
 def _note_cost_centres(document: Entry, policy: Policy, findings: Findings) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
+from gateway.domain.known_places import KNOWN_PROVIDERS
 from gateway.domain.policy import DEFAULT_OPERATIONS, EndUserRule, Operation, Timeouts
 from gateway.domain.request_fields import FEATURES
 from gateway.domain.routing import OBJECTIVES
@@ -16,10 +18,13 @@ from gateway.wire.policy.names import (
     address,
     alias,
     class_key,
+    day,
     model_name,
     name,
     region_key,
     secret_reference,
+    source,
+    tag_key,
     tier_key,
     time_zone,
     words,
@@ -27,6 +32,8 @@ from gateway.wire.policy.names import (
 from gateway.wire.policy.readers import Block, Field, boolean, decimal, integer, list_of, map_of, one_of
 
 PROVIDERS = ("vllm", "openai", "openai_compatible")
+DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
+MODES = ("enforced", "shadow")
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 # How a price block names each kind: tokens by the million, calls of a provider's own tools by the thousand.
 RATES: dict[TokenKind, str] = {
@@ -63,27 +70,84 @@ def _not_enforced(what: str) -> str:
     return f"{what} not enforced by this version of Tollgate; remove the field"
 
 
+_RULE_FIELDS = (
+    Field(
+        name="regions", read=list_of(name), example="[eu]", default_text="no say",
+        meaning="Regions that may process it; a parent stands for all under it; `any` allows every place, `global` and "
+        "`unknown` included; `[]` allows none.",
+    ),
+    Field(
+        name="at_rest", read=list_of(name), example="[eu]", default_text="no say",
+        meaning="Regions where the deployment may keep data; what is unknown is allowed by `any` alone.",
+    ),
+    Field(
+        name="telemetry", read=list_of(name), example="[eu, us]", default_text="no say",
+        meaning="Regions where the deployment may send telemetry; what is unknown is allowed by `any` alone.",
+    ),
+    Field(
+        name="self_hosted", read=boolean, example="true", default=False, default_text="`false`",
+        meaning="If true, only deployments with `self_hosted: true` may process it.",
+    ),
+    Field(
+        name="max_retention_days", read=integer(least=0, most=36_500), example="0", default_text="no say",
+        meaning="Longest time a deployment may keep data; unknown is too long.",
+    ),
+    Field(
+        name="deny_regions", read=list_of(name), example="[cn]", default_text="`[]`",
+        meaning="Regions that nothing may be processed, kept or sent telemetry in, not even in part; where one of the "
+        "three is unknown, it is denied.",
+    ),
+    Field(
+        name="deny_providers", read=list_of(one_of(DENIABLE_PROVIDERS)), example="[openai]", default_text="`[]`",
+        meaning="Providers that may not have it, by the deployment's `provider` or by its host; of "
+        f"{', '.join(f'`{p}`' for p in DENIABLE_PROVIDERS)}.",
+    ),
+    Field(
+        name="gateway_regions", read=list_of(name), example="[eu]", default_text="no say",
+        meaning="Regions that the gateway itself must run in, as its `TOLLGATE_REGION` says.",
+    ),
+    Field(
+        name="mode", read=one_of(MODES), example="shadow", default="enforced", default_text="`enforced`",
+        meaning="`shadow` denies nothing: what it would deny is counted and shown.",
+    ),
+)  # fmt: skip
+
+RULE = Block(name="residency rule", fields=_RULE_FIELDS)
 CLASS = Block(
     name="class",
+    fields=(replace(_RULE_FIELDS[0], is_required=True), *_RULE_FIELDS[1:]),
+)
+
+FACTS = Block(
+    name="residency block",
     fields=(
         Field(
-            name="regions",
-            read=list_of(name),
-            is_required=True,
-            example="[eu]",
-            meaning="Regions that may process requests of this class; a parent stands for all under it; "
-            "`any` allows every place, `global` and `unknown` included; `[]` allows none.",
+            name="at_rest", read=name, example="eu", default_text="what ships about its host, else `unknown`",
+            meaning="Where it keeps data: a region, `global` or `unknown`.",
         ),
         Field(
-            name="self_hosted",
-            read=boolean,
-            example="true",
-            default=False,
-            default_text="`false`",
-            meaning="If true, only deployments with `self_hosted: true` may process this class.",
+            name="telemetry", read=name, example="eu", default_text="what ships about its host, else `unknown`",
+            meaning="Where it sends telemetry: a region, `global` or `unknown`.",
+        ),
+        Field(
+            name="retention_days", read=integer(least=0, most=36_500), example="30",
+            default_text="what ships about its host, else unknown", meaning="How long it keeps data; 0: not at all.",
+        ),
+        Field(
+            name="sub_processor", read=words, example="Example Hosting GmbH",
+            default_text="what ships about its host, else unknown",
+            meaning="Who else processes it; shown, not decided by.",
+        ),
+        Field(
+            name="source", read=source, example="contract 2026-114, annex 2", default_text="none",
+            meaning="Who says all this, the `region` included: words or an address; goes with `as_of`.",
+        ),
+        Field(
+            name="as_of", read=day, example="2026-11-20", default_text="none",
+            meaning="The day on which it was so; goes with `source`.",
         ),
     ),
-)
+)  # fmt: skip
 
 GPU = Block(
     name="gpu block",
@@ -257,7 +321,12 @@ DEPLOYMENT = Block(
         ),
         Field(
             name="region", read=name, is_required=True, example="eu-de",
-            meaning="Where it processes: a declared region; `global` or `unknown` if no place is promised.",
+            meaning="Where it processes: a region; `global` or `unknown` if no place is promised.",
+        ),
+        Field(
+            name="residency", read=FACTS, example="{at_rest: eu, source: ..., as_of: 2026-11-20}",
+            default_text="what ships about its host",
+            meaning="What else is known of its place, from whom and since when.",
         ),
         Field(
             name="self_hosted", read=boolean, example="true", default_text="`true` for `vllm`, else `false`",
@@ -381,6 +450,14 @@ TEAM = Block(
             meaning="Routes it may call.",
         ),
         Field(
+            name="data_tags", read=list_of(name), example="[phi]", default_text="`[]`",
+            meaning="Data tags of all its requests; a request may add others.",
+        ),
+        Field(
+            name="residency", read=RULE, example="{deny_providers: [openai]}", default_text="none",
+            meaning="A rule for all its requests, besides those of their class and tags.",
+        ),
+        Field(
             name="end_user", read=one_of(tuple(EndUserRule)), example="keep", default="hash", default_text="`hash`",
             meaning="What the ledger keeps of a request's `user`: `hash` a keyed hash of it, `keep` the name itself.",
         ),
@@ -417,12 +494,24 @@ DOCUMENT = Block(
         Field(
             name="regions", read=map_of(region_key, list_of(name)), example="{eu: [eu-de, eu-fr]}",
             default_text="`{}`",
-            meaning="Parent regions and their children, any depth; a child that is itself a key is a parent.",
+            meaning="Regions besides the built-in ones: parents and their children, any depth; a child that is itself "
+            "a key is a parent.",
         ),
         Field(
             name="classes", read=map_of(class_key, CLASS), is_required=True,
             example="{internal: {regions: [any]}}",
             meaning=f"Where each data class may be processed; keys: {', '.join(f'`{c}`' for c in LABELS)}.",
+        ),
+        Field(
+            name="data_tags", read=map_of(tag_key, RULE), example="{phi: {at_rest: [eu], max_retention_days: 0}}",
+            default_text="`{}`",
+            meaning="Kinds of data that teams and requests name, with the rule that each adds.",
+        ),
+        Field(
+            name="facts_valid_days", read=integer(least=1, most=3_650), example="90",
+            default_text="none: facts do not expire",
+            meaning="Facts of deployments that are older count as unknown, and so do undated ones of deployments that "
+            "are not self-hosted.",
         ),
         Field(
             name="deployments", read=list_of(DEPLOYMENT), is_required=True, example="[]",
@@ -452,7 +541,9 @@ DOCUMENT = Block(
 BLOCKS: dict[str, Block] = {
     "Document": DOCUMENT,
     "classes": CLASS,
+    "data_tags": RULE,
     "deployments": DEPLOYMENT,
+    "deployments: residency": FACTS,
     "deployments: gpu": GPU,
     "deployments: price": PRICE,
     "deployments: timeouts": TIMEOUTS,

@@ -1,0 +1,126 @@
+"""`POST /v1/route/explain`: where a request would go, and why nowhere else. Sends nothing and meters nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.api import attribution
+from gateway.domain.money import nusd_from_usd, plain_usd
+from gateway.domain.policy import DataClass, Operation, Team
+from gateway.domain.replay import Place
+from gateway.domain.request import Ask, Caller
+from gateway.domain.routing import decide, find_route
+from gateway.domain.tokens import TokenUsage
+from gateway.errors import InvalidRequest
+from gateway.services.policies import Explanation, Verdict, explain
+from gateway.services.snapshot import Snapshot
+from gateway.wire.openai_request import read_request
+
+# What only a body that could be sent has, and the endpoint that it would be sent to.
+_SENT_TO = {"messages": Operation.CHAT, "prompt": Operation.COMPLETIONS, "input": Operation.RESPONSES}
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """The short form of a question."""
+
+    model: str
+    data_class: str | None = None
+    data_tags: list[str] = []
+    operation: Operation = Operation.CHAT
+    needs: list[str] = []
+    tokens: int | None = None
+    answer_tokens: int = 0
+
+
+class _Sent(msgspec.Struct):
+    """What is looked at of a body that could be sent, besides what every endpoint reads of it."""
+
+    operation: Operation | None = None
+
+
+class _Question(msgspec.Struct, frozen=True):
+    ask: Ask
+    labels: str | None
+    usage: TokenUsage | None = None
+
+
+def explained(body: bytes, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place) -> bytes:
+    """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that."""
+    question = _question(body)
+    policy = snapshot.policy.policy
+    team = policy.teams[caller.team]
+    labels = ",".join(part for part in (headers.get("x-tollgate-data-class"), question.labels) if part)
+    data_class, data_tags = _labels(labels, team, snapshot)
+    decision = decide(
+        snapshot.policy, team=team, route=find_route(policy, team, question.ask.model), data_class=data_class,
+        data_tags=data_tags, ask=question.ask, prices=snapshot.prices, gateway_region=place.gateway_region,
+        day=place.day,
+    )  # fmt: skip
+    return msgspec.json.encode(_told(explain(decision, usage=question.usage)))
+
+
+def _question(body: bytes) -> _Question:
+    members = _decoded(body, dict[str, Any])
+    member = next((name for name in _SENT_TO if name in members), None)
+    if member is not None:
+        operation = _decoded(body, _Sent).operation or _SENT_TO[member]
+        return _Question(read_request(operation, body).ask, None)
+    asked = _decoded(body, _Asked)
+    ask = Ask(
+        operation=asked.operation, model=asked.model, is_stream=False, wants_usage=False, wants_running_usage=False,
+        output_bound_tokens=None, choices=1, capabilities=frozenset(asked.needs), features=frozenset(), end_user=None,
+        body_bytes=0,
+    )  # fmt: skip
+    labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))
+    return _Question(ask, labels or None, _usage(asked))
+
+
+def _decoded(body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as wrong:
+        raise InvalidRequest(
+            f"The body: {wrong}. Send a request's body as it is, or {{model, data_class, data_tags, operation, needs, "
+            f"tokens, answer_tokens}}."
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidRequest("The body is not a valid JSON object.") from None
+
+
+def _usage(asked: _Asked) -> TokenUsage | None:
+    if asked.tokens is None:
+        return None
+    usage = TokenUsage(input_tokens=asked.tokens, output_tokens=asked.answer_tokens)
+    if not usage.is_plausible:
+        raise InvalidRequest("'tokens' and 'answer_tokens' are numbers of tokens from 0.", param="tokens")
+    return usage
+
+
+def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, frozenset[str]]:
+    headers = {"x-tollgate-data-class": sent} if sent else {}
+    data_class, _, tags = attribution.data_labels(headers, team, declared_tags=snapshot.policy.policy.data_tags)
+    return data_class, tags
+
+
+def _told(explanation: Explanation) -> dict[str, Any]:
+    """As `tollgate policy explain --format json` says it."""
+    return {
+        "policy_version": explanation.policy_version,
+        "team": explanation.team,
+        "route": explanation.route,
+        "data_class": explanation.data_class,
+        "outcome": explanation.outcome,
+        "is_refused": explanation.is_refused,
+        "candidates": [_candidate(verdict) for verdict in explanation.verdicts],
+    }
+
+
+def _candidate(verdict: Verdict) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "rank": verdict.rank, "deployment": verdict.deployment, "region": verdict.region, "reason": verdict.reason,
+    }  # fmt: skip
+    if verdict.cost_usd is not None:
+        told["cost_usd"] = msgspec.Raw(plain_usd(nusd_from_usd(verdict.cost_usd)).encode())
+    return told

@@ -1,0 +1,268 @@
+"""What a past request would have got under another policy: where it would have gone, and for how much.
+
+A request is what its event keeps of it. What requests have in common decides (`Alike`), so alike ones share one `Fate`;
+of each by itself are only its tokens, and the budgets that it would have been charged to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from gateway.domain.bound import bound_of
+from gateway.domain.budgets import EPOCH, Account
+from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Route, Team
+from gateway.domain.pricing import Price, UnknownTier, cost_nusd, lines
+from gateway.domain.request import Ask
+from gateway.domain.request_fields import feature_and_tier
+from gateway.domain.routing import Candidate, Decision, decide, find_route
+from gateway.domain.tokens import TokenUsage
+from gateway.errors import ModelNotFound, RequestError, ResidencyDenied, RouteNotAllowed, UnpricedModel
+
+
+class Refusal(StrEnum):
+    """Why a request would be refused."""
+
+    ROUTE = "route"  # the team or its route is gone
+    RESIDENCY = "residency"
+    CAPABILITY = "capability"  # the endpoint, a capability, a field or the data class itself
+    PRICE = "price"
+
+
+_REFUSALS: dict[type[RequestError], Refusal] = {
+    ModelNotFound: Refusal.ROUTE,
+    RouteNotAllowed: Refusal.ROUTE,
+    ResidencyDenied: Refusal.RESIDENCY,
+    UnpricedModel: Refusal.PRICE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """What many past requests have in common.
+
+    `ranked` is the order that was decided then: what stands in it before `deployment` was full or failed.
+    `data_tags` are the request's own.
+    """
+
+    team: str
+    project: str | None
+    key_id: str
+    route: str
+    deployment: str
+    model: str
+    region: str
+    data_class: str
+    class_source: str
+    operation: Operation
+    service_tier: str | None
+    price_id: str | None
+    capabilities: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    data_tags: frozenset[str] = frozenset()
+    ranked: tuple[str, ...] = ()
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """The deployments that were tried, or were full, before the one that it went to."""
+        if self.deployment not in self.ranked:
+            return frozenset()
+        return frozenset(self.ranked[: self.ranked.index(self.deployment)])
+
+
+class PastRequest(NamedTuple):
+    """One attempt that was made. `is_followed`: it had no answer, and another attempt of its request came after it.
+
+    `cost_nusd` is None where it is not known; then `held_nusd` stands for it. `detail` are the rarer kinds of tokens.
+    """
+
+    alike: Alike
+    at_ms: int
+    input_tokens: int | None
+    cached_input_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    detail: Mapping[str, int] | None
+    cost_nusd: int | None
+    held_nusd: int | None
+    input_bound_tokens: int
+    max_output_tokens: int | None
+    choices: int
+    is_followed: bool
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What was used."""
+        return TokenUsage(
+            input_tokens=self.input_tokens, cached_input_tokens=self.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens, output_tokens=self.output_tokens,
+            reasoning_tokens=self.reasoning_tokens, **(self.detail or {}),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where and when it is decided: `day` is for facts that grow old."""
+
+    gateway_region: str
+    day: date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What becomes of alike requests. `accounts` are the hard budgets that would be asked.
+
+    `tier_price` is `price` in the service tier that would answer, None where it does not cover that.
+    """
+
+    refusal: Refusal | None
+    route: Route | None = None
+    deployment: Deployment | None = None
+    price: Price | None = None
+    tier_price: Price | None = None
+    accounts: tuple[Account, ...] = ()
+
+    @property
+    def destination(self) -> str | None:
+        """The deployment's name, None where it is refused."""
+        return None if self.deployment is None else self.deployment.name
+
+
+def fate_of(alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place) -> Fate:
+    """Decide a past request again, under another policy and at other prices."""
+    policy = version.policy
+    team = policy.teams.get(alike.team)
+    if team is None:
+        return Fate(refusal=Refusal.ROUTE)
+    try:
+        route = find_route(policy, team, alike.route)
+        decision = _decided(alike, version, team=team, route=route, prices=prices, place=place)
+        if refused := decision.refusal():
+            raise refused
+    except RequestError as error:
+        return Fate(refusal=_REFUSALS.get(type(error), Refusal.CAPABILITY))
+    chosen = _chosen(decision, alike.passed_over)
+    assert chosen.price is not None, "an unpriced deployment is never eligible"
+    return Fate(
+        refusal=None, route=route, deployment=chosen.deployment, price=chosen.price,
+        tier_price=_tier_price(chosen.price, alike, is_same=chosen.deployment.name == alike.deployment),
+        accounts=_hard_accounts(policy, team, alike),
+    )  # fmt: skip
+
+
+def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
+    """What a request would have cost there, line by line as a settlement would; None where nobody can know."""
+    if request.cost_nusd is None or fate.tier_price is None:
+        return None
+    if fate.destination == request.alike.deployment and fate.tier_price.price_id == request.alike.price_id:
+        return request.cost_nusd
+    try:
+        return cost_nusd(lines(request.usage, fate.tier_price))
+    except ValueError:  # tokens of a kind that this price does not cover
+        return None
+
+
+def hold_nusd(request: PastRequest, fate: Fate) -> int:
+    """What would have been held for a request before it was sent."""
+    assert fate.route is not None, "what is refused is not held for"
+    assert fate.deployment is not None, "nor has it a destination"
+    assert fate.price is not None, "nor a price"
+    alike, overhead = request.alike, fate.deployment.input_overhead_tokens
+    ask = _ask(
+        alike, body_bytes=max(0, request.input_bound_tokens - overhead),
+        output_bound_tokens=request.max_output_tokens, choices=request.choices,
+    )  # fmt: skip
+    return bound_of(ask, route=fate.route, deployment=fate.deployment, price=fate.price).nusd
+
+
+@dataclass(slots=True)
+class BudgetWalk:
+    """Hard budgets as requests come one after the other. `granted_nusd` is by account and the second a period begins.
+
+    What runs at the same time is not held here: requests are walked one by one, each settled before the next.
+    """
+
+    granted_nusd: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    _spent_nusd: dict[tuple[str, int], int] = field(default_factory=dict)
+    _running: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    def blocked_by(self, accounts: tuple[Account, ...], at_ms: int, *, hold_nusd: int) -> Account | None:
+        """The first account without room for a request, None where all have."""
+        for account in accounts:
+            period = self._period(account, at_ms)
+            limit_nusd = account.rule.limit_nusd + self.granted_nusd.get(period, 0)
+            if self._spent_nusd.get(period, 0) + hold_nusd > limit_nusd:
+                return account
+        return None
+
+    def charge(self, accounts: tuple[Account, ...], at_ms: int, *, cost_nusd: int) -> None:
+        """Note what was spent at a moment."""
+        for account in accounts:
+            period = self._period(account, at_ms)
+            self._spent_nusd[period] = self._spent_nusd.get(period, 0) + cost_nusd
+
+    def _period(self, account: Account, at_ms: int) -> tuple[str, int]:
+        """What names the period of an account. Time goes on: nearly always it is the one of the request before."""
+        starts_s, first_ms, end_ms = self._running.get(account.account_id, (0, 0, 0))
+        if not first_ms <= at_ms < end_ms:
+            span = account.rule.period_at(EPOCH + timedelta(milliseconds=at_ms))
+            starts_s, first_ms = span.starts_s, span.starts_s * 1000
+            end_ms = _FOREVER_MS if span.ends_at is None else _ms(span.ends_at)
+            self._running[account.account_id] = (starts_s, first_ms, end_ms)
+        return account.account_id, starts_s
+
+
+_FOREVER_MS = 2**62
+
+
+def _decided(
+    alike: Alike, version: PolicyVersion, *, team: Team, route: Route, prices: Mapping[str, Price], place: Place
+) -> Decision:
+    """The decision, asked for in the one place. Raises `InvalidRequest` as the gateway would."""
+    return decide(
+        version, team=team, route=route, data_class=_class_of(alike, team), data_tags=alike.data_tags, ask=_ask(alike),
+        prices=prices, gateway_region=place.gateway_region, day=place.day,
+    )  # fmt: skip
+
+
+def _ask(alike: Alike, *, body_bytes: int = 0, output_bound_tokens: int | None = None, choices: int = 1) -> Ask:
+    return Ask(
+        operation=alike.operation, model=alike.route, is_stream=False, wants_usage=False, wants_running_usage=False,
+        output_bound_tokens=output_bound_tokens, choices=choices, capabilities=alike.capabilities,
+        features=alike.features, end_user=None, body_bytes=body_bytes,
+    )  # fmt: skip
+
+
+def _class_of(alike: Alike, team: Team) -> DataClass:
+    """The class that it would have: a header raised it then, and would again."""
+    if alike.class_source != "header":
+        return team.data_class
+    return max(team.data_class, DataClass[alike.data_class.upper()])
+
+
+def _chosen(decision: Decision, passed_over: frozenset[str]) -> Candidate:
+    """The first that was not full or failing then; where all were, the first."""
+    return next((one for one in decision.ranked if one.deployment.name not in passed_over), decision.ranked[0])
+
+
+def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
+    """Another deployment answers in the tier that was asked for; the same one in that which it answered in."""
+    asked = (feature_and_tier(feature)[1] for feature in alike.features)
+    tier = alike.service_tier if is_same else next((tier for tier in asked if tier is not None), None)
+    try:
+        return price.for_tier(tier)
+    except UnknownTier:
+        return None
+
+
+def _hard_accounts(policy: Policy, team: Team, alike: Alike) -> tuple[Account, ...]:
+    accounts = policy.accounts(team, project=alike.project, key_id=alike.key_id)
+    return tuple(account for account in accounts if account.rule.is_hard)
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,169 @@
+"""Errors in the regions of a document, and in what a rule or a deployment says of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gateway.domain.known_places import KnownPlace, known_place
+from gateway.domain.regions import ANY, KNOWN, UNPLACED, RegionTree
+from gateway.domain.residency_facts import host_of
+from gateway.wire.policy.findings import Findings, Spot, nearest, suggestion
+from gateway.wire.policy.readers import Entry, Listed, entries
+
+MAX_REGION_DEPTH = 20
+_BUILT_IN = RegionTree({})
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """The regions that a document may name: those it declares, and the built-in ones."""
+
+    declared: frozenset[str]
+    tree: RegionTree
+
+    def has(self, region: str) -> bool:
+        """True for a place that is known by this name."""
+        return region in self.declared or region in KNOWN
+
+    def hint(self, region: str, besides: Iterable[str] = ()) -> str:
+        """What was probably meant, or which regions are declared: the built-in ones are too many to list."""
+        named = {*self.declared, *besides}
+        near = nearest(region, named) or nearest(region.lower(), KNOWN)
+        return f"; did you mean '{near}'?" if near else suggestion(region, named)
+
+
+def check_regions(declared: Entry | None, findings: Findings) -> Regions:
+    """Check that the declared regions and the built-in ones together are in order."""
+    if declared is None:
+        return Regions(frozenset(), RegionTree({}))
+    parents: dict[str, str] = {}
+    placed: dict[str, Spot] = {}
+    for parent, children in declared.values.items():
+        for spot, child in children:
+            if child == ANY or child in UNPLACED:
+                findings.error(spot, f"'{child}' has a meaning of its own and cannot be declared; choose another name")
+            elif child in parents:
+                findings.error(spot, f"'{child}' is already under '{parents[child]}'; a region has one parent")
+            else:
+                parents[child], placed[child] = parent, spot
+    regions = Regions(
+        frozenset({*declared.spots, *parents}),
+        RegionTree({parent: [child for _, child in children] for parent, children in declared.values.items()}),
+    )
+    _check_order(declared, parents, findings)
+    for child, spot in placed.items():
+        _check_built_in(child, spot, regions.tree, findings)
+    return regions
+
+
+def _check_order(declared: Entry, parents: Mapping[str, str], findings: Findings) -> None:
+    for parent in declared.values:
+        chain = [parent]
+        while chain[-1] in parents and len(chain) <= MAX_REGION_DEPTH:
+            chain.append(parents[chain[-1]])
+            if chain[-1] == parent:
+                break
+        if len(chain) > 1 and chain[-1] == parent:
+            findings.error(
+                declared.place(parent), f"'{parent}' is under itself ({' in '.join(chain)}); regions are a tree"
+            )
+        elif len(chain) > MAX_REGION_DEPTH:
+            findings.error(declared.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}")
+
+
+def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings) -> None:
+    """A built-in region stays where the world has it; what the world says already may be said again."""
+    if child not in KNOWN:
+        return
+    wrong = sorted((tree.ancestors(child) & KNOWN) - _BUILT_IN.ancestors(child))
+    if wrong:
+        findings.error(
+            spot,
+            f"'{child}' is built in and does not lie in '{wrong[0]}'; put it under a region of your own, or choose "
+            "another name",
+        )
+
+
+def check_rules(document: Entry, regions: Regions, findings: Findings) -> None:
+    """Check the regions that rules name: of classes, data tags and teams."""
+    for kind in ("classes", "data_tags"):
+        rules = document.of(kind, Entry)
+        for rule in rules.values.values() if rules is not None else ():
+            _check_rule(rule, regions, findings)
+    for team in entries(document.of("teams", Listed)):
+        own = team.of("residency", Entry)
+        if own is not None:
+            _check_rule(own, regions, findings)
+
+
+def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
+    for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
+        for spot, region in rule.of(field, Listed) or ():
+            if region in UNPLACED:
+                findings.error(spot, f"'{region}' promises no place, so no rule can be bound to it; write any")
+            elif region != ANY:
+                _check_named(spot, region, regions, findings, besides=(ANY,))
+    for spot, region in rule.of("deny_regions", Listed) or ():
+        if region == ANY or region in UNPLACED:
+            findings.error(
+                spot,
+                f"'{region}' is no place to deny; write 'regions: []' to allow nothing. What is unknown or global is "
+                "denied by every name here",
+            )
+        else:
+            _check_named(spot, region, regions, findings)
+
+
+def check_deployment_places(deployment: Entry, regions: Regions, findings: Findings) -> None:
+    """Check where a deployment is said to process, keep data and send telemetry."""
+    _check_fact(deployment, "region", regions, findings)
+    block = deployment.of("residency", Entry)
+    if block is not None:
+        _check_fact(block, "at_rest", regions, findings)
+        _check_fact(block, "telemetry", regions, findings)
+        for field, other in (("source", "as_of"), ("as_of", "source")):
+            if field in block.spots and other not in block.spots:
+                findings.error(block.place(field), f"goes with '{other}'; a fact needs both who says it and when")
+    _check_against_known(deployment, block, regions, findings)
+
+
+def _check_fact(entry: Entry, field: str, regions: Regions, findings: Findings) -> None:
+    region = entry.of(field, str)
+    if region is None or region in UNPLACED:
+        return
+    if region == ANY:
+        findings.error(entry.place(field), "'any' is for classes and other rules; write a region, global or unknown")
+        return
+    _check_named(entry.place(field), region, regions, findings, besides=UNPLACED)
+
+
+def _check_named(spot: Spot, region: str, regions: Regions, findings: Findings, *, besides: Iterable[str] = ()) -> None:
+    if not regions.has(region):
+        hint = regions.hint(region, besides)
+        findings.error(spot, f"'{region}' is neither built in nor declared under regions{hint}")
+
+
+def _check_against_known(deployment: Entry, block: Entry | None, regions: Regions, findings: Findings) -> None:
+    """A document may promise less than its provider does; for more it names somebody who says so, and when."""
+    region, base_url = deployment.of("region", str), deployment.of("base_url", str)
+    if region is None or base_url is None or region in UNPLACED:
+        return
+    host = host_of(base_url)
+    known = known_place(host)
+    # Not `covered`: that a document declares one child of `us` does not make the provider promise it.
+    if known is None or region in regions.tree.ancestors(known.processing):
+        return
+    if block is not None and "source" in block.spots and "as_of" in block.spots:
+        return
+    findings.error(
+        deployment.place("region"),
+        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' says more; write "
+        f"'region: {known.processing}', or name in 'residency' who promises otherwise: 'source' and 'as_of'",
+    )
+
+
+def _stated(host: str, known: KnownPlace) -> str:
+    if known.processing in UNPLACED:
+        return f"no place is promised for {host}"
+    return f"{host} processes in {known.processing}"
