@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes --no-deps
 EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test check coverage chaos fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test check coverage chaos residency fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run
 
 chaos: .venv/dev.stamp ## Break it on purpose and count: about an hour (docs/chaos.md)
 	@for scenario in kill cuts drain cancel pgfaults outage "outage --budgets" budgets limits twins; do $(BIN)/python -m tests.chaos $$scenario || exit 1; done
+
+residency: .venv/dev.stamp ## 20,000 policies against an oracle, then each rule's operator flipped
+	@$(BIN)/python -m tests.residency
+	@$(BIN)/python -m tests.residency --mutations
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash

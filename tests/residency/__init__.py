@@ -1,0 +1,1 @@
+"""Residency, checked by another implementation and by counting connections."""

@@ -1,0 +1,201 @@
+"""Random policies, requests, faults and edits, as plain documents: what somebody could write, and what could happen.
+
+Every draw comes from the seed of its case, so a case that fails is run again by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import date, timedelta
+from random import Random
+from typing import Any
+
+from tests.residency.oracle import CLASSES
+
+TODAY = date(2026, 11, 22)
+TEAM, ROUTE = "payments", "assistant"
+ENDPOINTS = 5
+BEHAVIOURS = ("answers", "answers", "answers", "down", "stalls", "redirects", "fails", "cuts", "lies")
+
+# Regions that hang in each other in every way that a document can say, and some that the world knows by itself.
+DECLARED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("eu", ("eu-1", "eu-2")),
+    ("de", ("de-a", "de-b")),
+    ("us", ("us-east", "us-west")),
+    ("home", ("de", "ch")),
+    ("campus", ("hall-1", "hall-2")),
+    ("hall-1", ("rack-1", "rack-2")),
+    ("nordics", ("no", "se", "fi")),
+)
+KNOWN = ("europe", "eea", "eu", "de", "fr", "se", "fi", "no", "ch", "uk", "us")
+PROVIDERS = ("vllm", "openai_compatible")
+LISTS = ("regions", "at_rest", "telemetry", "deny_regions", "gateway_regions")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one request says, and where and when it is served."""
+
+    data_class: str | None
+    data_tags: tuple[str, ...]
+    gateway_region: str
+    day: date
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, a request, how the endpoints behave, and what is changed while the request runs or after it."""
+
+    number: int
+    document: dict[str, Any]
+    ask: Ask
+    behaviours: tuple[str, ...]
+    edited: dict[str, Any]
+    edits_in_flight: bool
+
+
+def case(seed: int, number: int) -> Case:
+    """The case of this number."""
+    draw = Random(f"{seed}/{number}")
+    document = policy(draw)
+    tags = tuple(sorted(document.get("data_tags", {})))
+    ask = Ask(
+        data_class=draw.choice([None, None, *document["classes"]]),
+        data_tags=tuple(tag for tag in tags if draw.random() < 0.3),
+        gateway_region=draw.choice(_places(draw, document)),
+        day=TODAY + timedelta(days=draw.choice((0, 0, 0, 45, 200))),
+    )
+    edited = deepcopy(document)
+    for _ in range(draw.randint(1, 2)):
+        _edit(draw, edited)
+    return Case(
+        number=number, document=document, ask=ask,
+        behaviours=tuple(draw.choice(BEHAVIOURS) for _ in document["deployments"]),
+        edited=edited, edits_in_flight=draw.random() < 0.3,
+    )  # fmt: skip
+
+
+def policy(draw: Random) -> dict[str, Any]:
+    """A document that is valid."""
+    regions = {name: list(children) for name, children in DECLARED if draw.random() < 0.5}
+    document: dict[str, Any] = {"version": 1, "regions": regions}
+    labels = sorted(draw.sample(CLASSES, draw.randint(1, 4)), key=CLASSES.index)
+    document["classes"] = {label: rule(draw, document, is_class=True) for label in labels}
+    if tags := draw.sample(("phi", "gdpr", "export"), draw.choice((0, 0, 1, 2))):
+        document["data_tags"] = {tag: rule(draw, document) for tag in tags}
+    if draw.random() < 0.3:
+        document["facts_valid_days"] = draw.choice((30, 90, 365))
+    document["deployments"] = [
+        _deployment(draw, document, f"d-{number}") for number in range(draw.randint(2, ENDPOINTS))
+    ]
+    names = [one["name"] for one in document["deployments"]]
+    draw.shuffle(names)
+    document["routes"] = [{"name": ROUTE, "deployments": names, "objective": "priority"}]
+    team: dict[str, Any] = {
+        "name": TEAM, "cost_centre": "CC-1", "data_class": draw.choice(labels), "routes": [ROUTE],
+    }  # fmt: skip
+    if own := [tag for tag in tags if draw.random() < 0.3]:
+        team["data_tags"] = own
+    if draw.random() < 0.25:
+        team["residency"] = rule(draw, document)
+    document["teams"] = [team]
+    return document
+
+
+def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> dict[str, Any]:
+    """A rule of random strictness, often one that allows something."""
+    places = _places(draw, document)
+    found: dict[str, Any] = {}
+    if is_class or draw.random() < 0.4:
+        found["regions"] = ["any"] if draw.random() < 0.35 else _some(draw, ["eu", "europe", *places], most=6)
+    for field, odds in (("at_rest", 0.1), ("telemetry", 0.06), ("gateway_regions", 0.05)):
+        if draw.random() < odds:
+            found[field] = _some(draw, ["any", "eu", "europe", *places], most=5)
+    if draw.random() < 0.12:
+        found["deny_regions"] = _some(draw, [place for place in places if place not in ("global", "unknown")], most=2)
+    if draw.random() < 0.1:
+        found["deny_providers"] = [draw.choice(PROVIDERS)]
+    if draw.random() < 0.12:
+        found["self_hosted"] = draw.random() < 0.5
+    if draw.random() < 0.06:
+        found["max_retention_days"] = draw.choice((0, 7, 30))
+    if draw.random() < 0.15:
+        found["mode"] = draw.choice(("shadow", "enforced"))
+    # What promises no place cannot be allowed by name.
+    for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
+        if field in found:
+            found[field] = [place for place in found[field] if place not in ("global", "unknown")]
+    return found
+
+
+def _deployment(draw: Random, document: dict[str, Any], name: str) -> dict[str, Any]:
+    places = _places(draw, document)
+    found: dict[str, Any] = {
+        "name": name, "provider": draw.choice(PROVIDERS), "model": "m-1", "region": draw.choice(places),
+        "price": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2},
+        "timeouts": {"connect_s": 1, "first_byte_s": 0.15, "idle_s": 0.15, "total_s": 2},
+    }  # fmt: skip
+    if draw.random() < 0.3:
+        found["self_hosted"] = draw.random() < 0.5
+    if draw.random() < 0.6:
+        facts: dict[str, Any] = {
+            "source": "a contract",
+            "as_of": (TODAY - timedelta(days=draw.choice((0, 20, 60, 120, 400)))).isoformat(),
+        }
+        if draw.random() < 0.8:
+            facts["at_rest"] = draw.choice(places)
+        if draw.random() < 0.8:
+            facts["telemetry"] = draw.choice(places)
+        if draw.random() < 0.6:
+            facts["retention_days"] = draw.choice((0, 7, 30, 90))
+        found["residency"] = facts
+    return found
+
+
+def _edit(draw: Random, document: dict[str, Any]) -> None:
+    """Change one thing, to the stricter or to the laxer."""
+    what = draw.choice(("rule", "rule", "region", "facts", "team", "deployment"))
+    if what == "rule":
+        label = draw.choice(list(document["classes"]))
+        document["classes"][label] = rule(draw, document, is_class=True)
+    elif what == "region" and document["regions"]:
+        children = document["regions"][draw.choice(list(document["regions"]))]
+        # A region that others are named by stays known; what is taken out of a parent stands alone.
+        if len(children) > 1 and not _is_named(document, children[-1]):
+            children.pop()
+    elif what == "facts":
+        document["facts_valid_days"] = draw.choice((30, 90, 365))
+    elif what == "team":
+        document["teams"][0]["residency"] = rule(draw, document)
+    else:
+        chosen = draw.randrange(len(document["deployments"]))
+        kept = document["deployments"][chosen]
+        new = _deployment(draw, document, kept["name"])
+        document["deployments"][chosen] = new
+
+
+def _is_named(document: dict[str, Any], region: str) -> bool:
+    return (
+        f'"{region}"'
+        in _text([document["classes"], document.get("data_tags"), document["deployments"], document["teams"]])
+        or region in document["regions"]
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(_text(inner) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return " ".join(_text(inner) for inner in value)
+    return f'"{value}"'
+
+
+def _places(draw: Random, document: dict[str, Any]) -> list[str]:
+    declared = {name for parent, children in document["regions"].items() for name in (parent, *children)}
+    return sorted(declared | set(draw.sample(KNOWN, 6)) | {"global", "unknown"})
+
+
+def _some(draw: Random, names: Sequence[str], *, most: int) -> list[str]:
+    return sorted({draw.choice(names) for _ in range(draw.randint(1, most))})

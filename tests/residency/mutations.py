@@ -1,0 +1,138 @@
+"""Flip each operator of the rules, one at a time, and see that the oracle notices.
+
+A checker that finds nothing proves little until it was seen to find what is wrong. Each mutation is made in a copy of
+the package; a run of some hundred cases on that copy must end with violations, or not run at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.page import replace_between
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "residency.md"
+RULES = ("gateway/domain/residency.py", "gateway/domain/regions.py", "gateway/domain/residency_facts.py")
+CASES = 700
+WITHIN_S = 300
+# Mutations that change nothing that a decision depends on, each with the reason why.
+SAME: dict[str, str] = {}
+
+FLIPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+SWAPPED = {"all": "any", "any": "all"}
+
+
+class _Flip(ast.NodeTransformer):
+    """Changes the operator of this number; counts them where there is none of it."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.seen = 0
+        self.what = ""
+
+    def _is_it(self, node: ast.AST, what: str) -> bool:
+        self.seen += 1
+        if self.seen - 1 != self._number:
+            return False
+        self.what = f"line {getattr(node, 'lineno', '?')}: {what}"
+        return True
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        for place, operator in enumerate(node.ops):
+            flipped = FLIPPED.get(type(operator))
+            if flipped is not None and self._is_it(node, f"{type(operator).__name__} → {flipped.__name__}"):
+                node.ops[place] = flipped()  # type: ignore[assignment]
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        flipped = FLIPPED[type(node.op)]
+        if self._is_it(node, f"{type(node.op).__name__} → {flipped.__name__}"):
+            node.op = flipped()  # type: ignore[assignment]
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Sub) and self._is_it(node, "Sub → left alone"):
+            return node.left
+        flipped = FLIPPED.get(type(node.op))
+        if flipped is not None and self._is_it(node, f"{type(node.op).__name__} → {flipped.__name__}"):
+            node.op = flipped()  # type: ignore[assignment]
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Not) and self._is_it(node, "Not → nothing"):
+            return node.operand
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in SWAPPED and isinstance(node.ctx, ast.Load) and self._is_it(node, f"{node.id} → other"):
+            return ast.copy_location(ast.Name(SWAPPED[node.id], node.ctx), node)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, bool) and self._is_it(node, f"{node.value} → {not node.value}"):
+            return ast.copy_location(ast.Constant(not node.value), node)
+        return node
+
+
+def mutations(path: str) -> Iterator[tuple[str, str]]:
+    """Every mutation of a file: what it is, and the whole text with it."""
+    source = (REPOSITORY / path).read_text(encoding="utf-8")
+    number = 0
+    while True:
+        flip = _Flip(number)
+        changed = ast.fix_missing_locations(flip.visit(ast.parse(source)))
+        if not flip.what:
+            return
+        line = source.splitlines()[int(flip.what.split()[1].rstrip(":")) - 1].strip()
+        yield f"{Path(path).name}, {flip.what}, in `{line}`", ast.unparse(changed)
+        number += 1
+
+
+def is_noticed(path: str, text: str, seed: int) -> bool:
+    """Whether a run on a copy with this text finds something."""
+    with tempfile.TemporaryDirectory(prefix="tollgate-mutation-") as folder:
+        shutil.copytree(REPOSITORY / "gateway", Path(folder, "gateway"), ignore=shutil.ignore_patterns("__pycache__"))
+        Path(folder, path).write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.residency", "--cases", str(CASES), "--seed", str(seed), "--lanes", "4"],
+            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPOSITORY}", "PYTHONSAFEPATH": "1"},
+            cwd=folder, capture_output=True, timeout=WITHIN_S, check=False,
+        )  # fmt: skip
+        return done.returncode != 0
+
+
+def main(seed: int, *, is_written: bool) -> int:
+    """Run all; 0 where each was noticed or is known to change nothing."""
+    planned = [(path, what, text) for path in RULES for what, text in mutations(path)]
+    survived = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda planned_one: is_noticed(planned_one[0], planned_one[2], seed), planned)
+        for (_, what, _), noticed in zip(planned, results, strict=True):
+            print(f"  {'noticed ' if noticed else 'SURVIVED'}  {what}", file=sys.stderr)
+            if not noticed:
+                survived.append(what)
+    same = [what for what in survived if what in SAME]
+    unnoticed = [what for what in survived if what not in SAME]
+    said = f"{len(planned)} operators flipped, {len(planned) - len(survived)} noticed, {len(same)} that change nothing"
+    print("\n".join([said, *(f"not noticed: {what}" for what in unnoticed)]))
+    if is_written:
+        lines = [said + ".", "", *(f"- {what}: {SAME[what]}" for what in same)]
+        opening, closing = "<!-- mutations:begin -->", "<!-- mutations:end -->"
+        replace_between(PAGE, opening, closing, lines=lines)
+    return 1 if unnoticed else 0

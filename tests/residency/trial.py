@@ -1,0 +1,157 @@
+"""One case from the beginning to the end, and what is wrong about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.domain.policy import DataClass
+from gateway.domain.residency import denials, rules_for
+from gateway.wire.policy import parse
+from tests.residency.cases import TEAM, Ask, Case
+from tests.residency.lane import Lane, Reply
+from tests.residency.oracle import NOWHERE, Verdict, judge
+
+TRIES = 3
+
+
+@dataclass
+class Tally:
+    """What was seen over all cases."""
+
+    findings: list[str] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+
+
+async def run(case: Case, lane: Lane, tally: Tally) -> None:
+    """Ask under the policy and under its edit; every answer and every connection against the specification."""
+    before, after = lane.at(case.document), lane.at(case.edited)
+    expected = verdicts(before, case.ask)
+    for document in (before, after):
+        compare_words(case, document, tally)
+    await _behave(case, lane)
+    lane.clock.day = case.ask.day
+    lane.apply(before)
+    asking = asyncio.ensure_future(lane.ask(case.ask))
+    if case.edits_in_flight:
+        await _reached(lane, asking)
+        lane.apply(after)  # the request keeps the version that it began with
+    reply = await asking
+    _judge(case, lane, expected, reply, "before", tally)
+    out = liars(case, before, reply)
+    tally.seen["taken out of use"] += len(out)
+    lane.apply(after)
+    _judge(case, lane, verdicts(after, case.ask), await lane.ask(case.ask), "after", tally, out=out)
+    tally.seen["in flight"] += case.edits_in_flight
+
+
+def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
+    """Who answered the first request and said `global` where a place was promised: not to be used again."""
+    name = reply.headers.get("x-tollgate-deployment")
+    return frozenset(
+        one["name"]
+        for one, behaviour in zip(document["deployments"], case.behaviours, strict=True)
+        if one["name"] == name and behaviour == "lies" and one["region"] not in NOWHERE
+    )
+
+
+def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
+    """What the specification says of each deployment, in the route's order."""
+    by_name = {one["name"]: one for one in document["deployments"]}
+    request = {
+        "team": TEAM, "data_class": ask.data_class, "data_tags": ask.data_tags, "gateway_region": ask.gateway_region,
+        "day": ask.day,
+    }  # fmt: skip
+    return {name: judge(document, by_name[name], request, {}) for name in document["routes"][0]["deployments"]}
+
+
+def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
+    """Every denial by its rule and field, also where another had decided already."""
+    policy = parse(json.dumps(document)).policy
+    team = policy.teams[TEAM]
+    asked = DataClass[case.ask.data_class.upper()] if case.ask.data_class else team.data_class
+    rules = rules_for(policy, team, data_class=max(asked, team.data_class), data_tags=frozenset(case.ask.data_tags))
+    for name, verdict in verdicts(document, case.ask).items():
+        found = denials(
+            rules, policy.deployments[name], regions=policy.region_tree, valid_days=policy.facts_valid_days,
+            gateway_region=case.ask.gateway_region, day=case.ask.day,
+        )  # fmt: skip
+        enforced = {(one.rule_id, one.field) for one in found if not one.is_shadow}
+        shadows = {(one.rule_id, one.field) for one in found if one.is_shadow}
+        tally.seen["deployments judged"] += 1
+        tally.seen["of them denied"] += bool(verdict.denials)
+        if (enforced, shadows) != (verdict.denials, verdict.shadows):
+            tally.findings.append(
+                f"case {case.number}: {name}: the gateway says {sorted(enforced)} and shadows {sorted(shadows)}, the "
+                f"specification {sorted(verdict.denials)} and {sorted(verdict.shadows)}"
+            )
+
+
+def _judge(
+    case: Case, lane: Lane, expected: dict[str, Verdict], reply: Reply, when: str, tally: Tally,
+    out: frozenset[str] = frozenset(),
+) -> None:  # fmt: skip
+    tally.seen["requests"] += 1
+    names = [one["name"] for one in case.document["deployments"]]
+    allowed = [name for name, verdict in expected.items() if verdict.is_allowed and name not in out]
+    touched = {name: lane.endpoints[number].touched for number, name in enumerate(names)}
+    for endpoint in lane.endpoints:
+        endpoint.touched = 0
+    wrong = [name for name, times in touched.items() if times and name not in allowed]
+    where = f"case {case.number}, {when}: allowed {allowed}, {reply.status} {reply.code}"
+    if wrong:
+        tally.findings.append(f"{where}: touched {wrong}")
+    tally.seen[f"{reply.status} {reply.code or ''}".strip()] += 1
+    if not allowed:
+        tally.seen["nobody may"] += 1
+        if (reply.status, reply.code) != (403, "residency_denied"):
+            tally.findings.append(f"{where}, though nobody may")
+        return
+    answering = {
+        name
+        for name, behaviour, endpoint in zip(names, case.behaviours, lane.endpoints, strict=False)
+        if behaviour in ("answers", "lies") or (behaviour == "down" and endpoint.is_open)
+    }
+    good = [name for name in allowed[:TRIES] if name in answering]
+    if reply.status == 200:
+        if reply.headers["x-tollgate-deployment"] not in good:
+            tally.findings.append(f"{where}: answered by {reply.headers['x-tollgate-deployment']}")
+    elif good:
+        tally.findings.append(f"{where}, though {good[0]} answers")
+    elif reply.status == 403:
+        tally.findings.append(f"{where}: refused, not failed")
+
+
+async def _behave(case: Case, lane: Lane) -> None:
+    """Set the endpoints up. Those that nobody may reach listen, or nobody would see who tries."""
+    expected = [verdicts(lane.at(document), case.ask) for document in (case.document, case.edited)]
+    for number, (one, behaviour) in enumerate(zip(case.document["deployments"], case.behaviours, strict=True)):
+        endpoint = lane.endpoints[number]
+        endpoint.behaviour, endpoint.touched = behaviour, 0
+        endpoint.reached.clear()
+        other = lane.endpoints[(number + 1) % len(case.behaviours)]
+        endpoint.elsewhere = f"http://127.0.0.1:{other.port}/v1/chat/completions"
+        if behaviour == "down" and all(judged[one["name"]].is_allowed for judged in expected):
+            await endpoint.shut()
+        else:
+            await endpoint.open()
+
+
+async def _reached(lane: Lane, asking: asyncio.Future[Reply]) -> None:
+    """Until an endpoint has the request, or nobody will."""
+    waits = [asyncio.ensure_future(endpoint.reached.wait()) for endpoint in lane.endpoints]
+    await asyncio.wait({asking, *waits}, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+        with suppress(asyncio.CancelledError):
+            await wait
+
+
+def shown(seen: Counter[str]) -> Iterator[str]:
+    """The counts, the largest first."""
+    return (f"{times:>9,}  {what}" for what, times in seen.most_common())
