@@ -285,6 +285,9 @@ async def _serve(
         max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
         end_user_key=end_user_key(peppers[0]),
     )  # fmt: skip
+    metrics.ejected.set_function(
+        lambda: len(ejections.out({} if holder.current is None else holder.current.ejected))
+    )
     watch = LedgerWatch(lambda: _ledger_state(stores, clock), on_state=metrics.note_state)
     health = partial(ledger_health, own, writer, meter)
     metrics.watch_health(health)

@@ -102,6 +102,7 @@ def _put_in_force(
     toolbox: Toolbox, stores: Stores, document: str, *, current: StoredPolicy | None, message: str, waits: bool,
     format: Format, is_demo: bool = False,
 ) -> None:  # fmt: skip
+    from gateway.storage.audit import AuditLog
     from gateway.storage.prices import builtin_price
 
     applied = apply_policy(
@@ -120,6 +121,8 @@ def _put_in_force(
         note("Nothing changed: this document is the current policy already.")
     elif waits:
         wait_until_live(stores.database, applied.version)
+    if head := AuditLog(stores.database).head():
+        note(f"Head of the audit log, to be kept elsewhere: {head}")
     _say_next(applied, current)
 
 

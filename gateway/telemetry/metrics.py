@@ -57,6 +57,9 @@ class Metrics:
             "tollgate_residency_contradictions_total",
             "Deployments taken out of use: they said that they ran elsewhere.", ("deployment",), registry=self.registry,
         )  # fmt: skip
+        self.ejected = Gauge(
+            "tollgate_ejected_deployments", "Deployments out of use until `policy readmit`.", registry=self.registry
+        )
         self._declare_budget_alerts()
 
     def _declare_ledger(self) -> None:
