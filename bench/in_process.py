@@ -176,14 +176,15 @@ class Stage:
         self._purses = purses = Purses(Lender(database), clock, worker=worker, lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
-        gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
+        refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
+        gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
         ejections = Ejections(EjectionStore(database), clock, on_ejected=metrics.count_ejection)
         self._meter = Meter(self._journal, purses, on_event=metrics.count_event, ejections=ejections)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
             transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            refusals=Refusals(RefusalStore(database), clock, journal_id=worker), ejections=ejections,
+            refusals=refusals, ejections=ejections,
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,

@@ -244,9 +244,9 @@ async def _serve(
     )  # fmt: skip
     limiter = Limiter(LimitWindows(stores.database), clock, worker=own.journal_id)
     claims = Claims(ClaimTable(stores.database), clock, secret=claim_secret(peppers[-1]), journal_id=own.journal_id)
-    gate = Gate(purses=purses, limiter=limiter, claims=claims, clock=clock)
-    ejections = Ejections(EjectionStore(stores.database), clock, on_ejected=metrics.count_ejection)
     refusals = Refusals(RefusalStore(stores.database), clock, journal_id=own.journal_id)
+    gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
+    ejections = Ejections(EjectionStore(stores.database), clock, on_ejected=metrics.count_ejection)
     meter = Meter(own, purses, on_event=metrics.count_event, ejections=ejections)
 
     def on_written(progress: Progress) -> None:
@@ -285,9 +285,7 @@ async def _serve(
         max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
         end_user_key=end_user_key(peppers[0]),
     )  # fmt: skip
-    metrics.ejected.set_function(
-        lambda: len(ejections.out({} if holder.current is None else holder.current.ejected))
-    )
+    metrics.ejected.set_function(lambda: len(ejections.out({} if holder.current is None else holder.current.ejected)))
     watch = LedgerWatch(lambda: _ledger_state(stores, clock), on_state=metrics.note_state)
     health = partial(ledger_health, own, writer, meter)
     metrics.watch_health(health)

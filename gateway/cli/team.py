@@ -20,7 +20,7 @@ ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
 BUDGET_COLUMNS = (
     "budget", "scope", "owner", "period", "limit_usd", "kind", "alert_at", "overdraft_usd", "time_zone",
 )  # fmt: skip
-LIMIT_COLUMNS = ("scope", "owner", "requests_per_minute", "tokens_per_minute", "concurrent")
+LIMIT_COLUMNS = ("scope", "owner", "requests_per_minute", "tokens_per_minute", "concurrent", "mode")
 
 app = typer.Typer(name="team", help="Teams of the current policy.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -136,6 +136,7 @@ def _limits(team: Team) -> list[dict[str, Any]]:
             "requests_per_minute": limits.requests_per_minute,
             "tokens_per_minute": limits.tokens_per_minute,
             "concurrent": limits.concurrent,
+            "mode": "shadow" if limits.is_shadow else "enforced",
         }
         for scope, owner, limits in owned
         if limits.is_limited or scope != "team"

@@ -21,16 +21,17 @@ EACH = "*"  # in place of a project's or key's name: each of them by itself
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """None is no limit. Tokens are those of prompt and answer together."""
+    """None is no limit. Tokens are those of prompt and answer together. In shadow they refuse nothing, but count."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None
+    is_shadow: bool = False
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is limited."""
-        return self != NO_LIMITS
+        """Whether anything is limited, or would be."""
+        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (None, None, None)
 
 
 NO_LIMITS = Limits()

@@ -125,11 +125,13 @@ class Deployment:
 class Route:
     """The public model name a team asks for, and the deployments behind it in order of preference.
 
-    `max_output_tokens` is sent upstream where the caller gives no maximum.
+    `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are ranked beside them,
+    which is recorded and never followed.
     """
 
     name: str
     deployments: tuple[str, ...]
+    shadow_deployments: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     objective: str = "priority"
     max_output_tokens: int | None = None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+SHADOW = "shadow:"  # before the code of what was let pass, because the limit is in shadow
+
 
 class Refused(NamedTuple):
-    """One kind of refusal in one hour (UTC). `rules` are the residency rules that kept every deployment away."""
+    """One kind of refusal in one hour (UTC). `rules` are those that kept deployments away, or the name of a limit."""
 
     hour: datetime
     team: str

@@ -60,6 +60,7 @@ class Decision:
     day: date  # on which facts were looked at; one for all requests where they do not expire
     candidates: tuple[Candidate, ...]
     ranked: tuple[Candidate, ...]
+    shadow_ranked: tuple[Candidate, ...] = ()  # of the route's shadow deployments: recorded, never sent to
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
@@ -99,6 +100,8 @@ class Decision:
             "ranked": [candidate.deployment.name for candidate in self.ranked],
             "candidates": [self._recorded(candidate) for candidate in self.candidates],
         }
+        if self.route.shadow_deployments:
+            record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_ranked]
         if self.gateway_region != UNKNOWN:
             record["gateway_region"] = self.gateway_region
         return record
@@ -167,8 +170,8 @@ def decide(
     """
     policy = version.policy
     rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
-    candidates = []
-    for name in route.deployments:
+
+    def candidate(name: str) -> Candidate:
         deployment = policy.deployments[name]
         found = denials(
             rules, deployment, regions=policy.region_tree, gateway_region=gateway_region, day=day,
@@ -182,11 +185,16 @@ def decide(
             *_inabilities(deployment, ask, price),
             *_unpriced(name, prices),
         )
-        candidates.append(Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found))
-    eligible = tuple(candidate for candidate in candidates if not candidate.obstacles)
+        return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
+
+    def ranked(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        return OBJECTIVES[route.objective](tuple(one for one in candidates if not one.obstacles))
+
+    candidates = tuple(candidate(name) for name in route.deployments)
+    shadows = tuple(candidate(name) for name in route.shadow_deployments)
     return Decision(
         policy=version, team=team, route=route, data_class=data_class, rules=rules, gateway_region=gateway_region,
-        day=day, candidates=tuple(candidates), ranked=OBJECTIVES[route.objective](eligible),
+        day=day, candidates=candidates, ranked=ranked(candidates), shadow_ranked=ranked(shadows),
     )  # fmt: skip
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.reports import budgets, destinations, events, gpu, latency, months, overview, spend, tokens, unsettled
+from gateway.reports import (
+    budgets,
+    destinations,
+    events,
+    gpu,
+    latency,
+    months,
+    overview,
+    shadow,
+    spend,
+    tokens,
+    unsettled,
+)
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
@@ -61,6 +73,10 @@ REPORTS: dict[str, ReportKind] = {
         ReportKind(
             name="unsettled", title=unsettled.TITLE, by=None, run=unsettled.unsettled,
             question="Which attempts have an unknown cost, for how long, and why?",
+        ),
+        ReportKind(
+            name="shadow", title=shadow.TITLE, by=None, run=shadow.shadow,
+            question="What would rules, limits and routes in shadow have done?",
         ),
         ReportKind(
             name="months", title=months.TITLE, by=None, run=months.months,

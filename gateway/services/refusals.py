@@ -38,11 +38,12 @@ class Refusals:
         self._counts: Counter[Refused] = Counter()
         self._changed: set[Refused] = set()
 
-    def note(self, decision: Decision, code: str) -> None:
-        """A request was refused by this decision. No await."""
+    def note(self, decision: Decision, code: str, *, rules: tuple[str, ...] | None = None) -> None:
+        """A request was refused, or would have been; by the decision's own rules, unless others are named. No await."""
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         team, route = decision.team.name, decision.route.name
-        refused = Refused(hour, team, route, decision.class_label, code, decision.denying_rules)
+        named = decision.denying_rules if rules is None else rules
+        refused = Refused(hour, team, route, decision.class_label, code, named)
         if refused not in self._counts and len(self._counts) >= MOST_KINDS:
             return
         self._counts[refused] += 1

@@ -100,9 +100,9 @@ class RequestService:
             self.refusals.note(decision, refusal.code)
             raise refusal
         tab = None
-        if terms.limits or request.idempotency_key is not None:
+        if terms.limits or terms.shadow_limits or request.idempotency_key is not None:
             most_tokens = _bound(request, decision, decision.ranked[0]).tokens
-            tab = await self.gate.admit(request, read, terms, most_tokens=most_tokens)
+            tab = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
         try:
             return await self._dispatch(_Going(request, decision, terms.accounts, received_s, tab), read)
         finally:
@@ -164,7 +164,7 @@ class RequestService:
     async def _begin(self, going: _Going, candidate: Candidate, *, number: int) -> Attempt:
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
         bound = _bound(going.request, going.decision, candidate)
-        holds, room = await self.gate.take(going.accounts, bound, candidate.deployment)
+        holds, room = await self.gate.take(going.accounts, bound, candidate.deployment, decision=going.decision)
         return begin(
             going.request, going.decision, candidate, bound=bound, holds=holds, tab=going.tab, room=room,
             number=number, received_s=going.received_s, clock=self.clock, meter=self.meter,

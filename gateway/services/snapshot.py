@@ -34,6 +34,7 @@ class Terms:
 
     accounts: tuple[Account, ...]
     limits: tuple[LimitedBy, ...]
+    shadow_limits: tuple[LimitedBy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +66,11 @@ class Snapshot:
         if found is None:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
+            limits = limits_of(team, project=project, key_id=key_id)
             found = self.terms[place] = Terms(
                 accounts=self.policy.policy.accounts(team, project=project, key_id=key_id),
-                limits=limits_of(team, project=project, key_id=key_id),
+                limits=tuple(one for one in limits if not one[1].is_shadow),
+                shadow_limits=tuple(one for one in limits if one[1].is_shadow),
             )
         return found
 

@@ -257,13 +257,14 @@ class Lane:
         purses = Purses(FakeLeases(), clock, worker=uuid4(), lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=uuid4())
         claims = Claims(ClaimTable(database), clock, secret=b"secret", journal_id=uuid4())
+        refusals = Refusals(FakeRefusals(), clock, journal_id=uuid4())
         limits = DrainLimits(answers=0, seconds=1, events=1)
         service = RequestService(
             transport=self._transport, providers=build_providers(salt_key=b"salt"),
-            gate=Gate(purses=purses, limiter=limiter, claims=claims, clock=clock),
+            gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
             meter=Meter(self.journal, purses, on_event=lambda _: None, ejections=self.ejections),
             endings=Endings(FakeCounter(), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            region=region, refusals=Refusals(FakeRefusals(), clock, journal_id=uuid4()), ejections=self.ejections,
+            region=region, refusals=refusals, ejections=self.ejections,
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.openai_usage import usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai_usage import stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
 from tests.unit.test_members import values
 
 
@@ -172,3 +172,19 @@ def test_broken_output_counts_no_calls() -> None:
     """The answer was cut in the middle of an item."""
     seen = TokenUsage(input_tokens=1, output_tokens=1)
     assert with_tool_calls(seen, b'[{"type":"web_search_call"') == seen
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b'{"prompt_tokens": 1}', None),
+        (b'{"prompt_tokens": 1, "inference_geo": "us"}', "us"),
+        (b'{"inference_geo": null}', None),
+        (b'{"inference_geo": ["us"]}', None),
+        (b'"inference_geo"', None),
+        (b'{"inference_geo": ', None),
+    ],
+)
+def test_where_an_answer_was_made_is_read_if_it_is_a_word(raw: bytes, said: str | None) -> None:
+    """Somebody else's figure in an odd shape must not cost the usage beside it."""
+    assert stated_geo(raw) == said

@@ -117,10 +117,13 @@ class Stage:
         self.purses = Purses(self.leases, self.clock, worker=self.worker, lease_s=900)
         self.limiter = Limiter(NoWindows(), self.clock, worker=self.worker)
         self.claims = Claims(self.store, self.clock, secret=b"secret", journal_id=self.worker)
-        self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
-        self.told, self.counted = FakeEjections(), FakeRefusals()
-        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.counted = FakeRefusals()
         self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4())
+        self.gate = Gate(
+            purses=self.purses, limiter=self.limiter, claims=self.claims, refusals=self.refusals, clock=self.clock
+        )
+        self.told = FakeEjections()
+        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
         self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
         self.endings = Endings(FakeCounter(), DrainLimits(answers=0, seconds=1, events=1), is_stopping=lambda: False)
         self.leases.limits["payments/month"] = (self.limit_usd or 0) * USD
@@ -289,3 +292,27 @@ async def test_a_request_that_is_refused_leaves_its_key_free() -> None:
         await on.answer(key="k")
     on.leases.limits["payments/month"] = 100 * USD
     assert await on.answer(key="k")
+
+
+async def test_a_limit_in_shadow_refuses_nothing_and_is_counted() -> None:
+    """Whoever turns it on later knows beforehand whom it will hurt: the team's, and a deployment's."""
+    shadow = Limits(requests_per_minute=1, is_shadow=True)
+    on = Stage([FakeUpstreamAnswer([WHOLE]) for _ in range(3)], limits=shadow)
+    for _ in range(3):
+        await on.answer(factories.deployment("one", limits=shadow))
+    assert len(on.journal.events) == 3
+    await on.refusals.write()
+    counted = {(refused.code, refused.rules): times for (_, refused), times in on.counted.counts.items()}
+    assert counted == {
+        ("shadow:rate_limited", ("payments",)): 2,
+        ("shadow:rate_limited", ("deployment:one",)): 2,
+    }
+
+
+async def test_what_is_in_shadow_gives_back_what_it_took() -> None:
+    """A slot that is only counted must be free again, or the count would say that all is full for ever."""
+    on = Stage([FakeUpstreamAnswer([WHOLE]) for _ in range(3)], limits=Limits(concurrent=1, is_shadow=True))
+    for _ in range(3):
+        await on.answer()
+    await on.refusals.write()
+    assert on.counted.counts == {}

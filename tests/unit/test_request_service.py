@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -93,10 +93,13 @@ class Stage:
         database = Database("postgresql://nobody@localhost/none")  # opened by the first limit or key
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
-        self.gate = Gate(purses=self.purses, limiter=self.limiter, claims=self.claims, clock=self.clock)
-        self.told, self.counted = FakeEjections(), FakeRefusals()
-        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
+        self.counted = FakeRefusals()
         self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4())
+        self.gate = Gate(
+            purses=self.purses, limiter=self.limiter, claims=self.claims, refusals=self.refusals, clock=self.clock
+        )
+        self.told = FakeEjections()
+        self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
         self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
 
     def service(self) -> RequestService:
@@ -656,3 +659,20 @@ async def test_an_answer_from_where_it_was_promised_says_nothing_new() -> None:
     assert not on.event.is_suspect
     assert "stated" not in on.event.decision
     assert on.ejections.out({}) == {}
+
+
+async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
+    """What would have been first stands in the event; the request goes where it always went."""
+    on = stage(FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE]))
+    used, other = factories.deployment("used"), factories.deployment("other", is_self_hosted=True)
+    document = factories.policy(used, other)
+    route = replace(document.routes["assistant"], deployments=("used",), shadow_deployments=("other", "used"))
+    read = factories.read(body())
+    snapshot = factories.snapshot(document=replace(document, routes={"assistant": route}))
+    request = factories.request(read)
+    await on.service().answer(
+        request, read, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
+    )
+    assert on.event.deployment == "used"
+    assert on.event.decision["shadow_ranked"] == ["other", "used"]
+    assert on.event.decision["ranked"] == ["used"]

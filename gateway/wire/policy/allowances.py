@@ -91,6 +91,10 @@ LIMITS = Block(
             name="concurrent", read=integer(least=1, most=1_000_000), example="50",
             default_text="no limit", meaning="Requests at the same time.",
         ),
+        Field(
+            name="mode", read=one_of(("enforced", "shadow")), example="shadow", default="enforced",
+            default_text="`enforced`", meaning="`shadow` refuses nothing: what it would refuse is counted and shown.",
+        ),
     ),
 )  # fmt: skip
 
@@ -208,7 +212,10 @@ def team_budgets(team: Entry) -> tuple[BudgetRule, ...]:
 
 def limits_from_wire(declared: Entry | None) -> Limits:
     """The limits of a block, or none."""
-    return Limits(**declared.values) if declared is not None else Limits()
+    if declared is None:
+        return Limits()
+    values = {name: value for name, value in declared.values.items() if name != "mode"}
+    return Limits(**values, is_shadow=declared.values["mode"] == "shadow")
 
 
 def limits_by(field: str, listed: Listed | None) -> dict[str, Limits]:
@@ -280,12 +287,13 @@ def alerts_to_wire(alerts: Alerts) -> dict[str, str]:
     return {"webhook": alerts.webhook, "secret": alerts.secret}
 
 
-def limits_to_wire(limits: Limits) -> dict[str, int]:
+def limits_to_wire(limits: Limits) -> dict[str, int | str]:
     """A limits block; what is not limited stays out."""
     document = {
         "requests_per_minute": limits.requests_per_minute,
         "tokens_per_minute": limits.tokens_per_minute,
         "concurrent": limits.concurrent,
+        "mode": "shadow" if limits.is_shadow else None,
     }
     return {name: most for name, most in document.items() if most is not None}
 

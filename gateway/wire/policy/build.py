@@ -207,6 +207,7 @@ def _route(values: dict[str, Any]) -> Route:
     return Route(
         name=values["name"],
         deployments=values["deployments"].items,
+        shadow_deployments=values["shadow_deployments"].items if values["shadow_deployments"] else (),
         aliases=values["aliases"].items if values["aliases"] else (),
         objective=values["objective"],
         max_output_tokens=values["max_output_tokens"],
@@ -219,6 +220,7 @@ def _route_to_wire(route: Route) -> dict[str, Any]:
             "name": route.name,
             "aliases": list(route.aliases),
             "deployments": list(route.deployments),
+            "shadow_deployments": list(route.shadow_deployments),
             "objective": route.objective,
             "max_output_tokens": route.max_output_tokens,
         }

@@ -31,7 +31,8 @@ def check(document: Entry, findings: Findings) -> None:
     for route in entries(routes):
         if route.of("deployments", Listed) == []:
             findings.error(route.place("deployments"), "must list at least one deployment")
-        _check_references(route, "deployments", "deployment", deployments, findings)
+        for field in ("deployments", "shadow_deployments"):
+            _check_references(route, field, "deployment", deployments, findings)
     for team in entries(document.of("teams", Listed)):
         _check_references(team, "routes", "route", routes, findings)
         _check_class(team, classes, findings)

@@ -236,7 +236,8 @@ def _note_unlimited(document: Entry, policy: Policy, findings: Findings) -> None
 
 def _has_any(team: Team, policy: Policy) -> bool:
     limits = (team.limits, *team.project_limits.values(), *team.key_limits.values())
-    return bool(team.budgets or _shared(team, policy)) or any(block.is_limited for block in limits)
+    is_limited = any(block.is_limited and not block.is_shadow for block in limits)
+    return is_limited or bool(team.budgets or _shared(team, policy))
 
 
 def _few(names: list[str]) -> str:

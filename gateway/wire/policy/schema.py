@@ -409,6 +409,11 @@ ROUTE = Block(
             meaning="The deployments behind it, in order of preference.",
         ),
         Field(
+            name="shadow_deployments", read=list_of(name), example="[gpt-eu, qwen-eu]", default_text="`[]`",
+            meaning="Ranked beside the real ones for each request; what would have been first is recorded, never used "
+            "(`tollgate report shadow`).",
+        ),
+        Field(
             name="objective",
             read=one_of(
                 tuple(OBJECTIVES),
