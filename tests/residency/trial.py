@@ -18,6 +18,7 @@ from tests.residency.lane import Lane, Reply
 from tests.residency.oracle import NOWHERE, Verdict, judge
 
 TRIES = 3
+SLOW = ("upstream_timeout", "upstream_unreachable")
 
 
 @dataclass
@@ -121,6 +122,8 @@ def _judge(
     if reply.status == 200:
         if reply.headers["x-tollgate-deployment"] not in good:
             tally.findings.append(f"{where}: answered by {reply.headers['x-tollgate-deployment']}")
+    elif good and reply.code in SLOW:
+        tally.seen["not answered in time"] += 1  # by a machine that does many things at once: nothing was sent wrongly
     elif good:
         tally.findings.append(f"{where}, though {good[0]} answers")
     elif reply.status == 403:
