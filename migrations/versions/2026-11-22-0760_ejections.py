@@ -27,8 +27,10 @@ CREATE TABLE tollgate.ejections (
 CREATE UNIQUE INDEX ejections_in_force ON tollgate.ejections (deployment) WHERE readmitted_at IS NULL;
 CREATE TRIGGER ejections_changed AFTER INSERT OR UPDATE OR DELETE ON tollgate.ejections
     FOR EACH STATEMENT EXECUTE FUNCTION tollgate.notify_change();
-CREATE TRIGGER ejections_are_audited AFTER INSERT OR UPDATE OR DELETE ON tollgate.ejections
+CREATE TRIGGER ejections_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.ejections
     FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('deployment', 'eject', 'deployment');
+CREATE TRIGGER ejections_emptying_noted_for_audit AFTER TRUNCATE ON tollgate.ejections
+    FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_truncate('deployment');
 """
 
 GRANTS = """

@@ -278,7 +278,12 @@ def test_a_gateway_waits_for_no_act(admin: Database, gateway: Database) -> None:
         holding.execute(text("INSERT INTO tollgate.peppers (pepper_id) VALUES ('p')"))
         with gateway.begin() as busy:
             busy.execute(text("SET LOCAL lock_timeout = '50ms'"))
-            held = busy.execute(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")).scalar_one()
+            held = busy.execute(
+                text(
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                    "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
+            ).scalar_one()
         Ledger(gateway).write([event(1), event(2, cost_nusd=None, held_nusd=5)])
         assert adjustments.expire_holds(gateway, ttl=timedelta(0)) == 1
     assert held == 1, "the act held the log's lock all the while"

@@ -278,6 +278,6 @@ def test_the_readers_role_can_read_every_view(database: Database, database_url: 
         "usage_events", "demo_usage_events", "spend_hourly", "spend_hourly_detail", "demo_spend_hourly_detail",
         "spend_daily_by_key", "spend_daily_by_end_user", "gpu_cost", "periods", "adjustments", "budgets",
         "budget_alerts", "budget_grants", "overdrafts", "prices", "price_entries", "journals", "dead_letters",
-        "dirty_hours", "unpartitioned_hours", "audit_log",
+        "dirty_hours", "unpartitioned_hours", "audit_log", "refusals",
     }  # fmt: skip
     reader.close()
