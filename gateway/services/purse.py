@@ -21,9 +21,9 @@ class Purse:
     """
 
     __slots__ = (
-        "_aim_nusd", "_largest_nusd", "_lease_s", "_looked_s", "_rate_nusd_per_s", "_unleased_nusd", "_used_nusd",
-        "account", "ends_s", "free_nusd", "held_nusd", "is_hard", "key", "leased_nusd", "limit_nusd", "overdraft_nusd",
-        "span", "spent_nusd", "until_s", "used_s", "waiting",
+        "_aim_nusd", "_largest_nusd", "_lease_s", "_looked_s", "_orphaned_nusd", "_rate_nusd_per_s", "_unleased_nusd",
+        "_used_nusd", "account", "ends_s", "free_nusd", "held_nusd", "is_hard", "key", "leased_nusd", "limit_nusd",
+        "overdraft_nusd", "span", "spent_nusd", "until_s", "used_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, account: Account, span: Span, *, now_s: float, lease_s: float) -> None:
@@ -37,7 +37,7 @@ class Purse:
         self.used_s = self._looked_s = now_s
         self._largest_nusd = self._used_nusd = 0
         self._rate_nusd_per_s = 0.0
-        self._aim_nusd = 0
+        self._aim_nusd = self._orphaned_nusd = 0
         self.waiting: list[tuple[int, Future[bool]]] = []  # holds that wait until Postgres was asked
 
     @property
@@ -66,7 +66,12 @@ class Purse:
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
         """Replace a hold by what its attempt took of it."""
         self.held_nusd -= held_nusd
-        self.free_nusd += held_nusd - taken_nusd
+        returned_nusd = held_nusd - taken_nusd
+        if self._orphaned_nusd:
+            orphaned_nusd = min(self._orphaned_nusd, held_nusd)
+            self._orphaned_nusd -= orphaned_nusd
+            returned_nusd = max(returned_nusd - orphaned_nusd, 0)
+        self.free_nusd += returned_nusd
         self._used_nusd -= held_nusd - taken_nusd
 
     @property
@@ -119,8 +124,12 @@ class Purse:
         self.account, self.is_hard = account, account.rule.is_hard
 
     def lose(self) -> None:
-        """An operator gave up this worker's journal: nothing of what it had leased is ours any more."""
+        """An operator gave up this worker's journal: nothing of what it had leased is ours any more.
+
+        What is held was leased too: as much as that must not come back as free when attempts under way are settled.
+        """
         self.free_nusd, self.until_s = 0, 0.0
+        self._orphaned_nusd = self.held_nusd
 
     def _aim(self, waiting_nusd: int = 0) -> None:
         """What a busy purse has free: at most one slice, and where that suffices, as much again as is held and half of

@@ -194,6 +194,27 @@ async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
         await soon(lambda: on.leases.leased(month.account_id) == 0, "all of it back")
 
 
+async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() -> None:
+    """It was leased under a journal that Postgres has given up and booked: spending it again would be twice."""
+    on = Stage()
+    month = on.account()
+    async with on.running():
+        before = await on.hold(3 * USD, month)
+        (purse,) = on.purses._purses.values()
+        purse.lose()
+        assert purse.free_nusd == 0
+        after = await on.hold(USD, month)
+        leased_anew_nusd = purse.free_nusd + USD
+        on.purses.settle(after, 0)
+        on.purses.settle(before, 0)
+        assert purse.held_nusd == 0
+        assert purse.free_nusd <= leased_anew_nusd
+        again = await on.hold(USD, month)
+        free_nusd = purse.free_nusd
+        on.purses.settle(again, 0)
+        assert purse.free_nusd == free_nusd + USD, "what was leased since then goes on as ever"
+
+
 async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
     """Money that nobody uses here may be what another worker needs."""
     on = Stage()
