@@ -21,7 +21,7 @@ from bench.page import replace_between
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "residency.md"
 RULES = ("gateway/domain/residency.py", "gateway/domain/regions.py", "gateway/domain/residency_facts.py")
-CASES = 700
+CASES = 300
 WITHIN_S = 300
 # Mutations that change nothing that a decision depends on, each with the reason why.
 SAME: dict[str, str] = {
