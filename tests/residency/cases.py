@@ -116,7 +116,7 @@ def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> d
     if draw.random() < 0.12:
         found["deny_regions"] = _some(draw, [place for place in places if place not in ("global", "unknown")], most=2)
     if draw.random() < 0.1:
-        found["deny_providers"] = [draw.choice(PROVIDERS)]
+        found["deny_providers"] = [draw.choice((*PROVIDERS, "openai"))]
     if draw.random() < 0.12:
         found["self_hosted"] = draw.random() < 0.5
     if draw.random() < 0.06:
@@ -142,7 +142,7 @@ def _deployment(draw: Random, document: dict[str, Any], name: str) -> dict[str, 
     if draw.random() < 0.6:
         facts: dict[str, Any] = {
             "source": "a contract",
-            "as_of": (TODAY - timedelta(days=draw.choice((0, 20, 60, 120, 400)))).isoformat(),
+            "as_of": (TODAY - timedelta(days=draw.choice((0, 20, 30, 60, 90, 400)))).isoformat(),
         }
         if draw.random() < 0.8:
             facts["at_rest"] = draw.choice(places)

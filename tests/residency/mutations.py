@@ -26,6 +26,12 @@ WITHIN_S = 300
 # Mutations that change nothing that a decision depends on, each with the reason why.
 SAME: dict[str, str] = {
     """declared = ", ".join(sorted(policy.data_tags)) or "none\"""": "the words of an error",
+    """why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}\"""": (
+        "the words of an error"
+    ),
+    "return False": "of `overlaps` without a denied region: nobody asks that",
+    "new = set(ways.get(todo.pop(), ())) - found": "walks again where it was; a document with a circle is rejected",
+    "sub_processor=_first(said, lambda one: one.sub_processor) or Fact(None),": "shown, not decided by",
 }
 
 FLIPPED: dict[type[ast.AST], type[ast.AST]] = {

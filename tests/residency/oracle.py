@@ -23,6 +23,13 @@ EU = (
 EEA_BESIDES = ("is", "li", "no")
 EUROPE_BESIDES = ("ch", "uk")
 NOWHERE = ("global", "unknown")
+# What OpenAI says of its European host: https://developers.openai.com/api/docs/guides/data-residency
+SHIPPED: Mapping[str, Mapping[str, Any]] = {
+    "eu.api.openai.com": {
+        "company": "openai", "processing": "eu", "at_rest": "eu", "telemetry": "global", "as_of": "2026-11-20",
+    },
+    "api.groq.com": {"company": "groq", "processing": "unknown", "as_of": "2026-11-20"},
+}  # fmt: skip
 CLASSES = ("public", "internal", "confidential", "restricted")
 LISTS = ("regions", "at_rest", "telemetry")
 
@@ -115,10 +122,12 @@ def facts_of(
     facts = {"processing": deployment["region"]}
     for name in ("at_rest", "telemetry", "retention_days"):
         facts[name] = own.get(name, shipped.get(name, "unknown"))
+    dated = tuple(facts)
+    facts["company"] = shipped.get("company")
     valid_days = document.get("facts_valid_days")
     if valid_days is None:
         return facts
-    for name in facts:
+    for name in dated:
         # The region is the document's own word; its date is that of the block it stands beside.
         as_of = own.get("as_of") if name == "processing" or name in own else shipped.get("as_of")
         if name == "processing" and as_of is None and shipped.get("processing") == deployment["region"]:
@@ -153,7 +162,7 @@ def broken_fields(
     for region in rule.get("deny_regions", ()):
         if any(world.touches(facts[fact], region) for fact in ("processing", "at_rest", "telemetry")):
             broken.add("deny_regions")
-    if deployment["provider"] in rule.get("deny_providers", ()):
+    if {deployment["provider"], facts["company"]} & set(rule.get("deny_providers", ())):
         broken.add("deny_providers")
     if "gateway_regions" in rule and not world.is_covered(request["gateway_region"], rule["gateway_regions"]):
         broken.add("gateway_regions")

@@ -10,14 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.domain.policy import DataClass
-from gateway.domain.residency import denials, rules_for
+from gateway.domain.policy import DataClass, Deployment, Policy, ResidencyRule
+from gateway.domain.residency import Permit, denials, rules_for, verify
+from gateway.errors import ResidencyDenied
 from gateway.wire.policy import parse
 from tests.residency.cases import TEAM, Ask, Case
 from tests.residency.lane import Lane, Reply
-from tests.residency.oracle import NOWHERE, Verdict, judge
+from tests.residency.oracle import NOWHERE, SHIPPED, Verdict, judge
 
 TRIES = 3
+HERE = "http://here:80"
 SLOW = ("upstream_timeout", "upstream_unreachable")
 
 
@@ -33,7 +35,7 @@ async def run(case: Case, lane: Lane, tally: Tally) -> None:
     """Ask under the policy and under its edit; every answer and every connection against the specification."""
     before, after = lane.at(case.document), lane.at(case.edited)
     expected = verdicts(before, case.ask)
-    for document in (before, after):
+    for document in (before, after, at_known_hosts(before, case.number)):
         compare_words(case, document, tally)
     await _behave(case, lane)
     lane.clock.day = case.ask.day
@@ -68,7 +70,26 @@ def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
         "team": TEAM, "data_class": ask.data_class, "data_tags": ask.data_tags, "gateway_region": ask.gateway_region,
         "day": ask.day,
     }  # fmt: skip
-    return {name: judge(document, by_name[name], request, {}) for name in document["routes"][0]["deployments"]}
+    return {
+        name: judge(document, by_name[name], request, SHIPPED.get(host_of(by_name[name]), {}))
+        for name in document["routes"][0]["deployments"]
+    }
+
+
+def host_of(deployment: dict[str, Any]) -> str:
+    """The host of its address, in our documents."""
+    return str(deployment["base_url"]).split("/")[2].split(":")[0]
+
+
+def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
+    """The document with some deployments at hosts of which something ships: decided about, never sent to."""
+    moved = []
+    for place, one in enumerate(document["deployments"]):
+        host = "eu.api.openai.com" if (number + place) % 3 else "api.groq.com"
+        promises_less = one["region"] in ("global", "unknown", *(("eu", "eea", "europe") if host[0] == "e" else ()))
+        is_moved = (number + place) % 2 and (promises_less or "residency" in one)
+        moved.append({**one, "base_url": f"https://{host}/v1"} if is_moved else one)
+    return {**document, "deployments": moved}
 
 
 def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
@@ -82,6 +103,7 @@ def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
             rules, policy.deployments[name], regions=policy.region_tree, valid_days=policy.facts_valid_days,
             gateway_region=case.ask.gateway_region, day=case.ask.day,
         )  # fmt: skip
+        _compare_permits(case, policy.deployments[name], rules, policy, verdict, tally)
         enforced = {(one.rule_id, one.field) for one in found if not one.is_shadow}
         shadows = {(one.rule_id, one.field) for one in found if one.is_shadow}
         tally.seen["deployments judged"] += 1
@@ -91,6 +113,24 @@ def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
                 f"case {case.number}: {name}: the gateway says {sorted(enforced)} and shadows {sorted(shadows)}, the "
                 f"specification {sorted(verdict.denials)} and {sorted(verdict.shadows)}"
             )
+
+
+def _compare_permits(
+    case: Case, deployment: Deployment, rules: tuple[ResidencyRule, ...], policy: Policy, verdict: Verdict, tally: Tally
+) -> None:
+    """The transport's own check, as if the choice before it had been wrong."""
+    permit = Permit(
+        deployment=deployment, attempt=1, policy_version=1, origin=HERE, rules=rules, regions=policy.region_tree,
+        gateway_region=case.ask.gateway_region, day=case.ask.day, valid_days=policy.facts_valid_days,
+    )  # fmt: skip
+    for origin in (HERE, "http://elsewhere:80"):
+        is_allowed = True
+        try:
+            verify(permit, origin=origin)
+        except ResidencyDenied:
+            is_allowed = False
+        if is_allowed != (verdict.is_allowed and origin == HERE):
+            tally.findings.append(f"case {case.number}: the transport would send to {deployment.name}: {is_allowed}")
 
 
 def _judge(
