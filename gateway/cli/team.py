@@ -15,6 +15,7 @@ from gateway.services.policies import require_current, require_team
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
+    from gateway.domain.api_keys import KeyRecord
 
 ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
 BUDGET_COLUMNS = (
@@ -31,7 +32,7 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         policy = require_current(stores.policies).policy
-        keys = [record.team for record in stores.keys.live() if not _is_over(record.expires_at, toolbox)]
+        keys = [record.team for record in stores.keys.live() if _is_usable(record, toolbox)]
     rows = [
         (team.name, team.cost_centre, team.data_class.label, list(team.routes), keys.count(team.name))
         for team in policy.teams.values()
@@ -57,7 +58,7 @@ def show_team(
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         found = require_team(version, team)
-        keys = [r.key_id for r in stores.keys.live() if r.team == team and not _is_over(r.expires_at, toolbox)]
+        keys = [r.key_id for r in stores.keys.live() if r.team == team and _is_usable(r, toolbox)]
     record: dict[str, Any] = {
         "team": found.name,
         "cost_centre": found.cost_centre,
@@ -147,5 +148,5 @@ def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
     return Table(columns, [tuple(record[column] for column in columns) for record in records])
 
 
-def _is_over(expires_at: Any, toolbox: Toolbox) -> bool:
-    return expires_at is not None and expires_at <= toolbox.now()
+def _is_usable(key: KeyRecord, toolbox: Toolbox) -> bool:
+    return not key.is_paused and (key.expires_at is None or key.expires_at > toolbox.now())
