@@ -56,7 +56,7 @@ def explained(body: bytes, headers: dict[str, str], *, caller: Caller, snapshot:
     decision = decide(
         snapshot.policy, team=team, route=find_route(policy, team, question.ask.model), data_class=data_class,
         data_tags=data_tags, ask=question.ask, prices=snapshot.prices, gateway_region=place.gateway_region,
-        day=place.day,
+        day=place.day, ejected=snapshot.ejected,
     )  # fmt: skip
     return msgspec.json.encode(_told(explain(decision, usage=question.usage)))
 

@@ -185,11 +185,13 @@ def explain_decision(
         return
     if team is None or route is None:
         raise BadUsage("Say --team and --route (a request that would be made), or a REQUEST_ID (one that was).")
+    from gateway.storage.ejections import EjectionStore
     from gateway.storage.prices import builtin_price
 
     with toolbox.open_stores() as stores:
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
+        ejected = EjectionStore(stores.database).stated()
     decision = decision_for(
         version,
         team=team,
@@ -201,6 +203,7 @@ def explain_decision(
         gateway_region=toolbox.options.region,
         operation=operation,
         capabilities=frozenset(needs or ()),
+        ejected=ejected,
     )
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     show_explanation(explain(decision, usage=usage), format)

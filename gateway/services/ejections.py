@@ -38,7 +38,7 @@ class Ejections:
         self, store: EjectionNotes, clock: Clock, *, on_ejected: Callable[[str], None], retry_s: float = RETRY_S
     ) -> None:
         self._store, self._clock, self._on_ejected, self._retry_s = store, clock, on_ejected, retry_s
-        self.noted = 0  # how many so far: decisions made before the last one are of the past
+        self.noted = 0  # how often this changed: decisions made before the last time are of the past
         self._stated: dict[str, str] = {}
         self._told_s: dict[str, float] = {}
         self._queue: asyncio.Queue[tuple[Contradiction, UUID, int]] = asyncio.Queue()
@@ -65,9 +65,11 @@ class Ejections:
         if not self._stated:
             return known
         now_s = self._clock.monotonic()
-        for name, told_s in list(self._told_s.items()):
-            if name in known or now_s - told_s > FORGOTTEN_AFTER_S:
-                del self._told_s[name], self._stated[name]
+        for name in list(self._stated):
+            if name in known or now_s - self._told_s.get(name, now_s) > FORGOTTEN_AFTER_S:
+                del self._stated[name]
+                self._told_s.pop(name, None)
+                self.noted += 1  # what was decided with it may be wrong from now on
         return {**self._stated, **known}
 
     async def run(self) -> None:
@@ -75,7 +77,8 @@ class Ejections:
         while True:
             found, request_id, attempt = await self._queue.get()
             if await self._tell(found, request_id, attempt):
-                self._told_s[found.deployment] = self._clock.monotonic()
+                if found.deployment in self._stated:
+                    self._told_s[found.deployment] = self._clock.monotonic()
             else:
                 self._queue.put_nowait((found, request_id, attempt))
                 await asyncio.sleep(self._retry_s)

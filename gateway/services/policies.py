@@ -16,7 +16,7 @@ from gateway.domain.policy import DataClass, Deployment, Operation, Policy, Poli
 from gateway.domain.pricing import Price, cost_nusd, lines
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
-from gateway.domain.routing import Candidate, Decision, decide, find_route
+from gateway.domain.routing import NONE_EJECTED, Candidate, Decision, decide, find_route
 from gateway.domain.selfhost import standard_price
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, NothingFound
@@ -243,7 +243,7 @@ def decision_for(
     version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price], day: date,
     data_class: str | None = None, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
     operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
-    features: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset(), ejected: Mapping[str, str] = NONE_EJECTED,
 ) -> Decision:  # fmt: skip
     """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error."""
     policy = version.policy
@@ -264,6 +264,7 @@ def decision_for(
         prices=prices,
         gateway_region=gateway_region,
         day=day,
+        ejected=ejected,
     )
 
 

@@ -144,6 +144,7 @@ class RequestService:
         policy, ask = snapshot.policy.policy, request.ask
         team = policy.teams[request.caller.team]
         route = find_route(policy, team, ask.model)
+        ejected = self.ejections.out(snapshot.ejected)
         # Where facts do not expire, a day is as good as any other.
         day = None if policy.facts_valid_days is None else day_of(request.request_id)
         depends_on = (
@@ -157,7 +158,7 @@ class RequestService:
             decision = snapshot.decisions[depends_on] = decide(
                 snapshot.policy, team=team, route=route, data_class=request.data_class, data_tags=request.data_tags,
                 ask=ask, prices=snapshot.prices, gateway_region=self.region, day=day or day_of(request.request_id),
-                ejected=self.ejections.out(snapshot.ejected),
+                ejected=ejected,
             )  # fmt: skip
         return decision
 

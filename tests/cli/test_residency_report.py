@@ -86,6 +86,10 @@ def test_a_deployment_is_readmitted_with_a_reason(applied: Cli, database: Databa
     found = Contradiction(deployment="gpt-eu", promised="eu", stated="us")
     EjectionStore(database).eject(found, request_id=request_id(), attempt=1)
     assert applied("policy", "readmit", "qwen-eu", "--reason", "x").code == 1
+    explained = json.loads(
+        applied.ok("policy", "explain", "--team", "payments", "--route", "assistant", "--format", "json")
+    )
+    assert "is out of use" in next(one["reason"] for one in explained["candidates"] if one["deployment"] == "gpt-eu")
     applied.ok("policy", "readmit", "gpt-eu", "--reason", "a wrong header")
     assert EjectionStore(database).stated() == {}
     report = json.loads(applied(*ASKED, "--format", "json").out)

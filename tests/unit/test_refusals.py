@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -64,5 +65,24 @@ def test_nothing_is_lost_while_postgres_is_away() -> None:
         assert sum(store.counts.values()) == 2
         await refusals.write()
         assert len(store.counts) == 2, "nothing new, nothing written"
+
+    asyncio.run(story())
+
+
+def test_a_stop_in_the_middle_of_a_write_loses_no_count() -> None:
+    """The job is cancelled at every clean stop, and the close after it must find what it had not written."""
+
+    async def story() -> None:
+        store, journal = FakeRefusals(is_away=True), uuid4()
+        refusals = Refusals(store, FakeClock(), journal_id=journal)
+        refusals.note(refused_decision(), "residency_denied")
+        writing = asyncio.create_task(refusals.write())
+        await asyncio.sleep(0)
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing
+        store.is_away = False
+        await refusals.close()
+        assert store.counts == {(journal, REFUSED): 1}
 
     asyncio.run(story())

@@ -29,7 +29,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.registry import build_providers
-from gateway.services.ejections import Ejections
+from gateway.services.ejections import FORGOTTEN_AFTER_S, Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
@@ -676,3 +676,27 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
     assert on.event.deployment == "used"
     assert on.event.decision["shadow_ranked"] == ["other", "used"]
     assert on.event.decision["ranked"] == ["used"]
+
+
+async def test_what_was_readmitted_is_used_again_without_another_policy() -> None:
+    """Told, and readmitted before a snapshot had it: nothing else changes, so the decision itself must be made anew."""
+    headers = {"content-type": "application/json", "x-ms-region": "East US"}
+    on = stage(FakeUpstreamAnswer([WHOLE], headers=headers), FakeUpstreamAnswer([WHOLE]))
+    read = factories.read(body())
+    snapshot = factories.snapshot(document=factories.policy(factories.deployment("liar", region="eu")))
+    request, service = factories.request(read), on.service()
+
+    async def answer() -> Answer:
+        on.journal.events.clear()
+        terms = factories.terms(snapshot, request)
+        return await service.answer(request, read, snapshot, terms=terms, received_s=on.clock.monotonic())
+
+    await answer()
+    telling = asyncio.create_task(on.ejections.run())
+    await soon(lambda: bool(on.told.told), "told")
+    await asyncio.sleep(0)
+    telling.cancel()
+    with pytest.raises(ResidencyDenied, match="out of use"):
+        await answer()
+    on.clock.advance(FORGOTTEN_AFTER_S + 1)
+    assert (await answer()).attempt.event is not None
