@@ -10,7 +10,7 @@ from gateway.api import attribution
 from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.policy import DataClass, Operation, Team
 from gateway.domain.replay import Place
-from gateway.domain.request import Ask, Caller
+from gateway.domain.request import Ask, Caller, unsent
 from gateway.domain.routing import decide, find_route
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import InvalidRequest
@@ -68,11 +68,7 @@ def _question(body: bytes) -> _Question:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]
         return _Question(read_request(operation, body).ask, None)
     asked = _decoded(body, _Asked)
-    ask = Ask(
-        operation=asked.operation, model=asked.model, is_stream=False, wants_usage=False, wants_running_usage=False,
-        output_bound_tokens=None, choices=1, capabilities=frozenset(asked.needs), features=frozenset(), end_user=None,
-        body_bytes=0,
-    )  # fmt: skip
+    ask = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))
     return _Question(ask, labels or None, _usage(asked))
 

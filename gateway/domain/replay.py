@@ -16,7 +16,7 @@ from gateway.domain.bound import bound_of
 from gateway.domain.budgets import EPOCH, Account
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing import Price, UnknownTier, cost_nusd, lines
-from gateway.domain.request import Ask
+from gateway.domain.request import Ask, unsent
 from gateway.domain.request_fields import feature_and_tier
 from gateway.domain.routing import Candidate, Decision, decide, find_route
 from gateway.domain.tokens import TokenUsage
@@ -230,10 +230,9 @@ def _decided(
 
 
 def _ask(alike: Alike, *, body_bytes: int = 0, output_bound_tokens: int | None = None, choices: int = 1) -> Ask:
-    return Ask(
-        operation=alike.operation, model=alike.route, is_stream=False, wants_usage=False, wants_running_usage=False,
-        output_bound_tokens=output_bound_tokens, choices=choices, capabilities=alike.capabilities,
-        features=alike.features, end_user=None, body_bytes=body_bytes,
+    return unsent(
+        alike.operation, alike.route, capabilities=alike.capabilities, features=alike.features,
+        output_bound_tokens=output_bound_tokens, choices=choices, body_bytes=body_bytes,
     )  # fmt: skip
 
 

@@ -38,6 +38,19 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     body_bytes: int
 
 
+def unsent(
+    operation: Operation, model: str, *, capabilities: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset(), output_bound_tokens: int | None = None, choices: int = 1,
+    body_bytes: int = 0,
+) -> Ask:  # fmt: skip
+    """What a request asks that is only decided about: one that somebody imagines, or one of the past."""
+    return Ask(
+        operation=operation, model=model, is_stream=False, wants_usage=False, wants_running_usage=False,
+        output_bound_tokens=output_bound_tokens, choices=choices, capabilities=capabilities, features=features,
+        end_user=None, body_bytes=body_bytes,
+    )  # fmt: skip
+
+
 class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
 

@@ -15,7 +15,7 @@ from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
 from gateway.domain.pricing import Price, cost_nusd, lines
 from gateway.domain.regions import UNKNOWN
-from gateway.domain.request import Ask
+from gateway.domain.request import unsent
 from gateway.domain.routing import NONE_EJECTED, Candidate, Decision, decide, find_route
 from gateway.domain.selfhost import standard_price
 from gateway.domain.tokens import TokenUsage
@@ -249,18 +249,13 @@ def decision_for(
     policy = version.policy
     asking = require_team(version, team)
     wanted = _raised(policy, asking.data_class, data_class)
-    ask = Ask(
-        operation=operation, model=route, is_stream=False, wants_usage=False, wants_running_usage=False,
-        output_bound_tokens=None, choices=1, capabilities=capabilities, features=features, end_user=None,
-        body_bytes=0,
-    )  # fmt: skip
     return decide(
         version,
         team=asking,
         route=find_route(policy, asking, route),
         data_class=wanted,
         data_tags=data_tags,
-        ask=ask,
+        ask=unsent(operation, route, capabilities=capabilities, features=features),
         prices=prices,
         gateway_region=gateway_region,
         day=day,
