@@ -102,15 +102,7 @@ def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, froze
 
 def _told(explanation: Explanation) -> dict[str, Any]:
     """As `tollgate policy explain --format json` says it."""
-    return {
-        "policy_version": explanation.policy_version,
-        "team": explanation.team,
-        "route": explanation.route,
-        "data_class": explanation.data_class,
-        "outcome": explanation.outcome,
-        "is_refused": explanation.is_refused,
-        "candidates": [_candidate(verdict) for verdict in explanation.verdicts],
-    }
+    return explanation.record() | {"candidates": [_candidate(verdict) for verdict in explanation.verdicts]}
 
 
 def _candidate(verdict: Verdict) -> dict[str, Any]:

@@ -50,17 +50,7 @@ def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
 def show_explanation(explanation: Explanation, format: Format) -> None:
     """Print every candidate and the reason it lost."""
     if format is Format.JSON:
-        print_json(
-            {
-                "policy_version": explanation.policy_version,
-                "team": explanation.team,
-                "route": explanation.route,
-                "data_class": explanation.data_class,
-                "outcome": explanation.outcome,
-                "is_refused": explanation.is_refused,
-                "candidates": _table(explanation.verdicts).records(),
-            }
-        )
+        print_json(explanation.record() | {"candidates": _table(explanation.verdicts).records()})
         return
     show(_table(explanation.verdicts), format, empty="No candidate was recorded.")
     note(

@@ -141,6 +141,13 @@ class Explanation:
     is_refused: bool
     verdicts: tuple[Verdict, ...]
 
+    def record(self) -> dict[str, object]:
+        """All but the candidates, which command line and HTTP show each in its own way."""
+        return {
+            "policy_version": self.policy_version, "team": self.team, "route": self.route,
+            "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
+        }  # fmt: skip
+
 
 def apply_policy(
     document: str, *, policies: PolicyShelf, prices: PriceShelf, builtin: BuiltinPrices, author: str,

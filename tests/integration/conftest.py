@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import httpx2
 import openai
 import pytest
 
+from gateway.services.policies import apply_policy
+from gateway.storage.database import Database
+from gateway.storage.keys import KeyStore
+from gateway.storage.policies import PolicyStore
+from gateway.storage.prices import PriceStore, builtin_price
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
-from tests.integration.policy import shared
+from tests.integration.policy import shared, small
+from tests.integration.postgres_gate import PostgresGate
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +51,21 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     headers = {"authorization": f"Bearer {gateway.key}"}
     with httpx2.Client(base_url=f"http://127.0.0.1:{gateway.port}", headers=headers, timeout=30) as made:
         yield made
+
+
+@pytest.fixture
+def gate(database_url: str) -> Iterator[PostgresGate]:
+    """The way to the test's own database, to be shut and opened."""
+    made = PostgresGate(database_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def key_store(database: Database) -> KeyStore:
+    """The keys of a database that has a policy, and none yet."""
+    apply_policy(
+        small("http://127.0.0.1:9"), policies=PolicyStore(database), prices=PriceStore(database),
+        builtin=builtin_price, author="ada", message="", now=datetime(2026, 11, 20, tzinfo=UTC),
+    )  # fmt: skip
+    return KeyStore(database)

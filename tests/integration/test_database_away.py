@@ -7,7 +7,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
@@ -17,7 +16,6 @@ import pytest
 from gateway.api.authenticate import authenticate
 from gateway.domain.checks import Status
 from gateway.errors import RequestError
-from gateway.services.policies import apply_policy
 from gateway.services.refresh import Refresher
 from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
 from gateway.services.snapshot_source import StoredSnapshots
@@ -42,23 +40,11 @@ REVOKED_WITHIN_S = 5.0  # promised
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
-    made = PostgresGate(database_url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def keys(database: Database) -> KeyStore:
+def keys(key_store: KeyStore) -> KeyStore:
     """A database with a policy, and two keys of team payments."""
-    apply_policy(
-        small("http://127.0.0.1:9"), policies=PolicyStore(database), prices=PriceStore(database),
-        builtin=builtin_price, author="ada", message="", now=datetime(2026, 11, 20, tzinfo=UTC),
-    )  # fmt: skip
-    store = KeyStore(database)
     for each in (MINE, REVOKED):
-        store.create(key_record(each), created_by="ada")
-    return store
+        key_store.create(key_record(each), created_by="ada")
+    return key_store
 
 
 @dataclass

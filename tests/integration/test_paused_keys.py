@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,14 +9,10 @@ import pytest
 
 from gateway.api.authenticate import authenticate
 from gateway.errors import InvalidApiKey
-from gateway.services.policies import apply_policy
 from gateway.storage.database import Database
 from gateway.storage.keys import KeyStore
 from gateway.storage.last_snapshot import SnapshotFile
-from gateway.storage.policies import PolicyStore
-from gateway.storage.prices import PriceStore, builtin_price
 from tests.factories import PEPPER, key, key_record
-from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
 from tests.integration.test_database_away import LONG_S, Replica, running
 from tests.waiting import soon
@@ -28,22 +23,10 @@ PAUSED_WITHIN_S = 5.0  # promised
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
-    made = PostgresGate(database_url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def keys(database: Database) -> KeyStore:
+def keys(key_store: KeyStore) -> KeyStore:
     """A database with a policy and a key of team payments."""
-    apply_policy(
-        small("http://127.0.0.1:9"), policies=PolicyStore(database), prices=PriceStore(database),
-        builtin=builtin_price, author="ada", message="", now=datetime(2026, 11, 20, tzinfo=UTC),
-    )  # fmt: skip
-    store = KeyStore(database)
-    store.create(key_record(MINE), created_by="ada")
-    return store
+    key_store.create(key_record(MINE), created_by="ada")
+    return key_store
 
 
 async def test_a_pause_reaches_every_replica_and_outlives_the_database(
