@@ -315,17 +315,20 @@ async def test_a_journal_that_was_given_up_takes_its_leases_with_it() -> None:
 @pytest.mark.parametrize("seed", range(8))
 async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(seed: int) -> None:
     """Four workers on one budget, lost answers and outages among them: what is asked of any of them is 0 over, 97 %
-    used, and all of it back at the end."""
+    used, and all of it back at the end.
+
+    Used up is what every worker was told by Postgres: one whose answer was lost has a slice that it does not know of
+    until it has asked again, so the last answers are not lost.
+    """
     chance = random.Random(seed)
     leases, clock, limit_nusd = FakeLeases(), FakeClock(), 20 * USD
     stages = [Stage(leases, clock) for _ in range(4)]
     month = stages[0].account(limit_usd=20)
     start_s = month.rule.period_at(clock.now()).starts_s
-    refused = 0
+    refused = dict.fromkeys([on.worker for on in stages], 0)
 
     async def caller(on: Stage) -> None:
-        nonlocal refused
-        while refused < 200:
+        while min(refused.values()) < 50:
             amount = chance.randint(1, USD // 20)
             try:
                 holds = await on.hold(amount, month)
@@ -333,7 +336,7 @@ async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(se
                 await asyncio.sleep(0.001)
                 continue
             except BudgetExhausted:
-                refused += 1
+                refused[on.worker] += 1
                 await asyncio.sleep(0)
                 continue
             cost = chance.choice((None, 0, amount // 3, amount))
@@ -342,11 +345,10 @@ async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(se
             leases.write(on.worker, holds[0], amount if cost is None else cost)
 
     async def weather() -> None:
-        while refused < 200:
+        while min(refused.values()) < 50:
             clock.advance(chance.random() / 2)
-            leases.loses_next_reply = chance.random() < 0.1
+            leases.loses_next_reply = min(refused.values()) < 25 and chance.random() < 0.1
             await asyncio.sleep(0.001)
-        leases.loses_next_reply = False
 
     async with stages[0].running(), stages[1].running(), stages[2].running(), stages[3].running():
         await asyncio.gather(*[caller(on) for on in stages for _ in range(5)], weather())
