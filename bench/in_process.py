@@ -49,6 +49,7 @@ from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
+from gateway.services.outlook import Outlook
 from gateway.services.policies import prices_of, version_of
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
@@ -184,7 +185,7 @@ class Stage:
         service = RequestService(
             transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            refusals=refusals, ejections=ejections,
+            refusals=refusals, ejections=ejections, outlook=Outlook(),
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,

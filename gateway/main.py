@@ -211,6 +211,7 @@ async def _serve(
     from gateway.services.ledger_watch import LedgerWatch
     from gateway.services.limiter import Limiter
     from gateway.services.meter import Meter
+    from gateway.services.outlook import Outlook
     from gateway.services.purses import Purses
     from gateway.services.refresh import Refresher
     from gateway.services.refusals import Refusals
@@ -277,7 +278,8 @@ async def _serve(
         requests=RequestService(
             transport=transport, providers=build_providers(salt_key=peppers[0].secret), gate=gate,
             meter=meter, endings=endings, clock=clock,
-            max_attempts=settings.max_attempts, refusals=refusals, ejections=ejections, region=settings.region,
+            max_attempts=settings.max_attempts, refusals=refusals, ejections=ejections, outlook=Outlook(),
+            region=settings.region,
         ),
         limiter=limiter, holder=holder, metrics=metrics,
         lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,

@@ -245,7 +245,7 @@ def _class_of(alike: Alike, team: Team) -> DataClass:
 
 def _chosen(decision: Decision, passed_over: frozenset[str]) -> Candidate:
     """The first that was not full or failing then; where all were, the first."""
-    return next((one for one in decision.ranked if one.deployment.name not in passed_over), decision.ranked[0])
+    return next((one for one in decision.eligible if one.deployment.name not in passed_over), decision.eligible[0])
 
 
 def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:

@@ -1,4 +1,4 @@
-"""Which deployments may take a request, in which order, and why each of the others may not."""
+"""Which deployments may take a request, and why each of the others may not."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Decision:
     gateway_region: str
     day: date  # on which facts were looked at; one for all requests where they do not expire
     candidates: tuple[Candidate, ...]
-    ranked: tuple[Candidate, ...]
-    shadow_ranked: tuple[Candidate, ...] = ()  # of the route's shadow deployments: recorded, never sent to
+    eligible: tuple[Candidate, ...]  # as the route lists them
+    shadow_eligible: tuple[Candidate, ...] = ()  # of the route's shadow deployments: recorded, never sent to
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
-        assert candidate in self.ranked, "only an eligible deployment gets a permit"
+        assert candidate in self.eligible, "only an eligible deployment gets a permit"
         policy = self.policy.policy
         return Permit(
             deployment=candidate.deployment,
@@ -77,6 +77,12 @@ class Decision:
             day=self.day,
             valid_days=policy.facts_valid_days,
         )
+
+    @cached_property
+    def as_listed(self) -> Ranking:
+        """The order of a route that asks for no other: one for all alike requests."""
+        choices = tuple(Choice(decision=self, candidate=candidate) for candidate in self.eligible)
+        return Ranking(choices=choices, record=self.record)
 
     @cached_property
     def denying_rules(self) -> tuple[str, ...]:
@@ -97,11 +103,11 @@ class Decision:
             "objective": self.route.objective,
             "rule": self.class_label,
             "rules": [rule.rule_id for rule in self.rules],
-            "ranked": [candidate.deployment.name for candidate in self.ranked],
+            "ranked": [candidate.deployment.name for candidate in self.eligible],
             "candidates": [self._recorded(candidate) for candidate in self.candidates],
         }
         if self.route.shadow_deployments:
-            record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_ranked]
+            record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_eligible]
         if self.gateway_region != UNKNOWN:
             record["gateway_region"] = self.gateway_region
         return record
@@ -127,7 +133,7 @@ class Decision:
 
     def refusal(self) -> RequestError | None:
         """The error for the caller where no deployment is eligible, from the obstacle that decides; else None."""
-        if self.ranked:
+        if self.eligible:
             return None
         kinds = {kind for candidate in self.candidates for kind, _ in candidate.obstacles}
         decisive = next(kind for kind in OBSTACLES if kind in kinds)
@@ -138,6 +144,22 @@ class Decision:
             if kind == decisive
         ]
         return OBSTACLES[decisive](self, "; ".join(details))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One candidate in a ranking, with the decision that its permit comes from."""
+
+    decision: Decision
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """In which order one request tries the eligible, and what its events keep of that."""
+
+    choices: tuple[Choice, ...]
+    record: Mapping[str, object]
 
 
 def find_route(policy: Policy, team: Team, model: str) -> Route:
@@ -162,7 +184,7 @@ def decide(
     day: date, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
     ejected: Mapping[str, str] = NONE_EJECTED,
 ) -> Decision:  # fmt: skip
-    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, in the objective's order.
+    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, as the route lists them.
 
     `data_class` is what the request has after any raise by header, `data_tags` what it adds to its team's; `day` is the
     UTC day on which it came; `ejected` are deployments out of use, by what their upstreams said of their place. Raises
@@ -187,14 +209,14 @@ def decide(
         )
         return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
 
-    def ranked(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        return OBJECTIVES[route.objective](tuple(one for one in candidates if not one.obstacles))
+    def eligible(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        return tuple(one for one in candidates if not one.obstacles)
 
     candidates = tuple(candidate(name) for name in route.deployments)
     shadows = tuple(candidate(name) for name in route.shadow_deployments)
     return Decision(
         policy=version, team=team, route=route, data_class=data_class, rules=rules, gateway_region=gateway_region,
-        day=day, candidates=candidates, ranked=ranked(candidates), shadow_ranked=ranked(shadows),
+        day=day, candidates=candidates, eligible=eligible(candidates), shadow_eligible=eligible(shadows),
     )  # fmt: skip
 
 
@@ -205,11 +227,7 @@ def origin_of(base_url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
 
 
-def _by_priority(eligible: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    return eligible
-
-
-OBJECTIVES: dict[str, Callable[[tuple[Candidate, ...]], tuple[Candidate, ...]]] = {"priority": _by_priority}
+OBJECTIVES = ("priority",)
 
 
 def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price
 from gateway.domain.request import Request
 from gateway.domain.request_fields import feature_and_tier
-from gateway.domain.routing import Candidate, Decision
+from gateway.domain.routing import Candidate, Choice, Decision
 from gateway.domain.settlement import Counted, Settlement, settle, unheard
 from gateway.domain.stated_places import Contradiction, contradiction, stated_region
 from gateway.domain.tokens import TokenUsage
@@ -187,25 +187,26 @@ class Attempt(Struct, kw_only=True):
 
 
 def begin(
-    request: Request, decision: Decision, candidate: Candidate, *, bound: Bound, holds: tuple[Hold, ...],
+    request: Request, choice: Choice, *, record: Mapping[str, object], bound: Bound, holds: tuple[Hold, ...],
     tab: Tab | None, room: Tab | None, number: int, received_s: float, clock: Clock, meter: Meter,
 ) -> Attempt:  # fmt: skip
-    """Start the clock of an attempt whose upper bound is held."""
+    """Start the clock of an attempt whose upper bound is held. `record` is what its event keeps of the ranking."""
+    decision = choice.decision
     return Attempt(
-        request=request, decision=decision, candidate=candidate, number=number, started_s=clock.monotonic(),
+        request=request, decision=decision, candidate=choice.candidate, number=number, started_s=clock.monotonic(),
         received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
         meter=meter, tab=tab, room=room,
-        begun=_begun(request, decision, candidate, number=number, started_at=clock.now(), held_nusd=bound.nusd,
+        begun=_begun(request, choice, record=record, number=number, started_at=clock.now(), held_nusd=bound.nusd,
                      holds=holds, features=_features(request, bound, decision.team.data_tags)),
     )  # fmt: skip
 
 
 def _begun(
-    request: Request, decision: Decision, candidate: Candidate, *, number: int, started_at: datetime, held_nusd: int,
-    holds: tuple[Hold, ...], features: Mapping[str, object],
+    request: Request, choice: Choice, *, record: Mapping[str, object], number: int, started_at: datetime,
+    held_nusd: int, holds: tuple[Hold, ...], features: Mapping[str, object],
 ) -> UsageEvent:  # fmt: skip
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
-    deployment, price = candidate.deployment, candidate.price
+    decision, deployment, price = choice.decision, choice.candidate.deployment, choice.candidate.price
     assert price is not None
     nothing = unheard(held_nusd)
     return UsageEvent(
@@ -245,7 +246,7 @@ def _begun(
         is_stand_in_price=price.is_stand_in,
         holds=holds,
         features=features,
-        decision=decision.record,
+        decision=record,
     )
 
 

@@ -273,7 +273,7 @@ def decision_for(
 def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanation:
     """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there."""
     refusal = decision.refusal()
-    first = decision.ranked[0].deployment.name if decision.ranked else ""
+    first = decision.eligible[0].deployment.name if decision.eligible else ""
     return Explanation(
         policy_version=decision.policy.version,
         team=decision.team.name,
@@ -383,7 +383,7 @@ def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
 
 
 def _verdict(candidate: Candidate, decision: Decision, usage: TokenUsage | None) -> Verdict:
-    rank = decision.ranked.index(candidate) + 1 if candidate in decision.ranked else None
+    rank = decision.eligible.index(candidate) + 1 if candidate in decision.eligible else None
     deployment = candidate.deployment
     return Verdict(
         deployment=deployment.name,

@@ -56,4 +56,4 @@ def _decided(case: Case, version: PolicyVersion, prices: Mapping[str, Price], pl
         return f"denied: {_WORDS.get(error.code, error.code)}", error.message
     except OperatorError as error:  # a team or class that the policy does not have
         return "not decided", error.message
-    return ", ".join(candidate.deployment.name for candidate in decision.ranked), ""
+    return ", ".join(candidate.deployment.name for candidate in decision.eligible), ""

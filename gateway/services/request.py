@@ -13,7 +13,7 @@ from gateway.domain.budgets import Account
 from gateway.domain.identity import day_of
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Request
-from gateway.domain.routing import Candidate, Decision, decide, find_route
+from gateway.domain.routing import Choice, Decision, Ranking, decide, find_route
 from gateway.domain.usage_event import Outcome
 from gateway.errors import (
     ConcurrencyLimited,
@@ -33,6 +33,7 @@ from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
 from gateway.services.gate import Gate
 from gateway.services.meter import Meter
+from gateway.services.outlook import Outlook
 from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.refusals import Refusals
 from gateway.services.snapshot import MOST_REMEMBERED, Snapshot, Terms
@@ -67,7 +68,7 @@ class _Going(Struct, frozen=True, gc=False):
     """A request on its way through its attempts."""
 
     request: Request
-    decision: Decision
+    ranking: Ranking
     accounts: Sequence[Account]
     received_s: float
     tab: Tab | None
@@ -86,6 +87,7 @@ class RequestService:
     max_attempts: int
     refusals: Refusals
     ejections: Ejections
+    outlook: Outlook
     region: str = UNKNOWN
 
     async def answer(
@@ -99,12 +101,13 @@ class RequestService:
         if refusal := decision.refusal():
             self.refusals.note(decision, refusal.code)
             raise refusal
+        ranking = self.outlook.rank(request, decision)
         tab = None
         if terms.limits or terms.shadow_limits or request.idempotency_key is not None:
-            most_tokens = _bound(request, decision, decision.ranked[0]).tokens
+            most_tokens = _bound(request, ranking.choices[0]).tokens
             tab = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
         try:
-            return await self._dispatch(_Going(request, decision, terms.accounts, received_s, tab), read)
+            return await self._dispatch(_Going(request, ranking, terms.accounts, received_s, tab), read)
         finally:
             if tab is not None:
                 tab.close()
@@ -113,13 +116,13 @@ class RequestService:
         """Try the deployments in order until one answers."""
         failure: RequestError | None = None
         made = 0
-        for candidate in going.decision.ranked:
+        for choice in going.ranking.choices:
             if made == self.max_attempts:
                 break
-            if self.ejections.is_out(candidate.deployment.name):
+            if self.ejections.is_out(choice.candidate.deployment.name):
                 continue  # since this was decided
             try:
-                attempt = await self._begin(going, candidate, number=made + 1)
+                attempt = await self._begin(going, choice, number=made + 1)
             except (RateLimited, ConcurrencyLimited) as error:
                 error.attempts = made
                 failure = failure or error  # this deployment is full: the next one may not be
@@ -162,12 +165,12 @@ class RequestService:
             )  # fmt: skip
         return decision
 
-    async def _begin(self, going: _Going, candidate: Candidate, *, number: int) -> Attempt:
+    async def _begin(self, going: _Going, choice: Choice, *, number: int) -> Attempt:
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
-        bound = _bound(going.request, going.decision, candidate)
-        holds, room = await self.gate.take(going.accounts, bound, candidate.deployment, decision=going.decision)
+        bound = _bound(going.request, choice)
+        holds, room = await self.gate.take(going.accounts, bound, choice.candidate.deployment, decision=choice.decision)
         return begin(
-            going.request, going.decision, candidate, bound=bound, holds=holds, tab=going.tab, room=room,
+            going.request, choice, record=going.ranking.record, bound=bound, holds=holds, tab=going.tab, room=room,
             number=number, received_s=going.received_s, clock=self.clock, meter=self.meter,
         )  # fmt: skip
 
@@ -255,9 +258,10 @@ class RequestService:
             raise
 
 
-def _bound(request: Request, decision: Decision, candidate: Candidate) -> Bound:
+def _bound(request: Request, choice: Choice) -> Bound:
+    candidate = choice.candidate
     assert candidate.price is not None, "an unpriced deployment is never eligible"
-    return bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=candidate.price)
+    return bound_of(request.ask, route=choice.decision.route, deployment=candidate.deployment, price=candidate.price)
 
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:

@@ -30,6 +30,7 @@ from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
+from gateway.services.outlook import Outlook
 from gateway.services.policies import prices_of
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
@@ -264,7 +265,7 @@ class Lane:
             gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
             meter=Meter(self.journal, purses, on_event=lambda _: None, ejections=self.ejections),
             endings=Endings(FakeCounter(), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            region=region, refusals=refusals, ejections=self.ejections,
+            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(),
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,

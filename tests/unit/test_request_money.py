@@ -32,6 +32,7 @@ from gateway.services.gate import Gate
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
+from gateway.services.outlook import Outlook
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
 from gateway.services.request import Answer, RequestService
@@ -134,7 +135,7 @@ class Stage:
         service = RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock,
-            max_attempts=3, refusals=self.refusals, ejections=self.ejections,
+            max_attempts=3, refusals=self.refusals, ejections=self.ejections, outlook=Outlook(),
         )  # fmt: skip
         snapshot = factories.snapshot(
             document=factories.policy(

@@ -40,7 +40,7 @@ def decided(*deployments: Any, payer: Any = None, **said: Any) -> Decision:
 
 
 def names(found: Decision) -> list[str]:
-    return [candidate.deployment.name for candidate in found.ranked]
+    return [candidate.deployment.name for candidate in found.eligible]
 
 
 def test_a_data_tag_adds_its_rule_to_that_of_the_class() -> None:
@@ -153,7 +153,7 @@ def test_a_permit_carries_what_it_was_given_under() -> None:
         deployment(residency=KEPT), data_tags=frozenset({"here"}), gateway_region="eu-de",
         document={"facts_valid_days": 30},
     )  # fmt: skip
-    permit = found.permit(found.ranked[0], attempt=1)
+    permit = found.permit(found.eligible[0], attempt=1)
     assert (permit.rules, permit.gateway_region, permit.day, permit.valid_days) == (found.rules, "eu-de", TODAY, 30)
     assert permit.regions is found.policy.policy.region_tree
     verify(permit, origin=permit.origin)

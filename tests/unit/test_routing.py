@@ -76,22 +76,22 @@ def test_a_ranking_is_a_permutation_of_the_eligible(
         prices={f"d{i}": price() for i in range(len(many)) if i not in unpriced},
     )  # fmt: skip
     eligible = [c.deployment.name for c in found.candidates if not c.obstacles]
-    assert sorted(c.deployment.name for c in found.ranked) == sorted(eligible)
+    assert sorted(c.deployment.name for c in found.eligible) == sorted(eligible)
     assert [c.deployment.name for c in found.candidates] == list(document.deployments)
-    for candidate in found.ranked:
+    for candidate in found.eligible:
         one = candidate.deployment
         assert one.region in ("eu", "eu-de")
         assert Operation.CHAT in one.operations
         assert features <= one.allows
         assert one.capabilities is None or capabilities <= one.capabilities
         assert candidate.price is not None
-    assert (found.refusal() is None) == bool(found.ranked)
+    assert (found.refusal() is None) == bool(found.eligible)
 
 
 def test_priority_keeps_the_order_of_the_route() -> None:
     """The first deployment that is listed is tried first."""
     found = decision(deployment("b"), deployment("a"))
-    assert [candidate.deployment.name for candidate in found.ranked] == ["b", "a"]
+    assert [candidate.deployment.name for candidate in found.eligible] == ["b", "a"]
 
 
 def test_residency_refuses_and_names_rule_and_place() -> None:
@@ -113,8 +113,8 @@ def test_each_class_is_decided_by_its_own_rule() -> None:
             day=TODAY,
             prices={"in-us": price(), "in-eu": price()},
         )  # fmt: skip
-        allowed[data_class] = [candidate.deployment.name for candidate in found.ranked]
-        assert {found.permit(candidate, attempt=1).rules for candidate in found.ranked} == {
+        allowed[data_class] = [candidate.deployment.name for candidate in found.eligible]
+        assert {found.permit(candidate, attempt=1).rules for candidate in found.eligible} == {
             (document.classes[data_class],)
         }
     assert allowed == {DataClass.INTERNAL: ["in-us", "in-eu"], DataClass.CONFIDENTIAL: ["in-eu"]}
@@ -213,7 +213,7 @@ def test_a_service_tier_is_sent_where_its_price_is_known(asked: str, allows: fro
         version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
         ask=ask(features=frozenset({asked})), prices={"one": tiered()},
     )  # fmt: skip
-    assert bool(found.ranked) == is_eligible
+    assert bool(found.eligible) == is_eligible
     assert is_eligible or "does not allow service_tier: this tier has another price" in str(found.refusal())
 
 
@@ -233,7 +233,7 @@ def test_every_obstacle_that_can_arise_has_an_answer() -> None:
 def test_a_permit_names_its_place_and_version() -> None:
     """What the transport checks against the socket."""
     found = decision(deployment(base_url="https://eu.api.openai.com/v1"))
-    permit = found.permit(found.ranked[0], attempt=2)
+    permit = found.permit(found.eligible[0], attempt=2)
     assert (permit.origin, permit.attempt, permit.policy_version) == ("https://eu.api.openai.com:443", 2, 7)
     assert (permit.rules, permit.gateway_region, permit.day) == ((EU_ONLY[DataClass.INTERNAL],), "unknown", TODAY)
 
