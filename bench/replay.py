@@ -37,11 +37,14 @@ from gateway.storage.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
+PAST = Path(__file__).with_suffix(".sql")
 MARKS = ("<!-- replay:begin, written by `python -m bench.replay --write` -->", "<!-- replay:end -->")
+FREE, LIMITED = "without budgets", "two hard budgets a team"
 MOST_S = 60.0
 DAYS = 30
 LEFT_OUT = timedelta(minutes=30)  # at the window's beginning: it moves on while the events are made
 KEYS_A_TEAM = 12
+MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = Decimal("0.0005"), Decimal("0.00004")  # of all teams' requests, for each team
 LOOK_EVERY_S = 0.05
 
 # Whole nano-dollars a token, so that SQL's sums need no rounding: input, cached input, output in USD per million.
@@ -61,7 +64,7 @@ TEAMS = {
     "payments": "confidential", "legal": "confidential", "search": "internal", "support": "internal",
     "research": "internal", "growth": "public", "mobile": "public", "data": "internal",
 }  # fmt: skip
-ASKS = ([], ["tools"], ["json_schema", "tools"])
+ASKS: tuple[list[str], ...] = ([], ["tools"], ["json_schema", "tools"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class Ran:
 
     printed: str
     took_s: float
+    cpu_s: float
     peak_mib: float
 
 
@@ -97,6 +101,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
     chosen = parser.parse_args()
+    load, *_ = os.getloadavg()
     try:
         plans, notes, findings = _run(chosen.events, chosen.seed)
     except CommandFailed as failed:
@@ -106,6 +111,7 @@ def main() -> int:
         "machine": machine.describe(), "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "python -m " + " ".join(["bench.replay", *sys.argv[1:]]), "seed": str(chosen.seed),
+        "load average as it began": f"{load:.2f}",
     }  # fmt: skip
     measured = [*(f"- {name}: {value}" for name, value in facts.items()), *(f"- {note}" for note in notes)]
     lines = [*measured, "", *_table(plans)]
@@ -132,29 +138,27 @@ def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
         def tollgate(*arguments: str) -> Ran:
             return _tollgate(arguments, variables=variables, folder=home)
 
-        files = {name: home / f"{name}.yaml" for name in ("before", "without budgets", "two hard budgets a team")}
-        for (name, file), text in zip(files.items(), (_before(), _after(), _after(budgets=True)), strict=True):
-            file.write_text(text)
-            tollgate("policy", "validate", str(file))
-            if name == "before":
-                tollgate("db", "upgrade")
-                tollgate("policy", "apply", str(file), "--yes")
+        before = home / "before.yaml"
+        before.write_text(_before())
+        tollgate("db", "upgrade")
+        tollgate("policy", "apply", str(before), "--yes")
         made_s = _make_past(url, events, seed)
         with psycopg.connect(url) as connection:
             (rows, requests, cost_usd), kinds = _one(connection, COUNTED), _one(connection, KINDS)[0]
         plans = []
-        for name, file in list(files.items())[1:]:
-            ran = tollgate("policy", "plan", str(file), "--replay", f"{DAYS}d", "--format", "json")
+        for name, text in ((FREE, _after()), (LIMITED, _after(budgets_for=events))):
+            after = home / "after.yaml"
+            after.write_text(text)
+            ran = tollgate("policy", "plan", str(after), "--replay", f"{DAYS}d", "--format", "json")
             plans.append(_planned(name, ran))
     notes = [
-        f"{requests:,} requests in {rows:,} rows of {DAYS} days, made in {made_s:.0f} s, of {kinds:,} kinds that differ in "
-        "what a decision depends on",
-        "requests and cost before are what SQL counts in the same rows" if requests == events else "",
+        f"{requests:,} requests in {rows:,} rows of {DAYS} days, made in {made_s:.0f} s",
+        f"{kinds:,} kinds of them differ in what a decision depends on",
     ]
     findings = [finding for plan in plans for finding in _findings(plan, events=events, cost_usd=cost_usd)]
     if requests != events:
         findings.append(f"{requests:,} requests were made in place of {events:,}")
-    return plans, [note for note in notes if note], findings
+    return plans, notes, findings
 
 
 def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
@@ -163,7 +167,7 @@ def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
         f"it printed {plan.requests:,} requests, there are {events:,}": plan.requests != events,
         f"it says they cost {plan.cost_before_usd} USD, the rows {cost_usd}": plan.cost_before_usd != cost_usd,
         "nothing moves or nothing is refused, so little was decided": not (plan.moved and plan.refused),
-        f"{plan.blocked} requests do not fit a budget": bool(plan.blocked) != ("budgets a team" in plan.name),
+        f"{plan.blocked} requests do not fit a budget": bool(plan.blocked) != (plan.name == LIMITED),
         f"it took {plan.ran.took_s:.1f} s, more than {MOST_S:g}": plan.ran.took_s > MOST_S,
     }
     return [f"{plan.name}: {words}" for words, is_so in wrong.items() if is_so]
@@ -171,13 +175,14 @@ def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
 
 def _table(plans: Sequence[Planned]) -> list[str]:
     lines = [
-        "| replay | requests printed | took | wanted | most memory | moved | refused | over a budget |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| replay | requests printed | took | wanted | its own CPU | most memory | moved | refused | over a budget |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for plan in plans:
         lines.append(
             f"| {plan.name} | {plan.requests:,} | {plan.ran.took_s:.1f} s | ≤ {MOST_S:g} s | "
-            f"{plan.ran.peak_mib:.0f} MiB | {plan.moved:,} | {plan.refused:,} | {plan.blocked:,} |"
+            f"{plan.ran.cpu_s:.1f} s | {plan.ran.peak_mib:.0f} MiB | {plan.moved:,} | {plan.refused:,} | "
+            f"{plan.blocked:,} |"
         )
     return lines
 
@@ -197,7 +202,7 @@ def _planned(name: str, ran: Ran) -> Planned:
 def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> Ran:
     """Run a command in a process of its own. Raises `CommandFailed`."""
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
-        began_s, peak_kib = time.monotonic(), 0
+        began_s, began, peak_kib = time.monotonic(), os.times(), 0
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway.main", *arguments], env=variables, cwd=REPOSITORY,
             stdin=subprocess.DEVNULL, stdout=out, stderr=err,
@@ -208,12 +213,13 @@ def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder:
                 time.sleep(LOOK_EVERY_S)
         finally:
             process.kill()
-        took_s = time.monotonic() - began_s
+        took_s, ended = time.monotonic() - began_s, os.times()
+        cpu_s = sum(ended[2:4]) - sum(began[2:4])  # of children that have ended: it is the only one
         if process.returncode != 0:
             err.seek(0)
             raise CommandFailed(f"tollgate {' '.join(arguments)}: {err.read().strip()}")
         out.seek(0)
-        return Ran(printed=out.read(), took_s=took_s, peak_mib=peak_kib / 1024)
+        return Ran(printed=out.read(), took_s=took_s, cpu_s=cpu_s, peak_mib=peak_kib / 1024)
 
 
 def _peak_kib(pid: int) -> int:
@@ -233,11 +239,17 @@ def _before() -> str:
     return _document(ROUTES, DEPLOYMENTS, confidential="[eu]")
 
 
-def _after(*, budgets: bool = False) -> str:
-    """Other orders, one price, and a class that may go to fewer places; with `budgets` two hard ones a team."""
+def _after(*, budgets_for: int | None = None) -> str:
+    """Other orders, one price, and a class that may go to fewer places.
+
+    With two hard budgets a team, that many requests are a little more than fits.
+    """
     routes = ROUTES | {"assistant": ("large-eu", "partner-fr"), "small": ("own-eu", "large-us")}
     deployments = DEPLOYMENTS | {"large-eu": ("eu-de", "1.1", "0.11", "9")}
-    terms = ", budgets: [{period: month, limit_usd: 900}, {period: day, limit_usd: 60}]" if budgets else ""
+    terms = ""
+    if budgets_for is not None:
+        month_usd, day_usd = budgets_for * MONTH_USD_A_REQUEST, budgets_for * DAY_USD_A_REQUEST
+        terms = f", budgets: [{{period: month, limit_usd: {month_usd}}}, {{period: day, limit_usd: {day_usd}}}]"
     return _document(routes, deployments, confidential="[eu-fr]", terms=terms)
 
 
@@ -275,7 +287,7 @@ def _make_past(url: str, events: int, seed: int) -> float:
     since = until - timedelta(days=DAYS) + LEFT_OUT
     partitions.ensure_months(database, first=since.date(), last=until.date())
     since_ms, until_ms = (round(moment.timestamp() * 1000) for moment in (since, until))
-    terms = {"events": events, "seed": seed, "since_ms": since_ms, "span_ms": until_ms - since_ms, "lines": LINES}
+    terms = {"events": events, "seed": seed, "since_ms": since_ms, "span_ms": until_ms - since_ms}
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET statement_timeout = 0")
         connection.execute(PLACES)
@@ -284,7 +296,7 @@ def _make_past(url: str, events: int, seed: int) -> float:
             cursor.executemany(f"INSERT INTO places VALUES ({', '.join(['%s'] * 8)})", list(map(_place, DEPLOYMENTS)))
             cursor.executemany(f"INSERT INTO kinds VALUES ({', '.join(['%s'] * 10)})", _kinds())
         connection.execute(PRICED)
-        connection.execute(PAST, terms)
+        connection.execute(PAST.read_text(), terms)
         connection.execute(DIRTY)
         connection.execute("VACUUM ANALYZE tollgate.usage_events")
     rollups.refresh(database)
@@ -300,7 +312,7 @@ def _place(name: str) -> tuple[object, ...]:
 
 def _kinds() -> Sequence[tuple[object, ...]]:
     """Every kind of request: who asks for what, and what was decided then. One in eight had its class raised."""
-    kinds = []
+    kinds: list[tuple[object, ...]] = []
     for (number, (team, own)), key, route, asks in product(
         enumerate(TEAMS.items()), range(KEYS_A_TEAM), ROUTES, ASKS
     ):  # fmt: skip
@@ -348,62 +360,6 @@ CREATE TEMPORARY TABLE kinds (
     class_source text, capabilities jsonb, decision jsonb
 )
 """
-# All that varies comes from one hash of the row's number and the seed, so that the same seed makes the same past. One
-# request in a hundred failed somewhere before it was answered, where its route has a second place; of one in a thousand
-# nobody knows what it cost.
-PAST = """
-INSERT INTO tollgate.usage_events (
-    request_id, attempt, occurred_at, started_at, posted_period, team, project, cost_centre, key_id, tags, route,
-    deployment, provider, model, region, is_self_hosted, data_class, policy_version, operation, outcome, http_status,
-    streamed, input_tokens, cached_input_tokens, output_tokens, usage_source, price_id, lines, cost_nusd, held_nusd,
-    ttft_s, tpot_s, duration_s, overhead_s, finish_reason, features, decision, digest
-)
-WITH drawn AS MATERIALIZED (
-    SELECT n, hashint8extended(n, %(seed)s) & 9223372036854775807 AS hash,
-           %(since_ms)s::bigint + n * %(span_ms)s::bigint / %(events)s AS at_ms
-    FROM generate_series(0::bigint, %(events)s - 1) AS n
-), asked AS (
-    SELECT n, at_ms, md5(hash::text) AS digits, hash / 4096 AS hash, kinds.*, n %% 3 = 0 AS is_stream,
-           CASE WHEN n %% 100 = 0 THEN jsonb_array_length(decision -> 'ranked') ELSE 1 END AS tries
-    FROM drawn JOIN kinds ON kinds.number = hash %% (SELECT count(*) FROM kinds)
-), tried AS (
-    SELECT *, (lpad(to_hex(at_ms), 12, '0') || '7' || left(digits, 3) || '8' || substr(digits, 4, 15))::uuid AS id,
-           decision -> 'ranked' ->> (attempt - 1) AS deployment, 500 + hash %% 9973 AS whole,
-           CASE WHEN attempt < tries THEN 'failed' WHEN n %% 1000 = 1 THEN 'cut' ELSE 'ok' END AS state
-    FROM asked CROSS JOIN LATERAL generate_series(1, tries) AS attempt
-), used AS (
-    SELECT *, tollgate.uuid7_time(id) AS at,
-           CASE state WHEN 'ok' THEN whole - hash %% 480 WHEN 'failed' THEN 0 END AS plain,
-           CASE state WHEN 'ok' THEN hash %% 480 WHEN 'failed' THEN 0 END AS cached,
-           CASE state WHEN 'ok' THEN 20 + hash / 16 %% 1511 WHEN 'failed' THEN 0 END AS output
-    FROM tried JOIN places USING (deployment)
-)
-SELECT id, attempt, at, at, date_trunc('month', at AT TIME ZONE 'UTC')::date, team, project, cost_centre, key_id,
-       '{"env": "production"}', route, deployment, 'openai_compatible', deployment || '-1', region, false, data_class,
-       1, 'chat', CASE state WHEN 'failed' THEN 'upstream_error' WHEN 'cut' THEN 'upstream_cut' ELSE 'ok' END,
-       CASE state WHEN 'failed' THEN 503 ELSE 200 END, is_stream, plain + cached, cached, output,
-       CASE state WHEN 'failed' THEN 'none' WHEN 'cut' THEN 'unknown' ELSE 'provider' END, price_id,
-       CASE state WHEN 'ok' THEN format(%(lines)s, plain, plain_usd, plain * plain_nusd, cached, cached_usd,
-                                        cached * cached_nusd, output, output_usd, output * output_nusd)::jsonb
-                  ELSE '[]' END,
-       plain * plain_nusd + cached * cached_nusd + output * output_nusd,
-       CASE state WHEN 'cut' THEN whole * plain_nusd + 2048 * output_nusd END,
-       CASE WHEN is_stream AND state = 'ok' THEN 0.1 + hash %% 97 / 100.0 END,
-       CASE WHEN is_stream AND state = 'ok' THEN 0.01 + hash %% 13 / 1000.0 END, 1.5, 0.0004,
-       CASE state WHEN 'ok' THEN 'stop' END,
-       jsonb_build_object('max_output_tokens', CASE WHEN n %% 2 = 0 THEN 2048 END, 'input_bound_tokens', 4 * whole,
-                          'capabilities', capabilities, 'features', '[]'::jsonb, 'class_source', class_source),
-       decision, sha256(int8send(n))
-FROM used
-"""
-LINES = (
-    "["
-    + ", ".join(
-        f'{{"kind": "{kind}", "tokens": %s, "usd_per_mtok": "%s", "cost_nusd": %s}}'
-        for kind in ("input", "cached_input", "output")
-    )
-    + "]"
-)
 DIRTY = """
 INSERT INTO tollgate.dirty_hours (hour)
 SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM tollgate.usage_events
