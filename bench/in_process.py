@@ -117,6 +117,9 @@ class Upstream:
     async def read(self, limit_bytes: int) -> bytes:
         return ANSWER
 
+    def heard_token(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -124,7 +127,7 @@ class Upstream:
 class Transport:
     """The way out, leading nowhere."""
 
-    async def send(self, permit: object, call: object) -> Upstream:
+    async def send(self, permit: object, call: object, *, within_s: float = 0.0) -> Upstream:
         return Upstream()
 
 
@@ -185,7 +188,7 @@ class Stage:
         service = RequestService(
             transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            refusals=refusals, ejections=ejections, outlook=Outlook(),
+            refusals=refusals, ejections=ejections, outlook=Outlook(clock),
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,

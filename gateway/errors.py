@@ -15,11 +15,13 @@
     │   ├── NotSupported             not_supported
     │   ├── RequestTooLarge          request_too_large
     │   ├── RateLimited              rate_limited
+    │   │   └── QuotaExhausted       rate_limited: what the gateway's own account may spend upstream is used up
     │   ├── ConcurrencyLimited       concurrency_limited
     │   ├── Overloaded               overloaded
     │   │   └── JournalFull          overloaded: nothing more can be written down on this machine
     │   ├── Unavailable              unavailable
     │   ├── UpstreamUnreachable      upstream_unreachable
+    │   │   └── UpstreamNotCalled    upstream_unreachable: the gateway had no connection to spare for it
     │   ├── UpstreamError            upstream_error
     │   ├── UpstreamAuth             upstream_auth
     │   └── UpstreamTimeout          upstream_timeout
@@ -49,9 +51,16 @@ class TollgateError(Exception):
 
 
 class RequestError(TollgateError):
-    """A request that gets an error answer. `code` is stable; `param` names the field at fault."""
+    """A request that gets an error answer. `code` is stable; `param` names the field at fault.
+
+    `asked_wait_s` is how long an upstream asked to be left alone. `is_same_again`: the same deployment would say it
+    again. `is_retry_useless`: whoever sends the request again only adds to what is wrong.
+    """
 
     code: ClassVar[str]
+    asked_wait_s: float | None = None
+    is_same_again: bool = False
+    is_retry_useless: bool = False
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -121,6 +130,12 @@ class RateLimited(RequestError):
     code = "rate_limited"
 
 
+class QuotaExhausted(RateLimited):
+    """The account at a provider is used up: no pause helps, only an admin or another deployment."""
+
+    is_same_again = True
+
+
 class ConcurrencyLimited(RequestError):
     code = "concurrency_limited"
 
@@ -141,12 +156,17 @@ class UpstreamUnreachable(RequestError):
     code = "upstream_unreachable"
 
 
+class UpstreamNotCalled(UpstreamUnreachable):
+    """All connections that it may have are in use. Says nothing of the upstream."""
+
+
 class UpstreamError(RequestError):
     code = "upstream_error"
 
 
 class UpstreamAuth(RequestError):
     code = "upstream_auth"
+    is_same_again = True
 
 
 class UpstreamTimeout(RequestError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.domain.api_keys import Pepper
     from gateway.domain.ledger_health import LedgerState
     from gateway.domain.policy import PolicyVersion
+    from gateway.domain.usage_event import UsageEvent
     from gateway.reports import Reports
     from gateway.services.ports import Clock
     from gateway.services.snapshot import SnapshotHolder, SnapshotSource
@@ -200,12 +201,16 @@ async def _serve(
     from gateway.domain.end_user import end_user_key
     from gateway.domain.idempotency import claim_secret
     from gateway.domain.ledger_health import health_checks
+    from gateway.providers import probe
     from gateway.providers.registry import build_providers
     from gateway.providers.token_counting import TokenCounter
     from gateway.providers.transport import open_transport
     from gateway.services.ejections import Ejections
     from gateway.services.endings import DrainLimits, Endings
+    from gateway.services.engine_load import EngineLoads
+    from gateway.services.engine_probes import EngineProbes
     from gateway.services.gate import Gate
+    from gateway.services.health import Health
     from gateway.services.idempotency import Claims
     from gateway.services.ledger_health import ledger_health
     from gateway.services.ledger_watch import LedgerWatch
@@ -216,6 +221,7 @@ async def _serve(
     from gateway.services.refresh import Refresher
     from gateway.services.refusals import Refusals
     from gateway.services.request import RequestService
+    from gateway.services.shedding import Shedding
     from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
     from gateway.services.writer import EventWriter, Progress
     from gateway.storage import event_journal
@@ -248,7 +254,18 @@ async def _serve(
     refusals = Refusals(RefusalStore(stores.database), clock, journal_id=own.journal_id)
     gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
     ejections = Ejections(EjectionStore(stores.database), clock, on_ejected=metrics.count_ejection)
-    meter = Meter(own, purses, on_event=metrics.count_event, ejections=ejections)
+
+    def policy() -> PolicyVersion | None:
+        return None if holder.current is None else holder.current.policy
+
+    loads = EngineLoads(policy=policy, page=probe.metrics_page, clock=clock)
+    outlook = Outlook(clock, loads=loads)
+
+    def on_event(event: UsageEvent) -> None:
+        metrics.count_event(event)
+        outlook.note(event)
+
+    meter = Meter(own, purses, on_event=on_event, ejections=ejections)
 
     def on_written(progress: Progress) -> None:
         if progress.is_own:
@@ -268,6 +285,19 @@ async def _serve(
         answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
     )
     endings = Endings(counter, limits, is_stopping=lambda: drain.is_over)
+    providers, new_id = build_providers(salt_key=peppers[0].secret), request_ids(clock)
+    standings = Health(
+        max_in_flight=max(settings.max_streams // 2, 1), on_begin=loads.began, on_open=metrics.note_opened,
+        on_close=metrics.note_closed, on_retry=metrics.count_retry, on_retry_refused=metrics.count_refused_retry,
+    )  # fmt: skip
+    probes = EngineProbes(
+        standings, transport=transport, providers=providers, policy=policy, ejections=ejections, clock=clock,
+        new_id=new_id, region=settings.region, looks_alive=loads.looks_alive,
+    )  # fmt: skip
+    shedding = Shedding(
+        journal_share=lambda: health().journal_used_bytes / settings.journal_max_bytes,
+        streams=lambda: len(drain.in_flight), max_streams=settings.max_streams, on_shed=metrics.count_shed,
+    )  # fmt: skip
     refresher = Refresher(
         _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,
         on_swap=lambda snapshot: metrics.policy_version.set(snapshot.policy.version),
@@ -276,14 +306,13 @@ async def _serve(
     )  # fmt: skip
     forwarder = Forwarder(
         requests=RequestService(
-            transport=transport, providers=build_providers(salt_key=peppers[0].secret), gate=gate,
-            meter=meter, endings=endings, clock=clock,
-            max_attempts=settings.max_attempts, refusals=refusals, ejections=ejections, outlook=Outlook(),
-            region=settings.region,
+            transport=transport, providers=providers, gate=gate, meter=meter, endings=endings, clock=clock,
+            max_attempts=settings.max_attempts, refusals=refusals, ejections=ejections, outlook=outlook,
+            health=standings, region=settings.region,
         ),
         limiter=limiter, holder=holder, metrics=metrics,
         lines=logs.RequestLog(settings.log_level, partial(os.write, 2)), clock=clock,
-        new_id=request_ids(clock), is_full=lambda: own.is_full,
+        new_id=new_id, is_full=lambda: own.is_full, shedding=shedding,
         max_body_bytes=settings.max_body_bytes, allows_demo_keys=allow_demo_keys,
         end_user_key=end_user_key(peppers[0]),
     )  # fmt: skip
@@ -291,6 +320,7 @@ async def _serve(
     watch = LedgerWatch(lambda: _ledger_state(stores, clock), on_state=metrics.note_state)
     health = partial(ledger_health, own, writer, meter)
     metrics.watch_health(health)
+    metrics.loop_lag.set_function(lambda: shedding.lag_s)
     metrics.watch_allowances(budgets_away_s=lambda: purses.away_s, is_alone=lambda: limiter.is_alone)
     plain = PlainEndpoints(
         holder=holder, reports=opened, clock=clock, standing=limiter.standing, allows_demo_keys=allow_demo_keys,
@@ -304,7 +334,7 @@ async def _serve(
             *watch.checks(),
         ),
         recent=meter.recent, is_lagging=journals.is_lagging, region=settings.region,
-        max_body_bytes=settings.max_body_bytes,
+        outlook=outlook, max_body_bytes=settings.max_body_bytes,
     )  # fmt: skip
     edge = Edge(
         forward=forwarder, plain=build_app(plain), allowed_hosts=frozenset(settings.allowed_hosts),
@@ -315,7 +345,20 @@ async def _serve(
     await limiter.exchange()  # until then a worker believes itself alone
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
     others = _jobs(settings, stores, clock, holder=holder, metrics=metrics)
-    jobs: Sequence[Job] = (refresher, meter, purses, limiter, claims, refusals, ejections, watch, *others)
+    jobs: Sequence[Job] = (
+        refresher,
+        meter,
+        purses,
+        limiter,
+        claims,
+        refusals,
+        ejections,
+        watch,
+        loads,
+        probes,
+        shedding,
+        *others,
+    )
     background = [asyncio.create_task(job.run()) for job in jobs]
     writing = asyncio.create_task(writer.run())
     try:

@@ -21,6 +21,9 @@ What it does is asked for in the model name, in a body member `fake`, or in a he
     redirect            302 to /elsewhere, which counts who follows
     NNN                 answer with this HTTP status; ra=SECONDS adds a retry-after
     slow                the answer's headers come after two seconds
+    early               a stream's headers come at once, however long the first token takes: vLLM says 200 and queues
+    quota               a 429 says that the account is used up
+    toolong             a 400 says that the prompt is too long for the context
 
 Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is the canary that
 `tests.canary` searches for, so that a completion that is kept anywhere is found.
@@ -46,7 +49,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 NUMBERS = ("in", "cached", "write", "out", "think", "ttft", "tps", "ra")
-WORDS = ("on_choice", "nousage", "badjson", "redirect", "slow", "hang")
+WORDS = ("on_choice", "nousage", "badjson", "redirect", "slow", "hang", "early", "quota", "toolong")
 FAULTS_AT = ("cut", "end", "hang", "miderr")
 CREATED = 1_764_000_000
 
@@ -307,8 +310,11 @@ class _Exchange:
     # ---- streams
 
     async def _stream(self) -> None:
+        if "early" in self.plan.words:
+            await self._start_stream()
         await self._pause(self.plan["ttft"] / 1000)
-        await self._start_stream()
+        if "early" not in self.plan.words:
+            await self._start_stream()
         if self.entry.path.endswith("/chat/completions"):
             await self._chunk({"role": "assistant", "content": ""})
         for number in range(self.out):
@@ -417,10 +423,15 @@ class _Exchange:
 
     async def _error(self) -> None:
         headers = [(b"retry-after", str(self.plan["ra"]).encode())] if "ra" in self.plan.numbers else []
+        code: int | str = self.plan.status
+        if "quota" in self.plan.words:
+            code = "insufficient_quota"
+        elif "toolong" in self.plan.words:
+            code = "context_length_exceeded"
         error = {"message": f"the fake fails with {self.plan.status}", "type": "fake_error", "param": None}
         if self.plan.status == 404:
             error["param"] = "model"
-        await _json(self.send, {"error": {**error, "code": self.plan.status}}, status=self.plan.status, headers=headers)
+        await _json(self.send, {"error": {**error, "code": code}}, status=self.plan.status, headers=headers)
 
     async def _pause(self, seconds: float) -> None:
         """Take time, but no longer than the client stays."""

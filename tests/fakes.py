@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -257,6 +258,7 @@ class FakeUpstreamAnswer:
     then: BaseException | None = None
     waits_for: Mapping[int, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     closed: int = 0
+    has_token: bool = False
     _next: int = 0
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
@@ -281,6 +283,9 @@ class FakeUpstreamAnswer:
             parts.append(part)
         return b"".join(parts)
 
+    def heard_token(self) -> None:
+        self.has_token = True
+
     def close(self) -> None:
         self.closed += 1
 
@@ -291,9 +296,11 @@ class FakeTransport:
 
     answers: list[FakeUpstreamAnswer | RequestError]
     sent: list[tuple[Permit, UpstreamCall]] = field(default_factory=list)
+    given_s: list[float] = field(default_factory=list)
 
-    async def send(self, permit: Permit, call: UpstreamCall) -> FakeUpstreamAnswer:
+    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = math.inf) -> FakeUpstreamAnswer:
         verify(permit, origin=origin_of(call.url))
+        self.given_s.append(within_s)
         self.sent.append((permit, call))
         answer = self.answers.pop(0)
         if isinstance(answer, RequestError):

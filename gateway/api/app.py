@@ -40,6 +40,7 @@ from gateway.errors import (
 )
 from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
 from gateway.services.limiter import Figures, Standing
+from gateway.services.outlook import Outlook
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
@@ -54,7 +55,8 @@ class PlainEndpoints:
     `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
     each with its mend; `checks` is what else readiness tells. `recent` finds events settled here that may not be in
     Postgres yet. `is_lagging` is True while the journal of any worker may hold events older than a minute; it runs in a
-    thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs.
+    thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs,
+    `outlook` what this worker has seen.
     """
 
     holder: SnapshotHolder
@@ -68,6 +70,7 @@ class PlainEndpoints:
     is_lagging: Callable[[], bool]
     region: str
     max_body_bytes: int
+    outlook: Outlook
 
     def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `authenticate`."""
@@ -225,7 +228,7 @@ async def _route_explain(request: Request) -> Response:
     headers = dict(request.headers) | {"x-tollgate-data-class": ",".join(request.headers.getlist(DATA_CLASS.decode()))}
     body = await read_body(headers, request.receive, limit_bytes=endpoints.max_body_bytes)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(body, headers, caller=caller, snapshot=snapshot, place=place)
+    told = explained(body, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
     return Response(told, media_type="application/json")
 
 

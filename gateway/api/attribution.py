@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from gateway.domain.policy import DataClass, Team
+from gateway.domain.request import Ask
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
@@ -14,7 +15,7 @@ DATA_CLASS = b"x-tollgate-data-class"
 HEADERS = frozenset(
     {
         b"x-tollgate-project", b"x-tollgate-tags", DATA_CLASS, b"x-request-id", b"x-client-request-id",
-        b"traceparent", b"idempotency-key",
+        b"traceparent", b"idempotency-key", b"x-session-id",
     }
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
@@ -102,6 +103,14 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
             param="Idempotency-Key",
         )
     return sent
+
+
+def session(headers: Mapping[str, str], ask: Ask) -> str | None:
+    """What the caller calls its session: `x-session-id`, else the body's `prompt_cache_key` or user; None for nothing.
+
+    Nothing is refused for it: clients send that header to others too. `affinity.session_of` makes a short name of it.
+    """
+    return headers.get("x-session-id") or ask.cache_key or ask.end_user
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

@@ -21,11 +21,13 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.ContextLengthExceeded: 400,
     errors.RequestTooLarge: 413,
     errors.RateLimited: 429,
+    errors.QuotaExhausted: 429,
     errors.ConcurrencyLimited: 429,
     errors.Overloaded: 503,
     errors.JournalFull: 503,
     errors.Unavailable: 503,
     errors.UpstreamUnreachable: 502,
+    errors.UpstreamNotCalled: 502,
     errors.UpstreamError: 502,
     errors.UpstreamAuth: 502,
     errors.UpstreamTimeout: 504,
@@ -43,7 +45,7 @@ def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
     headers: Headers = [(b"content-type", b"application/json")]
     # Of a limit that the request will never fit under, and of a twin that has ended, nobody knows a better moment.
     is_worth_it = error.retry_after_s is not None if status in (409, 429) else status in RETRYING_HELPS
-    if not is_worth_it:
+    if not is_worth_it or error.is_retry_useless:
         headers.append((b"x-should-retry", b"false"))
     if error.retry_after_s is not None:
         wait_s = min(error.retry_after_s, MOST_RETRY_AFTER_S)

@@ -33,6 +33,7 @@ from gateway.services.attempt import Attempt
 from gateway.services.limiter import Limiter
 from gateway.services.ports import Clock
 from gateway.services.request import Answer, RequestService
+from gateway.services.shedding import Shedding
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.telemetry.logs import RequestLine, RequestLog, line_of
 from gateway.telemetry.metrics import Metrics
@@ -69,6 +70,7 @@ class Forwarder:
     max_body_bytes: int
     allows_demo_keys: bool
     end_user_key: bytes
+    shedding: Shedding | None = None
 
     async def __call__(
         self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, task: asyncio.Task[object]
@@ -100,13 +102,15 @@ class Forwarder:
         caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
+        team = call.snapshot.policy.policy.teams[caller.team]
+        if self.shedding is not None:
+            self.shedding.check(team.priority)  # before the body is read
         if self.is_full():  # also said by the journal itself; here before the body is read
             raise JournalFull("Nothing more can be written down here, so nothing new is admitted.", retry_after_s=5)
         body = await read_body(headers, receive, limit_bytes=self.max_body_bytes)
         assert call.endpoint.operation is not None
         read = read_request(call.endpoint.operation, body)
         request = self._request(call, caller, headers, read, call.snapshot)
-        team = call.snapshot.policy.policy.teams[caller.team]
         terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
         call.limits = terms.limits
         scope[ON_LEAVING] = call.leave
@@ -136,6 +140,8 @@ class Forwarder:
             client_request_id=attribution.client_request_id(headers),
             traceparent=attribution.traceparent(headers),
             idempotency_key=attribution.idempotency_key(headers),
+            session=attribution.session(headers, read.ask),
+            priority=team.priority,
         )
 
 
@@ -240,13 +246,15 @@ class _Call:
             (b"content-type", answer.content_type.encode("latin-1", "replace")),
             (b"x-request-id", text_of(self.request_id).encode()),
             *_place_headers(
-                decision.route.name, deployment.name, deployment.provider, deployment.region, decision.policy.version
+                attempt.begun.route, deployment.name, deployment.provider, deployment.region, decision.policy.version
             ),
             (b"x-tollgate-attempts", b"%d" % attempt.number),
             (b"x-tollgate-overhead-ms", b"%.2f" % ((attempt.overhead_s or 0) * 1000)),
         ]
         if attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
+        if answer.degraded is not None:
+            headers.append((b"x-tollgate-degraded", answer.degraded.encode("latin-1", "replace")))
         if answer.budget_remaining_nusd is not None:
             headers.append((b"x-tollgate-budget-remaining-usd", plain_usd(answer.budget_remaining_nusd).encode()))
         return headers

@@ -7,13 +7,16 @@ from typing import Any
 import msgspec
 
 from gateway.api import attribution
+from gateway.domain.affinity import named_session
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.policy import DataClass, Operation, Team
+from gateway.domain.policy import DataClass, Operation, Route, Team
 from gateway.domain.replay import Place
 from gateway.domain.request import Ask, Caller, unsent
-from gateway.domain.routing import decide, find_route
+from gateway.domain.routing import Decision, decide, find_route
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import InvalidRequest
+from gateway.services.explanations import PROMPT_TOKENS, basis, imagined
+from gateway.services.outlook import Outlook
 from gateway.services.policies import Explanation, Verdict, explain
 from gateway.services.snapshot import Snapshot
 from gateway.wire.openai_request import read_request
@@ -41,24 +44,45 @@ class _Sent(msgspec.Struct):
 
 
 class _Question(msgspec.Struct, frozen=True):
+    """`tokens` is None for a body that could be sent: its bytes say how long the prompt is."""
+
     ask: Ask
     labels: str | None
     usage: TokenUsage | None = None
+    tokens: int | None = None
+    answer_tokens: int = 0
 
 
-def explained(body: bytes, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place) -> bytes:
-    """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that."""
+def explained(
+    body: bytes, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
+    outlook: Outlook | None = None,
+) -> bytes:  # fmt: skip
+    """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that.
+
+    `outlook` is what this worker has seen; without it expectations are those that the policy declares.
+    """
     question = _question(body)
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
     labels = ",".join(part for part in (headers.get("x-tollgate-data-class"), question.labels) if part)
     data_class, data_tags = _labels(labels, team, snapshot)
-    decision = decide(
-        snapshot.policy, team=team, route=find_route(policy, team, question.ask.model), data_class=data_class,
-        data_tags=data_tags, ask=question.ask, prices=snapshot.prices, gateway_region=place.gateway_region,
-        day=place.day, ejected=snapshot.ejected,
+    route = find_route(policy, team, question.ask.model)
+
+    def decided(wanted: Route) -> Decision:
+        return decide(
+            snapshot.policy, team=team, route=wanted, data_class=data_class, data_tags=data_tags, ask=question.ask,
+            prices=snapshot.prices, gateway_region=place.gateway_region, day=place.day, ejected=snapshot.ejected,
+        )  # fmt: skip
+
+    decision, other = decided(route), route.degrade_to
+    session = named_session(headers.get("x-session-id"), question.ask.cache_key, question.ask.end_user)
+    ranking = imagined(
+        decision, question.ask, session=session or caller.key_id, outlook=outlook, tokens=question.tokens,
+        answer_tokens=question.answer_tokens, degrade=None if other is None else lambda: decided(policy.routes[other]),
     )  # fmt: skip
-    return msgspec.json.encode(_told(explain(decision, usage=question.usage)))
+    said = basis(is_live=outlook is not None, tokens=question.tokens, answer_tokens=question.answer_tokens)
+    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said)
+    return msgspec.json.encode(_told(explanation))
 
 
 def _question(body: bytes) -> _Question:
@@ -70,7 +94,8 @@ def _question(body: bytes) -> _Question:
     asked = _decoded(body, _Asked)
     ask = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))
-    return _Question(ask, labels or None, _usage(asked))
+    tokens = PROMPT_TOKENS if asked.tokens is None else asked.tokens
+    return _Question(ask, labels or None, _usage(asked), tokens, asked.answer_tokens)
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:
@@ -109,6 +134,10 @@ def _candidate(verdict: Verdict) -> dict[str, Any]:
     told: dict[str, Any] = {
         "rank": verdict.rank, "deployment": verdict.deployment, "region": verdict.region, "reason": verdict.reason,
     }  # fmt: skip
+    if verdict.route is not None:
+        told["route"] = verdict.route
+    if verdict.expected is not None:
+        told |= {"expected": verdict.expected, "arithmetic": verdict.arithmetic}
     if verdict.cost_usd is not None:
         told["cost_usd"] = msgspec.Raw(plain_usd(nusd_from_usd(verdict.cost_usd)).encode())
     return told

@@ -25,7 +25,7 @@ def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
         team=receipt.team,
         route=first.route,
         data_class=receipt.data_class,
-        outcome="; ".join(attempts) + ".",
+        outcome="; ".join(attempts) + "." + (f" Was {first.degraded_because}." if first.degraded_because else ""),
         is_refused=False,
         verdicts=tuple(
             Verdict(deployment=v.deployment, region=v.region, rank=v.rank, reason=v.reason) for v in first.verdicts
@@ -50,13 +50,19 @@ def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
 def show_explanation(explanation: Explanation, format: Format) -> None:
     """Print every candidate and the reason it lost."""
     if format is Format.JSON:
-        print_json(explanation.record() | {"candidates": _table(explanation.verdicts).records()})
+        candidates = [
+            record | ({} if verdict.expected is None else {"expected": verdict.expected})
+            for record, verdict in zip(_table(explanation.verdicts).records(), explanation.verdicts, strict=True)
+        ]
+        print_json(explanation.record() | {"candidates": candidates})
         return
     show(_table(explanation.verdicts), format, empty="No candidate was recorded.")
     note(
         f"Team {explanation.team}, route {explanation.route}, class {explanation.data_class}, "
         f"policy version {explanation.policy_version}. {explanation.outcome}"
     )
+    if explanation.basis:
+        note(explanation.basis)
 
 
 def _table(verdicts: tuple[Verdict, ...]) -> Table:
@@ -70,6 +76,14 @@ def _table(verdicts: tuple[Verdict, ...]) -> Table:
         columns.append("cost_usd")
         for row, verdict in zip(rows, verdicts, strict=True):
             row.append(verdict.cost_usd)
+    if any(verdict.route for verdict in verdicts):
+        columns.append("route")
+        for row, verdict in zip(rows, verdicts, strict=True):
+            row.append(verdict.route)
+    if any(verdict.arithmetic for verdict in verdicts):
+        columns.append("arithmetic")
+        for row, verdict in zip(rows, verdicts, strict=True):
+            row.append(verdict.arithmetic or None)
     return Table(tuple(columns), [tuple(row) for row in rows])
 
 

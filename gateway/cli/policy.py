@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -20,8 +21,10 @@ from gateway.cli.policy_document import FileArgument, price_notes, read_document
 from gateway.cli.policy_plan import plan
 from gateway.cli.policy_readmit import readmit
 from gateway.domain.policy import Operation
+from gateway.domain.request import unsent
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, Finding, PolicyRejected
+from gateway.services.explanations import PROMPT_TOKENS, basis, imagined
 from gateway.services.policies import decision_for, explain, prices_of, require_current, version_of
 from gateway.wire.policy import effective, parse, to_yaml
 
@@ -192,10 +195,9 @@ def explain_decision(
         version = require_current(stores.policies)
         book = stores.prices.book(version.policy.deployments.values())
         ejected = EjectionStore(stores.database).stated()
-    decision = decision_for(
+    decide_for = partial(
+        decision_for,
         version,
-        team=team,
-        route=route,
         prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
         day=toolbox.now().date(),
         data_class=data_class,
@@ -205,8 +207,16 @@ def explain_decision(
         capabilities=frozenset(needs or ()),
         ejected=ejected,
     )
+    decision = decide_for(team=team, route=route)
+    prompt_tokens = PROMPT_TOKENS if tokens is None else tokens
+    ranking = imagined(
+        decision, unsent(operation, route), session=team, tokens=prompt_tokens, answer_tokens=answer_tokens,
+        degrade=None if (other := decision.route.degrade_to) is None
+        else lambda: decide_for(team=team, route=other, is_degraded_to=True),
+    )  # fmt: skip
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
-    show_explanation(explain(decision, usage=usage), format)
+    said = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
+    show_explanation(explain(decision, usage=usage, ranking=ranking, basis=said), format)
 
 
 def request_uuid(text: str) -> UUID:

@@ -69,12 +69,21 @@ class ResidencyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds. `idle_s` bounds the wait for the first byte and between two bytes."""
+    """Seconds. `first_token_s` bounds the wait for the first content: status and headers may come long before it."""
 
     connect_s: float = 2.0
     first_byte_s: float = 60.0
+    first_token_s: float = 60.0
     idle_s: float = 60.0
     total_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyPrior:
+    """What is expected of a deployment's latency until it was seen, in seconds."""
+
+    ttft_s: float = 0.5
+    tpot_s: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +93,8 @@ class Deployment:
     `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts only while nothing
     else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
     (`domain.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere or
-    steer the engine. `residency` is what the document says of its place besides `region`.
+    steer the engine. `residency` is what the document says of its place besides `region`. Deployments of one `group`
+    are replicas of one engine. `max_in_flight` is how many attempts one worker has there at a time.
     """
 
     name: str
@@ -105,6 +115,9 @@ class Deployment:
     max_output_tokens: int | None = None
     input_overhead_tokens: int = 64
     limits: Limits = NO_LIMITS
+    max_in_flight: int | None = None
+    group: str | None = None
+    prior: LatencyPrior | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     @property
@@ -122,11 +135,21 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """How much cost and latency count against each other under the objective `balanced`."""
+
+    cost: float = 0.5
+    latency: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """The public model name a team asks for, and the deployments behind it in order of preference.
 
     `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are ranked beside them,
-    which is recorded and never followed.
+    which is recorded and never followed. `ttft_p95_s` and `max_cost_nusd` are bounds on what is expected of one
+    request; `degrade_to` is the route whose deployments follow where none of this one's keeps them. `weights` has each
+    deployment's where the objective is `weighted`, else nothing. `timeout_s` is for all attempts together.
     """
 
     name: str
@@ -134,11 +157,30 @@ class Route:
     shadow_deployments: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     objective: str = "priority"
+    balance: Balance = field(default_factory=Balance)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    ttft_p95_s: float | None = None
+    max_cost_nusd: int | None = None
+    degrade_to: str | None = None
+    timeout_s: float = 600.0
     max_output_tokens: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """True where something expected of a request may be too much."""
+        return self.ttft_p95_s is not None or self.max_cost_nusd is not None
 
     def answers_to(self, model: str) -> bool:
         """True if `model` is this route's name or matches one of its aliases (`gpt-4o-*`)."""
         return model == self.name or any(fnmatchcase(model, alias) for alias in self.aliases)
+
+
+class Priority(StrEnum):
+    """Whose requests keep the best place longest when it gets full."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 class EndUserRule(StrEnum):
@@ -163,6 +205,7 @@ class Team:
     data_tags: frozenset[str] = frozenset()
     residency: ResidencyRule | None = None
     end_user: EndUserRule = EndUserRule.HASH
+    priority: Priority = Priority.NORMAL
     time_zone: str = "UTC"
     budgets: tuple[BudgetRule, ...] = ()
     limits: Limits = NO_LIMITS

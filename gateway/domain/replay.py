@@ -1,12 +1,13 @@
 """What a past request would have got under another policy: where it would have gone, and for how much.
 
 A request is what its event keeps of it. What requests have in common decides (`Alike`), so alike ones share one `Fate`;
-of each by itself are only its tokens, and the budgets that it would have been charged to.
+of each by itself are only its tokens, and the budgets that it would have been charged to. Where the route's objective
+or a bound looks at the tokens, alike ones have an `Ordering`, and each its own fate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -14,11 +15,13 @@ from typing import NamedTuple
 
 from gateway.domain.bound import bound_of
 from gateway.domain.budgets import EPOCH, Account
+from gateway.domain.expectation import DEFAULT_PRIOR, OUTPUT_TOKENS, TOKENS_PER_BYTE, Live, Prospect
+from gateway.domain.objectives import Lineup, lineup_of, rank
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing import Price, UnknownTier, cost_nusd, lines
 from gateway.domain.request import Ask, unsent
 from gateway.domain.request_fields import feature_and_tier
-from gateway.domain.routing import Candidate, Decision, decide, find_route
+from gateway.domain.routing import Choice, Decision, decide, find_route
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import ModelNotFound, RequestError, ResidencyDenied, RouteNotAllowed, UnpricedModel
 
@@ -44,8 +47,8 @@ _REFUSALS: dict[type[RequestError], Refusal] = {
 class Alike:
     """What many past requests have in common.
 
-    `ranked` is the order that was decided then: what stands in it before `deployment` was full or failed.
-    `data_tags` are the request's own.
+    `ranked` is the order that was decided then: what stands in it before `deployment` was full or failed. `missed` are
+    those that missed a bound of the route at that moment. `data_tags` are the request's own.
     """
 
     team: str
@@ -64,13 +67,14 @@ class Alike:
     features: frozenset[str] = frozenset()
     data_tags: frozenset[str] = frozenset()
     ranked: tuple[str, ...] = ()
+    missed: frozenset[str] = frozenset()
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """The deployments that were tried, or were full, before the one that it went to."""
+        """The deployments that missed a bound, were tried, or were full, before the one that it went to."""
         if self.deployment not in self.ranked:
-            return frozenset()
-        return frozenset(self.ranked[: self.ranked.index(self.deployment)])
+            return self.missed
+        return (self.missed | frozenset(self.ranked[: self.ranked.index(self.deployment)])) - {self.deployment}
 
 
 class PastRequest(NamedTuple):
@@ -102,6 +106,14 @@ class PastRequest(NamedTuple):
             cache_write_tokens=self.cache_write_tokens, output_tokens=self.output_tokens,
             reasoning_tokens=self.reasoning_tokens, **(self.detail or {}),
         )  # fmt: skip
+
+
+class Pace(NamedTuple):
+    """How fast a deployment answered in the past that is replayed."""
+
+    ttft_s: float
+    ttft_p95_s: float
+    tpot_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,13 +157,71 @@ def fate_of(alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price]
             raise refused
     except RequestError as error:
         return Fate(refusal=_REFUSALS.get(type(error), Refusal.CAPABILITY))
-    chosen = _chosen(decision, alike.passed_over)
-    assert chosen.price is not None, "an unpriced deployment is never eligible"
-    return Fate(
-        refusal=None, route=route, deployment=chosen.deployment, price=chosen.price,
-        tier_price=_tier_price(chosen.price, alike, is_same=chosen.deployment.name == alike.deployment),
-        accounts=_hard_accounts(policy, team, alike),
-    )  # fmt: skip
+    return _fate(_chosen(decision.as_listed.choices, alike.passed_over), alike)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """How each of many alike requests is ordered by itself, by the function that orders live ones.
+
+    `other` is the route that is degraded to. Sessions are not recorded: each key counts as one.
+    """
+
+    alike: Alike
+    lineup: Lineup
+    other: Lineup | None
+    paces: Mapping[str, Pace]
+
+    def fate(self, request: PastRequest) -> Fate:
+        """Where this request would have gone."""
+        alike, other = self.alike, self.other
+        tokens = _tokens(request)
+        ask = unsent(alike.operation, alike.route, body_bytes=tokens.input_tokens)
+        ranking = rank(
+            self.lineup, ask, self._live(self.lineup, tokens), session=alike.key_id,
+            degrade=None if other is None else lambda: (other, self._live(other, tokens)),
+        )  # fmt: skip
+        choices = ranking.choices
+        if other is not None and ranking.degraded is None:
+            # What was late at that moment is passed over, and leaves the rest to the other route.
+            choices = (*choices, *other.choices)
+        chosen = _chosen(choices, alike.passed_over)
+        return _fate(_same_engine(chosen, choices, alike), alike)
+
+    def _live(self, lineup: Lineup, tokens: _Tokens) -> Live:
+        return Live(
+            prospects=[self._prospect(choice.candidate.deployment, tokens) for choice in lineup.choices],
+            output_tokens=tokens.output_tokens,
+        )
+
+    def _prospect(self, deployment: Deployment, tokens: _Tokens) -> Prospect:
+        prior = deployment.prior or DEFAULT_PRIOR
+        pace = self.paces.get(deployment.name) or Pace(prior.ttft_s, prior.ttft_s, prior.tpot_s)
+        # Sizes are tokens here already, not bytes.
+        return Prospect(*pace, tokens_per_byte=1.0, cached_share=tokens.cached_share)
+
+
+def ordering_of(
+    alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place, paces: Mapping[str, Pace]
+) -> Ordering | None:
+    """How alike requests are ordered under another policy, None where they all share one fate."""
+    team = version.policy.teams.get(alike.team)
+    if team is None:
+        return None
+    try:
+        route = find_route(version.policy, team, alike.route)
+        decision = _decided(alike, version, team=team, route=route, prices=prices, place=place)
+        if not decision.eligible or not decision.is_ordered:
+            return None
+        other = None
+        if route.degrade_to is not None:
+            degraded = _decided(
+                alike, version, team=team, route=version.policy.routes[route.degrade_to], prices=prices, place=place
+            )
+            other = lineup_of(degraded, alike.operation) if degraded.eligible else None
+    except RequestError:
+        return None  # `fate_of` says which
+    return Ordering(alike=alike, lineup=lineup_of(decision, alike.operation), other=other, paces=paces)
 
 
 def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
@@ -243,9 +313,42 @@ def _class_of(alike: Alike, team: Team) -> DataClass:
     return max(team.data_class, DataClass[alike.data_class.upper()])
 
 
-def _chosen(decision: Decision, passed_over: frozenset[str]) -> Candidate:
+class _Tokens(NamedTuple):
+    """What a request used; where nobody knows, what would have been expected of it."""
+
+    input_tokens: int
+    output_tokens: float
+    cached_share: float
+
+
+def _tokens(request: PastRequest) -> _Tokens:
+    read, written, cached = request.input_tokens, request.output_tokens, request.cached_input_tokens
+    if read is None:
+        read = int(request.input_bound_tokens * TOKENS_PER_BYTE)
+    return _Tokens(read, OUTPUT_TOKENS if written is None else written, min(1.0, (cached or 0) / read) if read else 0.0)
+
+
+def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
     """The first that was not full or failing then; where all were, the first."""
-    return next((one for one in decision.eligible if one.deployment.name not in passed_over), decision.eligible[0])
+    return next((one for one in choices if one.candidate.deployment.name not in passed_over), choices[0])
+
+
+def _same_engine(chosen: Choice, choices: Sequence[Choice], alike: Alike) -> Choice:
+    """Replicas stand in for each other: a request stays at the one where its session was."""
+    group = chosen.candidate.deployment.group
+    there = (one for one in choices if one.candidate.deployment.name == alike.deployment)
+    return next((one for one in there if group is not None and one.candidate.deployment.group == group), chosen)
+
+
+def _fate(chosen: Choice, alike: Alike) -> Fate:
+    deployment, price = chosen.candidate.deployment, chosen.candidate.price
+    assert price is not None, "an unpriced deployment is never eligible"
+    decision = chosen.decision
+    return Fate(
+        refusal=None, route=decision.route, deployment=deployment, price=price,
+        tier_price=_tier_price(price, alike, is_same=deployment.name == alike.deployment),
+        accounts=_hard_accounts(decision.policy.policy, decision.team, alike),
+    )  # fmt: skip
 
 
 def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:

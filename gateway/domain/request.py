@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from gateway.domain.policy import DataClass, Operation
+from gateway.domain.policy import DataClass, Operation, Priority
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
@@ -22,7 +22,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
 
     `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
     `features` are what it must allow (`request_fields`). `output_bound_tokens` is None where the caller
-    set no maximum.
+    set no maximum. `cache_key` is the body's `prompt_cache_key`.
     """
 
     operation: Operation
@@ -36,6 +36,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     features: frozenset[str]
     end_user: str | None
     body_bytes: int
+    cache_key: str | None = None
 
 
 def unsent(
@@ -66,3 +67,5 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     traceparent: str | None
     idempotency_key: str | None = None
     data_tags: frozenset[str] = frozenset()  # its team's and those of its header
+    priority: Priority = Priority.NORMAL  # its team's
+    session: str | None = None  # as its caller names it: only `affinity.session_of` may be shown

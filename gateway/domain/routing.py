@@ -1,14 +1,18 @@
-"""Which deployments may take a request, and why each of the others may not."""
+"""Which deployments may take a request, and why each of the others may not. In which order: `domain.objectives`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
 
-from gateway.domain.policy import DataClass, Deployment, Policy, PolicyVersion, ResidencyRule, Route, Team
+from msgspec import Struct
+
+from gateway.domain.expectation import Expected
+from gateway.domain.policy import DataClass, Deployment, Policy, PolicyVersion, Priority, ResidencyRule, Route, Team
 from gateway.domain.pricing import Price
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
@@ -27,6 +31,8 @@ from gateway.errors import (
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
+# How much of a route's latency bound counts for whom: as a place fills up, `low` leaves it first.
+SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,27 @@ class Decision:
     def as_listed(self) -> Ranking:
         """The order of a route that asks for no other: one for all alike requests."""
         choices = tuple(Choice(decision=self, candidate=candidate) for candidate in self.eligible)
-        return Ranking(choices=choices, record=self.record)
+        return Ranking(decision=self, choices=choices)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """True where the order may be another than the listed one, or a bound may be missed."""
+        if self.route.is_bounded:
+            return True
+        groups = Counter(one.deployment.group for one in self.eligible if one.deployment.group is not None)
+        return len(self.eligible) > 1 and (self.route.objective != "priority" or max(groups.values(), default=0) > 1)
+
+    @cached_property
+    def least_window(self) -> int | None:
+        """The smallest context window among several eligible, None where it changes nothing."""
+        windows = [one.deployment.context_window for one in self.eligible]
+        return min((window for window in windows if window is not None), default=None) if len(windows) > 1 else None
+
+    @cached_property
+    def ttft_bound_s(self) -> float | None:
+        """The route's latency bound as it counts for this team."""
+        bound_s = self.route.ttft_p95_s
+        return None if bound_s is None else bound_s * SHARES_OF_BOUND[self.team.priority]
 
     @cached_property
     def denying_rules(self) -> tuple[str, ...]:
@@ -104,13 +130,21 @@ class Decision:
             "rule": self.class_label,
             "rules": [rule.rule_id for rule in self.rules],
             "ranked": [candidate.deployment.name for candidate in self.eligible],
-            "candidates": [self._recorded(candidate) for candidate in self.candidates],
+            "candidates": self.recorded_candidates,
         }
         if self.route.shadow_deployments:
             record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_eligible]
         if self.gateway_region != UNKNOWN:
             record["gateway_region"] = self.gateway_region
+        if self.route.is_bounded:
+            bounds = {"ttft_p95_s": self.route.ttft_p95_s, "max_cost_nusd": self.route.max_cost_nusd}
+            record["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
         return record
+
+    @cached_property
+    def recorded_candidates(self) -> list[dict[str, object]]:
+        """All candidates, as an event keeps them."""
+        return [self._recorded(candidate) for candidate in self.candidates]
 
     def _recorded(self, candidate: Candidate) -> dict[str, object]:
         """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
@@ -154,12 +188,51 @@ class Choice:
     candidate: Candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """In which order one request tries the eligible, and what its events keep of that."""
+class Ranking(Struct, frozen=True, kw_only=True, dict=True):
+    """In which order one request tries the eligible, and what its events keep of that.
 
+    `expected` is of each choice, empty where nothing was asked. `degraded` is None, `spill` where the one that the
+    objective prefers misses a bound and another takes it, or `route:NAME` where all miss one and that route's come
+    first; `preferred` is the one that was left. `late` are the decision's own that miss the latency bound.
+    """
+
+    decision: Decision
     choices: tuple[Choice, ...]
-    record: Mapping[str, object]
+    expected: tuple[Expected, ...] = ()
+    degraded: str | None = None
+    preferred: str | None = None
+    late: frozenset[str] = frozenset()
+
+    def degraded_at(self, choice: Choice) -> str | None:
+        """`degraded`, where this choice answers: the one that was preferred may do so after all."""
+        own = choice.decision is self.decision
+        is_as_preferred = choice.candidate.deployment.name == self.preferred if self.degraded == "spill" else own
+        return None if is_as_preferred else self.degraded
+
+    @cached_property
+    def record(self) -> Mapping[str, object]:
+        """The decision as an event keeps it, with the order of this request where that is not the listed one."""
+        listed = self.decision.record
+        ranked = [choice.candidate.deployment.name for choice in self.choices]
+        if ranked == listed["ranked"] and not any(expected.misses for expected in self.expected):
+            return listed
+        record = {**listed, "ranked": ranked, "expected": [expected.record() for expected in self.expected]}
+        if self.degraded is not None:
+            own = {choice.candidate.deployment.name for choice in self.decision.as_listed.choices}
+            missed = [name for name, one in zip(ranked, self.expected, strict=True) if one.misses and name in own]
+            record["degraded"] = {"kind": self.degraded, "from": self.preferred, "missed": missed}
+        others = {choice.decision.route.name: choice.decision for choice in self.choices}
+        others.pop(self.decision.route.name, None)
+        for name, other in others.items():
+            record["candidates"] = [*self.decision.recorded_candidates, *self._added(name, other)]
+        return record
+
+    def _added(self, route: str, other: Decision) -> Iterator[Mapping[str, object]]:
+        """The candidates of a route that was degraded to, less those that this one has itself."""
+        own = {one.deployment.name for one in self.decision.candidates}
+        for recorded in other.recorded_candidates:
+            if recorded["deployment"] not in own:
+                yield {**recorded, "route": route}
 
 
 def find_route(policy: Policy, team: Team, model: str) -> Route:
@@ -225,9 +298,6 @@ def origin_of(base_url: str) -> str:
     """`scheme://host:port` of an address, the port always written."""
     parts = urlsplit(base_url)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
-
-
-OBJECTIVES = ("priority",)
 
 
 def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple[tuple[str, str], ...]:

@@ -36,8 +36,11 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
 
     `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
-    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s` and
-    `tpot_s` are None where they could not be seen (a plain answer). `holds` name the budgets that it is charged to and
+    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s`,
+    `tpot_s` and `max_gap_s`, the longest silence between two pieces of content, are None where they could not be seen
+    (a plain answer). `queue_s` is what it waited here for room, budget or a pause before it was sent, `engine_queue_s`
+    what its engine says that it waited there. `degraded` is `spill` or `route:NAME` where its route's bounds sent it
+    elsewhere than the objective would have. `holds` name the budgets that it is charged to and
     what was reserved there. `features` and `decision` hold what a replay needs (max tokens, input bound, class,
     candidates, rules).
     """
@@ -84,6 +87,10 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     holds: tuple[Hold, ...] = ()
     features: Mapping[str, Any] = {}
     decision: Mapping[str, Any] = {}
+    queue_s: float | None = None
+    max_gap_s: float | None = None
+    engine_queue_s: float | None = None
+    degraded: str | None = None
 
     @property
     def key(self) -> Key:

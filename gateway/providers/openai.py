@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isnan
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from gateway.domain.identity import text_of
 from gateway.domain.policy import Deployment, Operation
@@ -14,6 +19,7 @@ from gateway.errors import (
     InvalidRequest,
     ModelNotFound,
     Overloaded,
+    QuotaExhausted,
     RateLimited,
     RequestError,
     UpstreamAuth,
@@ -49,7 +55,15 @@ CAP_MEMBERS: Mapping[Operation, str] = {
     Operation.RESPONSES: "max_output_tokens",
 }
 OLDER_CAP_MEMBERS = {**CAP_MEMBERS, Operation.CHAT: "max_tokens"}
-MAX_RETRY_AFTER_S = 120.0  # official SDKs give up on a longer one
+LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
+QUOTA_USED_UP = "insufficient_quota"
+# The least that each endpoint can be asked. Nothing in it comes from a request.
+PROBES: Mapping[Operation, Mapping[str, Any]] = {
+    Operation.CHAT: {"messages": [{"role": "user", "content": "."}], "max_tokens": 1},
+    Operation.COMPLETIONS: {"prompt": ".", "max_tokens": 1},
+    Operation.EMBEDDINGS: {"input": "."},
+    Operation.RESPONSES: {"input": ".", "max_output_tokens": 1, "store": False},
+}
 
 
 class OpenAI:
@@ -70,10 +84,25 @@ class OpenAI:
             values[self.cap_members[read.ask.operation]] = output_cap_tokens
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
-            headers=self._headers(deployment, request, is_stream=read.ask.is_stream or is_assembled),
+            headers=self._headers(
+                deployment,
+                request.request_id,
+                traceparent=request.traceparent,
+                is_stream=read.ask.is_stream or is_assembled,
+            ),
             body=prepare(read, values),
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
+            is_streamed=read.ask.is_stream or is_assembled,
+        )
+
+    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
+        """Return a call of fixed content, answered with one token at most: whether a model answers at all."""
+        operation = next(one for one in PROBES if one in deployment.operations)
+        return UpstreamCall(
+            url=deployment.base_url.rstrip("/") + PATHS[operation],
+            headers=self._headers(deployment, probe_id, is_stream=False),
+            body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
 
     def assembles(self, deployment: Deployment, read: ReadBody) -> bool:
@@ -115,7 +144,17 @@ class OpenAI:
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Map an upstream's error by status and type, never by the text of its message."""
-        said = read_error(body)
+        error = self._error(deployment, status, read_error(body))
+        asked_s = _asked_wait_s(headers)
+        if asked_s is not None:
+            error.asked_wait_s = asked_s
+        if isinstance(error, RateLimited | Overloaded):
+            error.retry_after_s = min(max(asked_s or 0.0, LEAST_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+        # A redirect is not followed and a model does not appear: the same place would say the same again.
+        error.is_same_again = error.is_same_again or (status < 500 and isinstance(error, UpstreamError))
+        return error
+
+    def _error(self, deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
         name = deployment.name
         if status in (401, 403):
             return UpstreamAuth(f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin.")
@@ -123,17 +162,14 @@ class OpenAI:
             return UpstreamError(f"{name} does not know its model {deployment.model}. Tell an admin.")
         if status == 404:
             return ModelNotFound(f"{name} does not offer this endpoint or what it names (HTTP 404).")
+        if status == 429 and QUOTA_USED_UP in (said.code, said.type):
+            return QuotaExhausted(f"The gateway's account at {name} is used up (HTTP 429). Tell an admin.")
         if status == 429:
-            return RateLimited(
-                f"{name} is limiting the gateway (HTTP 429). Try again later.",
-                retry_after_s=_retry_after_s(headers),
-            )
+            return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
         if status in (408, 504):
             return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
         if status in (503, 529):
-            return Overloaded(
-                f"{name} is overloaded (HTTP {status}). Try again.", retry_after_s=_retry_after_s(headers)
-            )
+            return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")
         if status >= 500 or status < 400:
             return UpstreamError(f"{name} failed (HTTP {status}).")
         return _refused(deployment, status, said)
@@ -146,16 +182,18 @@ class OpenAI:
         """Return the event that ends a stream which has already begun."""
         return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
 
-    def _headers(self, deployment: Deployment, request: Request, *, is_stream: bool) -> dict[str, str]:
+    def _headers(
+        self, deployment: Deployment, request_id: UUID, *, is_stream: bool, traceparent: str | None = None
+    ) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if is_stream else "application/json",
             "accept-encoding": "identity",  # bytes are read on the way
             "user-agent": "tollgate",
-            "x-request-id": text_of(request.request_id),
+            "x-request-id": text_of(request_id),
         }
-        if request.traceparent is not None:
-            headers["traceparent"] = request.traceparent
+        if traceparent is not None:
+            headers["traceparent"] = traceparent
         secret = resolve(deployment)
         if secret is not None:
             headers["authorization"] = f"Bearer {secret}"
@@ -172,10 +210,21 @@ def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestErr
     return InvalidRequest(f"{deployment.name} refused the request (HTTP {status}): {said.message}", param=said.param)
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """The upstream's `retry-after`, kept between 1 second and what SDKs will wait."""
+def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
+    """What `retry-after` asks for, in seconds: never negative; None where it asks for nothing that can be read."""
+    said = headers.get("retry-after")
+    if said is None:
+        return None
     try:
-        seconds = float(headers.get("retry-after", "1"))
-    except ValueError:  # a date: rare, and a second is a fair first try
-        seconds = 1.0
-    return min(max(seconds, 1.0), MAX_RETRY_AFTER_S) if seconds == seconds else 1.0
+        seconds = float(said)
+    except ValueError:
+        seconds = _seconds_until(said, headers.get("date"))
+    return None if isnan(seconds) else max(seconds, 0.0)
+
+
+def _seconds_until(moment: str, now: str | None) -> float:
+    """How far an HTTP date lies ahead, by the upstream's own clock: ours may go differently. NaN where that is open."""
+    try:
+        return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
+    except (ValueError, TypeError):  # the latter: only one of them has a time zone
+        return float("nan")

@@ -1,6 +1,7 @@
-"""Asks self-hosted engines how they are: `GET /metrics`. No content and no credential leaves here, so no permit.
+"""Asks self-hosted engines how they are, by a `GET` of their metrics page.
 
-Not the HTTP client for content, and it follows no redirect: a probe goes to the declared address or nowhere.
+No content and no credential leaves here, so no permit. Not the HTTP client for content, and it follows no redirect: a
+probe goes to the declared address or nowhere.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.domain.engine_sample import EngineSample
 from gateway.domain.policy import Deployment
 
+METRICS = "/metrics"
 TIMEOUT_S = 2.0
 MOST_BYTES = 4 * 2**20  # vLLM's page has about 100 KB
 _COUNTS = {
@@ -33,7 +35,7 @@ def sample(deployment: Deployment, *, now: Callable[[], datetime]) -> EngineSamp
 
     An engine that answers anything at all is up: its GPUs are taken, whatever else it lacks.
     """
-    page = _metrics_page(deployment.base_url)
+    page = metrics_page(deployment)
     at = now()
     if page is None:
         return EngineSample(deployment=deployment.name, at=at)
@@ -56,13 +58,16 @@ def _started_at(started_s: float | None, at: datetime) -> datetime | None:
     return datetime.fromtimestamp(started_s, UTC) if is_past and started_s is not None else None
 
 
-def _metrics_page(base_url: str) -> str | None:
-    """The text of `/metrics`, empty where another page came; None where nothing answered."""
-    parts = urlsplit(base_url)
+def metrics_page(deployment: Deployment, path: str = METRICS) -> str | None:
+    """The text of an engine's metrics page, empty where it has none there; None where nothing answered.
+
+    Takes a few seconds at most and raises nothing.
+    """
+    parts = urlsplit(deployment.base_url)
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = connect(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", "/metrics", headers={"accept": "text/plain", "connection": "close"})
+        connection.request("GET", path, headers={"accept": "text/plain", "connection": "close"})
         answer = connection.getresponse()
         body = _read(answer, until_s=monotonic() + TIMEOUT_S)
     except (OSError, HTTPException):

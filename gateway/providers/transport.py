@@ -6,6 +6,7 @@ no switch (docs/decisions/0007).
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,22 +15,25 @@ from urllib.parse import urlsplit
 
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import DEFAULT_PORTS, origin_of
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import UpstreamNotCalled, UpstreamUnreachable
 from gateway.providers.http1.connection import Exchange
-from gateway.providers.http1.pool import Pool
+from gateway.providers.http1.pool import OriginFull, Pool
 from gateway.wire.upstream_call import UpstreamCall
+
+SHARE_OF_AN_ORIGIN = 0.75  # of all connections: one that hangs leaves the others theirs
 
 
 class Http1Transport:
     """Sends what a permit allows, where the permit allows it."""
 
-    def __init__(self, max_connections: int, tls: ssl.SSLContext) -> None:
+    def __init__(self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None) -> None:
         self._max_connections = max_connections
-        self.pool = Pool(max_connections, tls)
+        self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin)
 
-    async def send(self, permit: Permit, call: UpstreamCall) -> Exchange:
-        """Hand one attempt to a socket. Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
+    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = math.inf) -> Exchange:
+        """Hand one attempt to a socket; its answer must be whole `within_s`.
 
+        Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
         Cancelled here, nothing was sent either: no await follows the write.
         """
         verify(permit, origin=origin_of(call.url))
@@ -37,18 +41,26 @@ class Http1Transport:
         target = target_of(call.url)
         head = head_bytes(target, call)
         origin = self.pool.origin(target.host, target.port, is_tls=target.is_tls)
-        name, connect_s = deployment.name, deployment.timeouts.connect_s
+        name, timeouts = deployment.name, deployment.timeouts
+        connect_s = min(timeouts.connect_s, within_s)
         try:
             connection = await self.pool.take(origin, connect_s)
+        except OriginFull:
+            raise UpstreamNotCalled(
+                f"{name} was not called: all {self.pool.max_per_origin} connections that its address may have are in "
+                f"use. The others are kept for other addresses."
+            ) from None
         except TimeoutError:
             if self.pool.is_full:
-                raise UpstreamUnreachable(
+                raise UpstreamNotCalled(
                     f"{name} was not called: all {self._max_connections} connections of the gateway are in use."
                 ) from None
             raise UpstreamUnreachable(f"{name} could not be connected to in {connect_s:g} s.") from None
         except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
             raise UpstreamUnreachable(f"{name} could not be reached: {type(broken).__name__}.") from None
-        return connection.start(head, call.body, name=name, timeouts=deployment.timeouts)
+        return connection.start(
+            head, call.body, name=name, timeouts=timeouts, within_s=within_s, awaits_token=call.is_streamed
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -57,7 +69,8 @@ class Http1Transport:
 
 def open_transport(max_connections: int) -> Http1Transport:
     """Return a transport; call it inside the running loop."""
-    return Http1Transport(max_connections, ssl.create_default_context())
+    most = max(int(max_connections * SHARE_OF_AN_ORIGIN), 1)
+    return Http1Transport(max_connections, ssl.create_default_context(), max_per_origin=most)
 
 
 class Target(NamedTuple):

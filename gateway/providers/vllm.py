@@ -10,10 +10,19 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from gateway.domain.policy import Deployment, Operation
+from msgspec.structs import replace
+
+from gateway.domain.policy import Deployment, Operation, Priority
+from gateway.domain.request import Request
 from gateway.providers.openai import OLDER_CAP_MEMBERS, OpenAI
+from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER
 from gateway.wire.openai_assemble import is_convertible
 from gateway.wire.openai_request import ReadBody, stream_options
+from gateway.wire.upstream_call import UpstreamCall
+
+# The lower runs first, under `--scheduling-policy priority`; else it changes nothing.
+PRIORITY_HEADER = "x-vllm-priority"
+PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 
 _PARSED = frozenset({"reasoning", "tools"})  # capabilities that vLLM has by parsing what the model wrote
 _SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
@@ -31,6 +40,16 @@ class Vllm(OpenAI):
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
         self._salt_key = salt_key
         self._assembles_plain = assembles_plain
+
+    def call(
+        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
+    ) -> UpstreamCall:
+        """As OpenAI, with the team's priority. Plain answers are asked how busy the engine is; streams do not say."""
+        call = super().call(deployment, read, request=request, output_cap_tokens=output_cap_tokens)
+        added = {} if call.is_streamed else {ASK_HEADER: ASK_FORMAT}
+        if request.priority is not Priority.NORMAL:
+            added[PRIORITY_HEADER] = PRIORITIES[request.priority]
+        return replace(call, headers={**call.headers, **added}) if added else call
 
     def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""

@@ -115,12 +115,30 @@ _OF_ADJUSTMENTS = {
     "expected_attempts": _Figure("bigint", "0", "CASE WHEN is_expected THEN 1 ELSE 0 END"),
     "adjustments_usd": _Figure("numeric", "NULL", "amount_usd"),
 }
+
+
+def _bound(name: str) -> str:
+    """A bound of an event's route as it was when it was sent; NULL where it had none.
+
+    An event never changes: one whose record has another shape may not make every report fail for ever.
+    """
+    place = f"decision -> 'bounds' -> '{name}'"
+    return f"CASE WHEN jsonb_typeof({place}) = 'number' THEN {place} #>> '{{}}' END"
+
+
 # Only events have these. What is not asked for is not read: Postgres leaves unused columns out.
 _OF_EVENTS = {
     "request_id": _Figure("uuid", "request_id"),
     "ttft_s": _Figure("double precision", "ttft_s"),
     "tpot_s": _Figure("double precision", "tpot_s"),
     "duration_s": _Figure("double precision", "duration_s"),
+    "max_gap_s": _Figure("double precision", "max_gap_s"),
+    "queue_s": _Figure("double precision", "queue_s"),
+    "overhead_s": _Figure("double precision", "overhead_s"),
+    "degraded": _Figure("text", "degraded"),
+    "is_error": _Figure("boolean", "outcome NOT IN ('ok', 'client_gone', 'gateway_stopped')"),
+    "ttft_bound_s": _Figure("double precision", _bound("ttft_p95_s")),
+    "cost_bound_usd": _Figure("numeric", f"CAST({_bound('max_cost_nusd')} AS numeric) * 0.000000001"),
 }
 
 

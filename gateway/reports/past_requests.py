@@ -25,7 +25,8 @@ SLOT_S = 900  # every budget's period begins at a quarter of an hour of UTC
 # What alike requests have in common, as one text: it is the same text for most of a day's requests.
 _ALIKE = """jsonb_build_array(team, project, key_id, route, deployment, model, region, data_class,
     features -> 'class_source', operation, service_tier, price_id, features -> 'capabilities',
-    features -> 'features', features -> 'data_tags', decision -> 'ranked')::text"""
+    features -> 'features', features -> 'data_tags', decision -> 'ranked',
+    decision -> 'degraded' -> 'missed')::text"""
 # In the order of the ids, which is that of time.
 _REQUESTS = f"""
 SELECT {_ALIKE},
@@ -131,4 +132,5 @@ def _alike(text: str) -> Alike:
         data_class=row[7], class_source=row[8] or "team", operation=Operation(row[9]), service_tier=row[10],
         price_id=row[11], capabilities=frozenset(row[12] or ()), features=frozenset(row[13] or ()),
         data_tags=frozenset(row[14] or ()), ranked=tuple(row[15] or ()),
+        missed=frozenset(row[16] or ()),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from gateway.domain.expectation_words import degraded
 from gateway.domain.identity import occurred_at
 from gateway.domain.money import EXACT, plain_usd
 from gateway.domain.pricing import Line
@@ -84,9 +85,14 @@ class AttemptReceipt:
     tpot_s: float | None
     duration_s: float
     overhead_s: float | None
+    queue_s: float | None
+    max_gap_s: float | None
+    engine_queue_s: float | None
+    degraded: str | None
     upstream_request_id: str | None
     objective: str | None
     rule: str | None
+    degraded_because: str | None
     verdicts: tuple[Verdict, ...]
 
 
@@ -235,6 +241,7 @@ def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row])
         "total_usd": _sum(figures) if is_known or is_settled else None,
         "objective": decision.get("objective"),
         "rule": decision.get("rule"),
+        "degraded_because": degraded(decision),
         "verdicts": verdicts(decision),
     }
     plain = {name: row[name] for name in AttemptReceipt.__dataclass_fields__ if name not in computed}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from gateway.domain.expectation_words import arithmetic, missed
 from gateway.domain.tokens import UsageSource
 from gateway.reports.report import Dataset
 
@@ -59,11 +60,18 @@ def cost_words(*, is_known: bool, has_lines: bool, is_settled: bool) -> str:
 def verdicts(decision: Mapping[str, Any]) -> tuple[Verdict, ...]:
     """The stored decision in words, in the order tried; those left out come last."""
     ranks = {name: place for place, name in enumerate(decision.get("ranked", ()), start=1)}
+    expected = dict(zip(decision.get("ranked", ()), decision.get("expected", ()), strict=False))
     found = []
     for candidate in decision.get("candidates", ()):
         rank = ranks.get(candidate["deployment"])
         obstacles = "; ".join(detail for _, detail in candidate.get("obstacles", ()))
-        chosen = f"eligible, number {rank} by {decision.get('objective', 'priority')}"
+        chosen = "; ".join(
+            (
+                f"eligible, number {rank} by {decision.get('objective', 'priority')}",
+                *([f"of route {candidate['route']}"] if "route" in candidate else []),
+                *_expectation(expected.get(candidate["deployment"]), decision.get("bounds", {})),
+            )
+        )
         found.append(
             Verdict(
                 deployment=candidate["deployment"], region=candidate.get("region", "unknown"), rank=rank,
@@ -71,6 +79,11 @@ def verdicts(decision: Mapping[str, Any]) -> tuple[Verdict, ...]:
             )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda verdict: verdict.rank or len(found) + 1))
+
+
+def _expectation(one: Mapping[str, Any] | None, bounds: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was expected of a deployment, and the bounds that it would have missed."""
+    return () if one is None else (*missed(one, bounds), arithmetic(one))
 
 
 def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ...]:

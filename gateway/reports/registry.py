@@ -56,7 +56,7 @@ REPORTS: dict[str, ReportKind] = {
         ),
         ReportKind(
             name="latency", title=latency.TITLE, by=latency.DEFAULT_BY, run=latency.latency,
-            question="How long did callers wait for the first token, and between tokens?",
+            question="How long did callers wait, against what their routes promise, and how often did it go wrong?",
         ),
         ReportKind(
             name="destinations", title=destinations.TITLE, by=destinations.DEFAULT_BY, run=destinations.destinations,

@@ -16,7 +16,7 @@ from gateway.domain.policy import Operation
 from gateway.domain.pricing import Price
 from gateway.domain.request import Request
 from gateway.domain.request_fields import feature_and_tier
-from gateway.domain.routing import Candidate, Choice, Decision
+from gateway.domain.routing import Candidate, Choice, Decision, Ranking
 from gateway.domain.settlement import Counted, Settlement, settle, unheard
 from gateway.domain.stated_places import Contradiction, contradiction, stated_region
 from gateway.domain.tokens import TokenUsage
@@ -26,12 +26,16 @@ from gateway.services.ports import Clock
 from gateway.services.tab import Tab
 from gateway.wire.seen import Seen
 
+SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
+
 
 class Attempt(Struct, kw_only=True):
     """The life of one upstream call. `seen` is filled by the relay as the answer passes.
 
     `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. `tab` is
-    its request's, `room` is for this attempt alone, at its deployment.
+    its request's, `room` is for this attempt alone, at its deployment. `queue_s` is what it waited here for room, for
+    budget or for a pause to end, from when it was wanted (see `begin`) to when it could be sent; None where nobody
+    noted it. `received_s` and `started_s` are moments of the clock.
     """
 
     request: Request
@@ -45,6 +49,7 @@ class Attempt(Struct, kw_only=True):
     begun: UsageEvent
     clock: Clock
     meter: Meter
+    queue_s: float | None = None
     tab: Tab | None = None
     room: Tab | None = None
     seen: Seen = field(default_factory=Seen)
@@ -53,6 +58,8 @@ class Attempt(Struct, kw_only=True):
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
+    max_gap_s: float | None = None
+    _pieces: int = 0
     event: UsageEvent | None = None
     _shown: tuple[TokenUsage, Settlement] | None = None  # what the answer was told it costs, and for which usage
 
@@ -62,12 +69,20 @@ class Attempt(Struct, kw_only=True):
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
-        """Some of the answer has come."""
-        if self.seen.has_content:
-            self.last_token_s = self.clock.monotonic()
-            if self.first_token_s is None:
-                self.first_token_s = self.last_token_s
-                self.meter.saw_first_usage()
+        """Some of the answer has come. What holds no content, such as a comment that keeps a line open, is silence."""
+        pieces = self.seen.pieces
+        if pieces == self._pieces:
+            return
+        self._pieces = pieces
+        now_s = self.clock.monotonic()
+        if self.last_token_s is None:
+            self.first_token_s = now_s
+            self.meter.saw_first_usage()
+        else:
+            gap_s = now_s - self.last_token_s
+            if self.max_gap_s is None or gap_s > self.max_gap_s:
+                self.max_gap_s = gap_s
+        self.last_token_s = now_s
 
     def cost_text(self, usage: TokenUsage) -> str | None:
         """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
@@ -77,10 +92,13 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def overhead_s(self) -> float | None:
-        """The gateway's own share of the time to the first byte it sent; None before the upstream answered."""
+        """The gateway's own share of the time to the first byte it sent; None before the upstream answered.
+
+        From when the request came, without what it waited here. Of a later attempt it includes those before it.
+        """
         if self.headers_s is None:
             return None
-        return self.started_s - self.received_s
+        return self.started_s - self.received_s - (self.queue_s or 0.0)
 
     def intend(self) -> Awaitable[None]:
         """Write down that this attempt will be sent; resolves when that is durable. Raises `JournalFull`."""
@@ -167,6 +185,8 @@ class Attempt(Struct, kw_only=True):
             tpot_s=self._tpot_s(settlement.usage),
             duration_s=self.clock.monotonic() - self.started_s,
             overhead_s=self.overhead_s,
+            max_gap_s=self.max_gap_s,
+            engine_queue_s=seen.engine_queue_s,
             finish_reason=seen.finish_reason,
             upstream_request_id=seen.upstream_id,
             service_tier=self.service_tier,
@@ -187,23 +207,33 @@ class Attempt(Struct, kw_only=True):
 
 
 def begin(
-    request: Request, choice: Choice, *, record: Mapping[str, object], bound: Bound, holds: tuple[Hold, ...],
-    tab: Tab | None, room: Tab | None, number: int, received_s: float, clock: Clock, meter: Meter,
+    request: Request, ranking: Ranking, choice: Choice, *, bound: Bound, holds: tuple[Hold, ...], tab: Tab | None,
+    room: Tab | None, number: int, received_s: float, clock: Clock, meter: Meter,
+    wanted_s: float | None = None,
 ) -> Attempt:  # fmt: skip
-    """Start the clock of an attempt whose upper bound is held. `record` is what its event keeps of the ranking."""
-    decision = choice.decision
+    """Start the clock of an attempt of one of a ranking's choices, whose upper bound is held.
+
+    `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was ranked, or as the
+    attempt before it had ended.
+    """
+    decision, started_s = choice.decision, clock.monotonic()
+    queue_s = None
+    if wanted_s is not None:
+        waited_s = started_s - wanted_s
+        queue_s = waited_s if waited_s >= SHORTEST_WAIT_S else 0.0
     return Attempt(
-        request=request, decision=decision, candidate=choice.candidate, number=number, started_s=clock.monotonic(),
+        request=request, decision=decision, candidate=choice.candidate, number=number, started_s=started_s,
         received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
-        meter=meter, tab=tab, room=room,
-        begun=_begun(request, choice, record=record, number=number, started_at=clock.now(), held_nusd=bound.nusd,
-                     holds=holds, features=_features(request, bound, decision.team.data_tags)),
+        meter=meter, tab=tab, room=room, queue_s=queue_s,
+        begun=_begun(request, ranking, choice, number=number, started_at=clock.now(), held_nusd=bound.nusd,
+                     holds=holds, features=_features(request, bound, decision.team.data_tags),
+                     queue_s=queue_s),
     )  # fmt: skip
 
 
 def _begun(
-    request: Request, choice: Choice, *, record: Mapping[str, object], number: int, started_at: datetime,
-    held_nusd: int, holds: tuple[Hold, ...], features: Mapping[str, object],
+    request: Request, ranking: Ranking, choice: Choice, *, number: int, started_at: datetime,
+    held_nusd: int, holds: tuple[Hold, ...], features: Mapping[str, object], queue_s: float | None,
 ) -> UsageEvent:  # fmt: skip
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
     decision, deployment, price = choice.decision, choice.candidate.deployment, choice.candidate.price
@@ -219,7 +249,7 @@ def _begun(
         key_id=request.caller.key_id,
         end_user=request.end_user,
         tags=dict(request.tags),
-        route=decision.route.name,
+        route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
         deployment=deployment.name,
         provider=deployment.provider,
         model=deployment.model,
@@ -246,7 +276,9 @@ def _begun(
         is_stand_in_price=price.is_stand_in,
         holds=holds,
         features=features,
-        decision=record,
+        decision=ranking.record,
+        queue_s=queue_s,
+        degraded=ranking.degraded_at(choice),
     )
 
 

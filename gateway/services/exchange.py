@@ -9,9 +9,11 @@ from msgspec import Struct
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.ports import Provider, Upstream
+from gateway.wire.engine_load import LOAD_HEADER
 from gateway.wire.members import MalformedJson, decode_members
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_request import ReadBody
+from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 
 MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
@@ -27,7 +29,9 @@ class Exchange(Struct, kw_only=True):
     upstream: Upstream
     content_type: str = ""
     has_begun: bool = False  # a head with a success status came
+    said_load: str | None = None  # how busy an engine says that it is
     is_ended: bool = False  # whether someone sees to its settlement already
+    has_content: bool = False  # its upstream was told so
     _stream: AnswerStream | None = None
 
     @property
@@ -61,6 +65,7 @@ class Exchange(Struct, kw_only=True):
             raise await self._refusal(status, headers)
         self.has_begun = True
         self.content_type = headers.get("content-type", "application/json")
+        self.said_load = headers.get(LOAD_HEADER)
         if self.read.ask.is_stream:
             self._stream = self.provider.stream(
                 self.read, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
@@ -88,7 +93,7 @@ class Exchange(Struct, kw_only=True):
         assert stream is not None, "a stream has begun"
         while chunk := await self.upstream.chunk():
             piece = stream.feed(chunk)
-            self.attempt.note_progress()
+            self._note_progress(stream.seen)
             if piece:
                 return piece
         if not stream.seen.is_done and not stream.seen.is_error:
@@ -100,10 +105,16 @@ class Exchange(Struct, kw_only=True):
         seen = self.attempt.seen = assembler.seen
         while chunk := await self.upstream.chunk():
             assembler.feed(chunk)
-            self.attempt.note_progress()
+            self._note_progress(seen)
         if not seen.is_done and not seen.is_error:
             raise UpstreamError(self.cut_message)
         return self.provider.rewrite(self.read, assembler.body(), seen, cost=self.attempt.cost_text)
+
+    def _note_progress(self, seen: Seen) -> None:
+        self.attempt.note_progress()
+        if not self.has_content and seen.has_content:
+            self.has_content = True
+            self.upstream.heard_token()
 
     async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
         try:
@@ -133,6 +144,12 @@ class Exchange(Struct, kw_only=True):
         events = 0
         while events <= max_events and (piece := await self.piece()):
             events += piece.count(b"\ndata:") + 1
+
+    @property
+    def has_died_first(self) -> bool:
+        """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its engine is gone."""
+        seen = self.attempt.seen
+        return seen.is_error and not seen.has_content
 
     @property
     def cut_message(self) -> str:

@@ -10,13 +10,14 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Protocol
 
+from gateway.domain import expectation_words
 from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
 from gateway.domain.pricing import Price, cost_nusd, lines
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import unsent
-from gateway.domain.routing import NONE_EJECTED, Candidate, Decision, decide, find_route
+from gateway.domain.routing import NONE_EJECTED, Candidate, Decision, Ranking, decide, find_route
 from gateway.domain.selfhost import standard_price
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, NothingFound
@@ -119,7 +120,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words."""
+    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
+
+    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in words. `route` is the
+    route that is degraded to, where it is that one's.
+    """
 
     deployment: str
     region: str
@@ -127,11 +132,17 @@ class Verdict:
     reason: str
     price: Price | None = None
     cost_usd: Decimal | None = None
+    route: str | None = None
+    expected: Mapping[str, object] | None = None
+    arithmetic: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A decision in words, for one team, route and data class."""
+    """A decision in words, for one team, route and data class.
+
+    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the expectations stand on.
+    """
 
     policy_version: int
     team: str
@@ -140,13 +151,18 @@ class Explanation:
     outcome: str
     is_refused: bool
     verdicts: tuple[Verdict, ...]
+    degraded: str | None = None
+    basis: str = ""
 
     def record(self) -> dict[str, object]:
         """All but the candidates, which command line and HTTP show each in its own way."""
-        return {
+        record: dict[str, object] = {
             "policy_version": self.policy_version, "team": self.team, "route": self.route,
             "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
         }  # fmt: skip
+        if self.basis:
+            record |= {"degraded": self.degraded, "basis": self.basis}
+        return record
 
 
 def apply_policy(
@@ -250,16 +266,19 @@ def decision_for(
     version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price], day: date,
     data_class: str | None = None, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
     operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
-    features: frozenset[str] = frozenset(), ejected: Mapping[str, str] = NONE_EJECTED,
+    features: frozenset[str] = frozenset(), ejected: Mapping[str, str] = NONE_EJECTED, is_degraded_to: bool = False,
 ) -> Decision:  # fmt: skip
-    """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error."""
+    """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error.
+
+    A route that is degraded to need not be one of the team's.
+    """
     policy = version.policy
     asking = require_team(version, team)
     wanted = _raised(policy, asking.data_class, data_class)
     return decide(
         version,
         team=asking,
-        route=find_route(policy, asking, route),
+        route=policy.routes[route] if is_degraded_to else find_route(policy, asking, route),
         data_class=wanted,
         data_tags=data_tags,
         ask=unsent(operation, route, capabilities=capabilities, features=features),
@@ -270,18 +289,28 @@ def decision_for(
     )
 
 
-def explain(decision: Decision, *, usage: TokenUsage | None = None) -> Explanation:
-    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there."""
+def explain(
+    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = ""
+) -> Explanation:
+    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
+
+    `ranking` is the order of a request, with what is expected of each; without it they stand as listed.
+    """
     refusal = decision.refusal()
-    first = decision.eligible[0].deployment.name if decision.eligible else ""
+    ranked = decision.as_listed if ranking is None else ranking
+    first = ranked.choices[0].candidate.deployment.name if ranked.choices else ""
+    record = ranked.record
+    why = expectation_words.degraded(record)
     return Explanation(
         policy_version=decision.policy.version,
         team=decision.team.name,
         route=decision.route.name,
         data_class=decision.class_label,
-        outcome=refusal.message if refusal else f"Goes to {first}.",
+        outcome=refusal.message if refusal else f"Goes to {first}{f' ({why})' if why else ''}.",
         is_refused=refusal is not None,
-        verdicts=tuple(_verdict(candidate, decision, usage) for candidate in decision.candidates),
+        verdicts=tuple(_verdicts(decision, ranked, usage)),
+        degraded=why,
+        basis=basis,
     )
 
 
@@ -382,17 +411,38 @@ def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
     return wanted
 
 
-def _verdict(candidate: Candidate, decision: Decision, usage: TokenUsage | None) -> Verdict:
-    rank = decision.eligible.index(candidate) + 1 if candidate in decision.eligible else None
+def _verdicts(decision: Decision, ranking: Ranking, usage: TokenUsage | None) -> Iterator[Verdict]:
+    """The route's own candidates as it lists them, then those of a route that is degraded to."""
+    ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
+    for candidate in decision.candidates:
+        yield _verdict(candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage)
+    for rank, choice in enumerate(ranking.choices):
+        if choice.decision is not decision:
+            yield _verdict(choice.candidate, choice.decision, ranking, rank=rank, usage=usage)
+
+
+def _verdict(
+    candidate: Candidate, decision: Decision, ranking: Ranking, *, rank: int | None, usage: TokenUsage | None
+) -> Verdict:
     deployment = candidate.deployment
+    expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
+    missed = () if expected is None else expectation_words.missed(expected, _bounds(decision))
+    other = decision.route.name if decision is not ranking.decision else None
     return Verdict(
         deployment=deployment.name,
         region=deployment.region,
-        rank=rank,
-        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *_in_shadow(candidate))),
+        rank=None if rank is None else rank + 1,
+        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
         price=candidate.price,
         cost_usd=_cost_usd(candidate.price, usage),
+        route=other,
+        expected=expected,
+        arithmetic="" if expected is None else expectation_words.arithmetic(expected, candidate.price),
     )
+
+
+def _bounds(decision: Decision) -> Mapping[str, Any]:
+    return {"ttft_p95_s": decision.ttft_bound_s, "max_cost_nusd": decision.route.max_cost_nusd}
 
 
 def _reason(obstacles: Sequence[Sequence[str]]) -> str:
@@ -405,7 +455,7 @@ def _in_shadow(candidate: Candidate) -> Iterator[str]:
 
 def _place(rank: int | None, decision: Decision) -> str:
     objective = decision.route.objective
-    return f"first by {objective}" if rank == 1 else f"eligible, but after others by {objective}"
+    return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
 
 
 def _cost_usd(price: Price | None, usage: TokenUsage | None) -> Decimal | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
 from gateway.domain.replay import Place
+from gateway.domain.request import unsent
 from gateway.errors import OperatorError, RequestError
+from gateway.services.explanations import PROMPT_TOKENS, imagined
 from gateway.services.policies import decision_for
 from gateway.wire.policy_cases import DENIALS, Case
 
@@ -45,15 +48,21 @@ def _result(case: Case, version: PolicyVersion, prices: Mapping[str, Price], pla
 
 def _decided(case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place) -> tuple[str, str]:
     try:
-        decision = decision_for(
-            version, team=case.team, route=case.route, prices=prices, data_class=case.data_class,
+        decide_for = partial(
+            decision_for, version, team=case.team, prices=prices, data_class=case.data_class,
             data_tags=case.data_tags, operation=case.operation, capabilities=case.needs,
             gateway_region=place.gateway_region, day=place.day,
         )  # fmt: skip
+        decision = decide_for(route=case.route)
+        other = decision.route.degrade_to
+        degrade = None if other is None else lambda: decide_for(route=other, is_degraded_to=True)
+        asked = unsent(case.operation, case.route)
         if refused := decision.refusal():
             raise refused
     except RequestError as error:
         return f"denied: {_WORDS.get(error.code, error.code)}", error.message
     except OperatorError as error:  # a team or class that the policy does not have
         return "not decided", error.message
-    return ", ".join(candidate.deployment.name for candidate in decision.eligible), ""
+    ranking = imagined(decision, asked, session=case.team, tokens=PROMPT_TOKENS, degrade=degrade)
+    choices = () if ranking is None else ranking.choices
+    return ", ".join(choice.candidate.deployment.name for choice in choices), ""

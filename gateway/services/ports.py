@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -39,6 +40,9 @@ class Upstream(Protocol):
     async def read(self, limit_bytes: int) -> bytes:
         """The whole body. Raises `UpstreamError` over the limit or when it is cut, `UpstreamTimeout`."""
 
+    def heard_token(self) -> None:
+        """The first content has come: from here on only silence and the whole time are bounded."""
+
     def close(self) -> None:
         """Drop the connection at once, unless the body was read to its end: then it is used again. No await."""
 
@@ -46,8 +50,11 @@ class Upstream(Protocol):
 class Transport(Protocol):
     """The only way out for content."""
 
-    async def send(self, permit: Permit, call: UpstreamCall) -> Upstream:
-        """Connect and write one request. Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent."""
+    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = inf) -> Upstream:
+        """Connect and write one request, whose answer must be whole `within_s`.
+
+        Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
+        """
 
 
 class Provider(Protocol):
@@ -75,6 +82,9 @@ class Provider(Protocol):
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Return the caller's error for an upstream's error answer, by status and type."""
+
+    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
+        """Return a call of fixed content, answered with one token at most."""
 
     def error_event(self, read: ReadBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""

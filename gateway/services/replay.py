@@ -16,12 +16,15 @@ from gateway.domain.replay import (
     Alike,
     BudgetWalk,
     Fate,
+    Ordering,
+    Pace,
     PastRequest,
     Place,
     Refusal,
     cost_after_nusd,
     fate_of,
     hold_nusd,
+    ordering_of,
 )
 from gateway.services.past_prices import PastPrices
 
@@ -164,6 +167,13 @@ class Replay:
         return sum(tally.cost_after_nusd for tally in self.tallies)
 
 
+class _Ordered(Struct):
+    """Alike requests of which each is ordered by itself, and what is known of those that go to one deployment."""
+
+    ordering: Ordering
+    alikes: dict[str, _Alikes] = {}
+
+
 class _Alikes(Struct):
     """What is known of alike requests at the same prices. `alike` is kept, so that nothing else gets its identity."""
 
@@ -182,7 +192,8 @@ def replay(
 ) -> Replay:  # fmt: skip
     """Decide all past requests again. `on_progress` hears how far it is, from 0 to 1, and how many are done."""
     walk = _walk(version.policy, past)
-    run = _Run(version, prices, place, walk)
+    speeds = past.speeds()
+    run = _Run(version, prices, place, walk=walk, paces=_paces(speeds))
     whole_s = (past.until - past.since).total_seconds()
     for batch in past.requests():
         for request in batch:
@@ -191,7 +202,7 @@ def replay(
     return Replay(
         first_at=_moment(run.first_ms), last_at=_moment(run.last_ms),
         tallies=tuple(sorted(run.tallies.values(), key=lambda tally: (tally.team, tally.route))),
-        regions_before=dict(run.regions_before), regions_after=dict(run.regions_after), speeds=past.speeds(),
+        regions_before=dict(run.regions_before), regions_after=dict(run.regions_after), speeds=speeds,
         earlier_attempts=run.earlier_attempts, earlier_cost_nusd=run.earlier_cost_nusd,
     )  # fmt: skip
 
@@ -199,9 +210,11 @@ def replay(
 class _Run:
     """The sums while they grow."""
 
-    def __init__(self, version: PolicyVersion, prices: PastPrices, place: Place, walk: BudgetWalk) -> None:
-        self._version, self._prices, self._place, self._walk = version, prices, place, walk
-        self._known: dict[tuple[int, int], _Alikes] = {}
+    def __init__(
+        self, version: PolicyVersion, prices: PastPrices, place: Place, *, walk: BudgetWalk, paces: Mapping[str, Pace]
+    ) -> None:
+        self._version, self._prices, self._place, self._walk, self._paces = version, prices, place, walk, paces
+        self._known: dict[tuple[int, int], _Alikes | _Ordered] = {}
         self.tallies: dict[tuple[str, str], RouteTally] = {}
         self.regions_before: Counter[str] = Counter()
         self.regions_after: Counter[str] = Counter()
@@ -264,16 +277,38 @@ class _Run:
         found = self._known.get(place)
         if found is None:
             found = self._known[place] = self._decided(request.alike, number)
-        return found
+        if isinstance(found, _Alikes):
+            return found
+        fate = found.ordering.fate(request)
+        assert fate.destination is not None, "what is ordered is not refused"
+        going = found.alikes.get(fate.destination)
+        if going is None:
+            going = found.alikes[fate.destination] = self._going(request.alike, fate)
+        return going
 
-    def _decided(self, alike: Alike, number: int) -> _Alikes:
-        fate = fate_of(alike, self._version, prices=self._prices.prices(number), place=self._place)
+    def _decided(self, alike: Alike, number: int) -> _Alikes | _Ordered:
+        prices = self._prices.prices(number)
+        ordering = ordering_of(alike, self._version, prices=prices, place=self._place, paces=self._paces)
+        if ordering is not None:
+            return _Ordered(ordering)
+        return self._going(alike, fate_of(alike, self._version, prices=prices, place=self._place))
+
+    def _going(self, alike: Alike, fate: Fate) -> _Alikes:
         tally = self.tallies.setdefault((alike.team, alike.route), RouteTally(team=alike.team, route=alike.route))
         if fate.deployment is None:
             return _Alikes(alike, fate, tally, None, False, alike.region, None)
         way = tally.ways.setdefault(Way(alike.deployment, fate.deployment.name), Moved())
         is_other_model = alike.model != fate.deployment.model
         return _Alikes(alike, fate, tally, way, is_other_model, alike.region, fate.deployment.region)
+
+
+def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
+    """The medians of the past: what a bound of the 95th percentile would have missed at some moment is not in them."""
+    return {
+        name: Pace(speed.ttft_s, speed.ttft_s, speed.tpot_s or 0.0)
+        for name, speed in speeds.items()
+        if speed.ttft_s is not None
+    }
 
 
 def _mean_ttft_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from gateway.domain.bound import Bound, bound_of
 from gateway.domain.budgets import Account
 from gateway.domain.identity import day_of
+from gateway.domain.policy import Route
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Request
 from gateway.domain.routing import Choice, Decision, Ranking, decide, find_route
@@ -18,20 +20,21 @@ from gateway.domain.usage_event import Outcome
 from gateway.errors import (
     ConcurrencyLimited,
     JournalFull,
-    Overloaded,
     RateLimited,
     RequestError,
     ResidencyDenied,
-    UpstreamAuth,
     UpstreamError,
+    UpstreamNotCalled,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
 from gateway.services.attempt import Attempt, begin
+from gateway.services.course import Course
 from gateway.services.ejections import Ejections
 from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
 from gateway.services.gate import Gate
+from gateway.services.health import Health
 from gateway.services.meter import Meter
 from gateway.services.outlook import Outlook
 from gateway.services.ports import Clock, Provider, Transport
@@ -41,9 +44,9 @@ from gateway.services.tab import Tab
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
-ANOTHER_MAY_DO_BETTER = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited, Overloaded)
 OUTCOMES: dict[type[RequestError], Outcome] = {
     UpstreamUnreachable: Outcome.UPSTREAM_UNREACHABLE,
+    UpstreamNotCalled: Outcome.UPSTREAM_UNREACHABLE,
     UpstreamTimeout: Outcome.UPSTREAM_TIMEOUT,
     ResidencyDenied: Outcome.GATEWAY_ERROR,
 }
@@ -54,7 +57,7 @@ class Answer:
     """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the `rest`.
 
     Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what the tightest hard
-    budget has room for, None where there is none.
+    budget has room for, None where there is none. `degraded` says how it is less than what the route is for.
     """
 
     attempt: Attempt
@@ -62,21 +65,26 @@ class Answer:
     body: bytes
     rest: AsyncGenerator[bytes, None] | None = None
     budget_remaining_nusd: int | None = None
+    degraded: str | None = None
 
 
 class _Going(Struct, frozen=True, gc=False):
-    """A request on its way through its attempts."""
+    """A request on its way through its attempts, which all end by `deadline_s`."""
 
     request: Request
     ranking: Ranking
     accounts: Sequence[Account]
     received_s: float
+    deadline_s: float
     tab: Tab | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestService:
-    """Carries requests to deployments, in the order the policy allows. `region` is where this gateway runs."""
+    """Carries requests to deployments, in the order the policy allows. `region` is where this gateway runs.
+
+    `draw` gives numbers below 1, by which pauses before a second try differ, and `pause` is how they are waited for.
+    """
 
     transport: Transport
     providers: Mapping[str, Provider]
@@ -89,6 +97,9 @@ class RequestService:
     ejections: Ejections
     outlook: Outlook
     region: str = UNKNOWN
+    health: Health = field(default_factory=Health)
+    draw: Callable[[], float] = random.random
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def answer(
         self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
@@ -101,52 +112,61 @@ class RequestService:
         if refusal := decision.refusal():
             self.refusals.note(decision, refusal.code)
             raise refusal
-        ranking = self.outlook.rank(request, decision)
+        ranking = self._rank(request, decision, snapshot)
+        deadline_s = received_s + decision.route.timeout_s
         tab = None
         if terms.limits or terms.shadow_limits or request.idempotency_key is not None:
             most_tokens = _bound(request, ranking.choices[0]).tokens
             tab = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
         try:
-            return await self._dispatch(_Going(request, ranking, terms.accounts, received_s, tab), read)
+            return await self._dispatch(_Going(request, ranking, terms.accounts, received_s, deadline_s, tab), read)
         finally:
             if tab is not None:
                 tab.close()
 
     async def _dispatch(self, going: _Going, read: ReadBody) -> Answer:
-        """Try the deployments in order until one answers."""
-        failure: RequestError | None = None
-        made = 0
-        for choice in going.ranking.choices:
-            if made == self.max_attempts:
-                break
-            if self.ejections.is_out(choice.candidate.deployment.name):
-                continue  # since this was decided
+        """Try one deployment after the other until one answers; the course says which, and when to give up."""
+        course = Course(
+            choices=going.ranking.choices, team=going.request.caller.team, deadline_s=going.deadline_s,
+            max_attempts=self.max_attempts, health=self.health, ejections=self.ejections, draw=self.draw,
+        )  # fmt: skip
+        while True:
+            wanted_s = self.clock.monotonic()
+            choice = course.next(wanted_s)
+            if course.pause_s:
+                await self.pause(course.pause_s)
             try:
-                attempt = await self._begin(going, choice, number=made + 1)
+                attempt = await self._begin(going, choice, course, wanted_s=wanted_s)
             except (RateLimited, ConcurrencyLimited) as error:
-                error.attempts = made
-                failure = failure or error  # this deployment is full: the next one may not be
+                course.is_full(choice, error)
                 continue
             except RequestError as error:
-                raise failure or error from None  # of two reasons the first is the one to mend
-            made += 1
+                raise course.failure or error from None  # of two reasons the first is the one to mend
             try:
-                return await self._attempt(attempt, read)
+                return await self._attempt(attempt, read, going, choice=choice)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
-                error.attempts = made
-                if not isinstance(error, ANOTHER_MAY_DO_BETTER):
-                    raise
-                failure = error  # nothing reached the caller yet: the next deployment may answer
-        # A decision without a refusal ranks at least one deployment: without a failure it was taken out meanwhile.
-        raise failure or ResidencyDenied("What this request could be sent to was just taken out of use. Try again.")
+                course.failed(error)  # nothing reached the caller yet: another attempt may answer
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
         """Decide where this request may go. Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`."""
+        policy = snapshot.policy.policy
+        route = find_route(policy, policy.teams[request.caller.team], request.ask.model)
+        return self._decided(request, snapshot, route)
+
+    def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
+        """The order for this request; the route to degrade to is decided only if it comes to that."""
+        below = decision.route.degrade_to
+        if below is None:
+            return self.outlook.rank(request, decision)
+        route = snapshot.policy.policy.routes[below]
+        return self.outlook.rank(request, decision, degrade=lambda: self._decided(request, snapshot, route))
+
+    def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
+        """The decision about a route; alike requests share it."""
         policy, ask = snapshot.policy.policy, request.ask
         team = policy.teams[request.caller.team]
-        route = find_route(policy, team, ask.model)
         ejected = self.ejections.out(snapshot.ejected)
         # Where facts do not expire, a day is as good as any other.
         day = None if policy.facts_valid_days is None else day_of(request.request_id)
@@ -165,46 +185,67 @@ class RequestService:
             )  # fmt: skip
         return decision
 
-    async def _begin(self, going: _Going, choice: Choice, *, number: int) -> Attempt:
+    async def _begin(self, going: _Going, choice: Choice, course: Course, *, wanted_s: float) -> Attempt:
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
         bound = _bound(going.request, choice)
-        holds, room = await self.gate.take(going.accounts, bound, choice.candidate.deployment, decision=choice.decision)
-        return begin(
-            going.request, choice, record=going.ranking.record, bound=bound, holds=holds, tab=going.tab, room=room,
-            number=number, received_s=going.received_s, clock=self.clock, meter=self.meter,
+        # Before any wait, so that it counts for those who come meanwhile.
+        place = self.health.take_place(course.standing, self.outlook.ended)
+        try:
+            holds, room = await self.gate.take(
+                going.accounts, bound, choice.candidate.deployment, decision=choice.decision
+            )
+        except BaseException:
+            place.leave()
+            raise
+        attempt = begin(
+            going.request, going.ranking, choice, bound=bound, holds=holds, tab=going.tab,
+            room=place.share(room), number=course.made + 1, received_s=going.received_s, clock=self.clock,
+            meter=self.meter, wanted_s=wanted_s,
         )  # fmt: skip
+        self.health.begin(course.standing, attempt, place)
+        self.outlook.began(choice.candidate.deployment.name)
+        course.began(choice)
+        return attempt
 
-    async def _attempt(self, attempt: Attempt, read: ReadBody) -> Answer:
+    async def _attempt(self, attempt: Attempt, read: ReadBody, going: _Going, *, choice: Choice) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
         durable = attempt.intend()  # what cannot be written down is neither sent nor settled
         exchange: Exchange | None = None
         try:
             await durable
-            exchange = await self._send(attempt, read)
+            exchange = await self._send(attempt, read, going.deadline_s)
             await exchange.head()
+            if exchange.said_load is not None:
+                self.outlook.note_load(attempt.candidate.deployment.name, exchange.said_load)
             if read.ask.is_stream:
-                return await self._streamed(exchange)
-            body = await exchange.body()
-            exchange.upstream.close()
-            attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
-            return Answer(attempt, exchange.content_type, body, budget_remaining_nusd=self._remaining(attempt))
+                relay = self._relay(exchange)
+                # The first piece is waited for, so that a stream which dies before it can still be tried elsewhere.
+                body, content_type, rest = await anext(relay), "text/event-stream; charset=utf-8", relay
+            else:
+                body, content_type, rest = await exchange.body(), exchange.content_type, None
+                exchange.upstream.close()
+                attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
+            self.health.note_answer(attempt)
+            degraded = going.ranking.degraded_at(choice)
+            return Answer(attempt, content_type, body, rest, self._remaining(attempt), degraded)
         except asyncio.CancelledError:
             self.endings.left(attempt, exchange)
             raise
         except (RequestError, EventTooLarge) as problem:
             error = _as_error(problem, exchange)
+            self.health.note_failure(attempt, error)  # before it is settled: else a probe ended without a word
             self._failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
             self._failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
 
-    async def _send(self, attempt: Attempt, read: ReadBody) -> Exchange:
+    async def _send(self, attempt: Attempt, read: ReadBody, deadline_s: float) -> Exchange:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
         call = provider.call(deployment, read, request=attempt.request, output_cap_tokens=attempt.output_cap_tokens)
-        upstream = await self.transport.send(permit, call)
+        upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
         return Exchange(attempt=attempt, provider=provider, read=read, call=call, upstream=upstream)
 
     def _failed(self, attempt: Attempt, exchange: Exchange | None, outcome: Outcome) -> None:
@@ -216,14 +257,6 @@ class RequestService:
         else:
             self.endings.done(exchange, outcome)
 
-    async def _streamed(self, exchange: Exchange) -> Answer:
-        """Wait for the first piece, so that a stream which dies before it can still be tried elsewhere."""
-        relay = self._relay(exchange)
-        first = await anext(relay)
-        return Answer(
-            exchange.attempt, "text/event-stream; charset=utf-8", first, relay, self._remaining(exchange.attempt)
-        )
-
     def _remaining(self, attempt: Attempt) -> int | None:
         holds = attempt.begun.holds
         return self.gate.remaining_nusd(holds) if holds else None
@@ -232,9 +265,13 @@ class RequestService:
         """Pass the stream on as it comes. However it ends, it is settled here."""
         attempt, has_begun = exchange.attempt, False
         try:
-            while piece := await exchange.piece():
+            piece = await exchange.piece()
+            if exchange.has_died_first:
+                raise UpstreamError(f"{attempt.candidate.deployment.name} failed before its first token.")
+            while piece:
                 has_begun = True
                 yield piece
+                piece = await exchange.piece()
             self.endings.done(exchange, Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         except (RequestError, EventTooLarge) as problem:
             if attempt.seen.is_done:  # the answer was whole; only its connection ended badly
@@ -243,6 +280,7 @@ class RequestService:
             error = _as_error(problem, exchange)
             if not has_begun:
                 raise error from None
+            self.health.note_failure(attempt, error)
             self.endings.done(exchange, _outcome(error, exchange))
             # Official SDKs take a clean close for success, so a cut stream ends with an error event.
             yield exchange.provider.error_event(exchange.read, error)

@@ -20,14 +20,14 @@ class Tab:
     __slots__ = ("_is_closed", "_on_end", "_under_way", "_used_tokens", "_was_charged")
 
     def __init__(self, *on_end: OnEnd) -> None:
-        self._on_end = list(on_end)
+        self._on_end: tuple[OnEnd, ...] = on_end
         self._under_way = 0
         self._is_closed = self._was_charged = False
         self._used_tokens: int | None = 0
 
     def tell(self, on_end: OnEnd) -> None:
         """One more who must hear."""
-        self._on_end.append(on_end)
+        self._on_end += (on_end,)
 
     def begin(self) -> None:
         """An attempt is under way."""
@@ -37,11 +37,11 @@ class Tab:
         """One that was under way is settled."""
         self._under_way -= 1
         self._was_charged = self._was_charged or event.cost_nusd != 0
-        tokens = (event.usage.input_tokens, event.usage.output_tokens)
+        usage = event.usage
         if event.cost_nusd is None or self._used_tokens is None:
             self._used_tokens = None
         else:
-            self._used_tokens += sum(count or 0 for count in tokens)
+            self._used_tokens += (usage.input_tokens or 0) + (usage.output_tokens or 0)
         self._end_if_over()
 
     def close(self) -> None:
@@ -51,6 +51,6 @@ class Tab:
 
     def _end_if_over(self) -> None:
         if self._is_closed and not self._under_way:
-            listeners, self._on_end = self._on_end, []
+            listeners, self._on_end = self._on_end, ()
             for hear in listeners:
                 hear(used_tokens=self._used_tokens, was_charged=self._was_charged)

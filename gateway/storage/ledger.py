@@ -61,6 +61,10 @@ MEMBERS = {
     "features": "jsonb",
     "decision": "jsonb",
     "holds": "jsonb",
+    "queue_s": "double precision",
+    "max_gap_s": "double precision",
+    "engine_queue_s": "double precision",
+    "degraded": "text",
 }
 # Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever they are called.
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")

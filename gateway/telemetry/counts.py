@@ -20,6 +20,7 @@ from gateway.domain.usage_event import UsageEvent
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+_QUEUE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 _WHERE = ("route", "deployment")
 
@@ -55,16 +56,19 @@ class _Place:
     """The attempts of one route at one deployment."""
 
     __slots__ = (
-        "cached_input", "cost_nusd", "duration", "input", "is_priced", "outcomes", "output", "reasoning", "tpot",
-        "ttft", "unknown",
+        "cached_input", "cost_nusd", "degraded", "duration", "engine_queue", "gap", "input", "is_priced", "outcomes",
+        "output", "overhead", "queue", "reasoning", "tpot", "ttft", "unknown",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
+        self.degraded: dict[str, int] = {}
         self.input = self.cached_input = self.output = self.reasoning = 0
         self.cost_nusd = self.unknown = 0
         self.is_priced = False
         self.ttft, self.tpot, self.duration = Seconds(_SECONDS), Seconds(_TPOT_SECONDS), Seconds(_SECONDS)
+        self.gap, self.overhead = Seconds(_SECONDS), Seconds(_OVERHEAD_SECONDS)
+        self.queue, self.engine_queue = Seconds(_QUEUE_SECONDS), Seconds(_QUEUE_SECONDS)
 
     def count(self, event: UsageEvent) -> None:
         outcome, usage = event.outcome, event.usage
@@ -82,6 +86,16 @@ class _Place:
             self.ttft.observe(event.ttft_s)
         if event.tpot_s is not None:
             self.tpot.observe(event.tpot_s)
+        if event.max_gap_s is not None:
+            self.gap.observe(event.max_gap_s)
+        if event.queue_s is not None:
+            self.queue.observe(event.queue_s)
+        if event.engine_queue_s is not None:
+            self.engine_queue.observe(event.engine_queue_s)
+        if event.overhead_s is not None:
+            self.overhead.observe(event.overhead_s)
+        if event.degraded is not None:
+            self.degraded[event.degraded] = self.degraded.get(event.degraded, 0) + 1
         self.duration.observe(event.duration_s)
 
 
@@ -92,7 +106,6 @@ class RequestCounts(Collector):
         self.in_flight = 0
         self._places: dict[tuple[str, str], _Place] = {}
         self._answers: dict[tuple[str, int], int] = {}
-        self._overhead = Seconds(_OVERHEAD_SECONDS)
 
     def count_event(self, event: UsageEvent) -> None:
         """Count one settled attempt."""
@@ -101,8 +114,6 @@ class RequestCounts(Collector):
         if place is None:
             place = self._places[where] = _Place()
         place.count(event)
-        if event.overhead_s is not None:
-            self._overhead.observe(event.overhead_s)
 
     def count_request(self, endpoint: str, status: int) -> None:
         """Count one answered request."""
@@ -116,11 +127,6 @@ class RequestCounts(Collector):
         for (endpoint, status), count in list(self._answers.items()):
             answers.add_metric((endpoint, str(status)), count)
         yield answers
-        overhead = HistogramMetricFamily(
-            "tollgate_overhead_seconds", "The gateway's own time before it sends.", labels=()
-        )
-        self._overhead.write(overhead, ())
-        yield overhead
         places = list(self._places.items())
         yield from _counters(places)
         yield from _histograms(places)
@@ -135,6 +141,11 @@ def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
     )
     cost = CounterMetricFamily("tollgate_cost_usd_total", "Metered cost in USD.", labels=_WHERE)
     unknown = CounterMetricFamily("tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_WHERE)
+    degraded = CounterMetricFamily(
+        "tollgate_degraded_attempts_total",
+        "Attempts that a route's bounds sent elsewhere: spill, or route:NAME.",
+        labels=(*_WHERE, "how"),
+    )
     for where, place in places:
         for outcome, count in list(place.outcomes.items()):
             attempts.add_metric((*where, outcome), count)
@@ -145,15 +156,28 @@ def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
             cost.add_metric(where, place.cost_nusd / NUSD_PER_USD)
         if place.unknown:
             unknown.add_metric(where, place.unknown)
-    return (attempts, tokens, cost, unknown)
+        for how, count in list(place.degraded.items()):
+            degraded.add_metric((*where, how), count)
+    return (attempts, tokens, cost, unknown, degraded)
+
+
+# By what of a place they show.
+_HISTOGRAMS = {
+    "ttft": ("tollgate_ttft_seconds", "Time to first token."),
+    "tpot": ("tollgate_tpot_seconds", "Time per output token after the first."),
+    "gap": ("tollgate_gap_seconds", "Longest silence between two pieces of an answer's content."),
+    "queue": ("tollgate_queue_seconds", "Wait in the gateway for room, budget or a pause."),
+    "engine_queue": ("tollgate_engine_queue_seconds", "Wait in the engine, as it says itself."),
+    "overhead": ("tollgate_overhead_seconds", "The gateway's own time before it sends."),
+    "duration": ("tollgate_upstream_seconds", "Duration of an attempt."),
+}
 
 
 def _histograms(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
-    ttft = HistogramMetricFamily("tollgate_ttft_seconds", "Time to first token.", labels=_WHERE)
-    tpot = HistogramMetricFamily("tollgate_tpot_seconds", "Time per output token after the first.", labels=_WHERE)
-    duration = HistogramMetricFamily("tollgate_upstream_seconds", "Duration of an attempt.", labels=_WHERE)
-    for where, place in places:
-        for family, seconds in ((ttft, place.ttft), (tpot, place.tpot), (duration, place.duration)):
+    for name, (metric, words) in _HISTOGRAMS.items():
+        family = HistogramMetricFamily(metric, words, labels=_WHERE)
+        for where, place in places:
+            seconds: Seconds = getattr(place, name)
             if not seconds.is_empty:
                 seconds.write(family, where)
-    return (ttft, tpot, duration)
+        yield family

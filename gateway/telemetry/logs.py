@@ -70,6 +70,7 @@ class RequestLine(Struct, kw_only=True, gc=False):
     tpot_s: float | UnsetType | None = UNSET
     duration_s: float | UnsetType = UNSET
     overhead_s: float | UnsetType | None = UNSET
+    degraded: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
     event: str = "request"
     level: str = "info"
@@ -142,6 +143,7 @@ def line_of(event: UsageEvent, endpoint: str, status: int) -> RequestLine:
         tpot_s=_rounded(event.tpot_s),
         duration_s=round(event.duration_s, 6),
         overhead_s=_rounded(event.overhead_s),
+        degraded=UNSET if event.degraded is None else event.degraded,
         timestamp=datetime.now(UTC),
     )
 

@@ -60,7 +60,32 @@ class Metrics:
         self.ejected = Gauge(
             "tollgate_ejected_deployments", "Deployments out of use until `policy readmit`.", registry=self.registry
         )
+        self._declare_dispatch()
         self._declare_budget_alerts()
+
+    def _declare_dispatch(self) -> None:
+        """How deployments do, and what is not taken."""
+        self.open_breakers = Gauge(
+            "tollgate_breaker_open", "1 while a deployment is passed over.", ("deployment",), registry=self.registry
+        )
+        self.opened_breakers = Counter(
+            "tollgate_breaker_opened_total", "How often a deployment began to be passed over.",
+            ("deployment", "reason"), registry=self.registry,
+        )  # fmt: skip
+        self.retries = Counter(
+            "tollgate_retries_total", "Attempts after a request's first.", ("deployment",), registry=self.registry
+        )
+        self.refused_retries = Counter(
+            "tollgate_retries_refused_total", "Attempts that no retry budget covered.", ("deployment",),
+            registry=self.registry,
+        )  # fmt: skip
+        self.shed_requests = Counter(
+            "tollgate_shed_requests_total", "Requests refused because this replica has too much to do.", ("priority",),
+            registry=self.registry,
+        )  # fmt: skip
+        self.loop_lag = Gauge(
+            "tollgate_loop_lag_seconds", "How late the event loop is at its turns.", registry=self.registry
+        )
 
     def _declare_ledger(self) -> None:
         """What alerts watch (deploy/alerts). Counters stand at 0 from the start: an increase from nothing is seen."""
@@ -129,6 +154,27 @@ class Metrics:
     def count_budget_alert(self, alert: BudgetAlert) -> None:
         """A budget reached a threshold."""
         self.budget_alerts.labels(plain_share(alert.threshold)).inc()
+
+    def note_opened(self, deployment: str, reason: str) -> None:
+        """A deployment is passed over from now on."""
+        self.open_breakers.labels(deployment).set(1)
+        self.opened_breakers.labels(deployment, reason).inc()
+
+    def note_closed(self, deployment: str) -> None:
+        """It is used again."""
+        self.open_breakers.labels(deployment).set(0)
+
+    def count_retry(self, deployment: str) -> None:
+        """One more attempt of a request."""
+        self.retries.labels(deployment).inc()
+
+    def count_refused_retry(self, deployment: str) -> None:
+        """One that no budget covered."""
+        self.refused_retries.labels(deployment).inc()
+
+    def count_shed(self, priority: str) -> None:
+        """A request was refused early."""
+        self.shed_requests.labels(priority).inc()
 
     def count_ejection(self, deployment: str) -> None:
         """A deployment was taken out of use."""

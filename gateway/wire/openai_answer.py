@@ -16,7 +16,7 @@ import msgspec
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
-from gateway.wire.openai_usage import stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai_usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
 from gateway.wire.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
@@ -48,6 +48,7 @@ class _Chunk(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
     x_groq: msgspec.Raw = _ABSENT
+    metrics: msgspec.Raw = _ABSENT
 
 
 class _ResponseBody(msgspec.Struct):
@@ -157,6 +158,7 @@ class ChatStream:
 
     def _repeat(self, new: Repetition) -> bytes:
         """Note of an event that repeats what `_note_chunk` and `_note_usage` would."""
+        self.seen.pieces += 1
         if new.usage:
             self.seen.note_running(msgspec.Raw(new.usage), choice=self._choice, choices_per_prompt=self.choices)
         if self.seen.collects_text:
@@ -280,6 +282,7 @@ class ResponseStream:
         if ".delta" not in (decoded.type or ""):
             return
         self.seen.has_content = True
+        self.seen.pieces += 1
         if self.seen.collects_text and isinstance(decoded.delta, str):
             self.seen.note_text(decoded.delta, choice=_number(decoded.output_index))
 
@@ -341,6 +344,10 @@ def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
         seen.has_content = seen.has_content or _says_something(choice)
         if seen.collects_text:
             _collect(seen, choice)
+    if chunk.choices and seen.has_content:  # what it says is not looked at again: that costs as much as all else
+        seen.pieces += 1
+    if chunk.metrics is not _ABSENT:
+        seen.engine_queue_s = engine_queue_s(chunk.metrics)
     if chunk.x_groq is not _ABSENT and (usage := usage_from_groq(chunk.x_groq)) is not None:
         seen.note_final(usage)  # there whether or not it was asked for
 

@@ -228,6 +228,7 @@ class Assembler:
         for choice in chunk.choices:
             seen.finish_reason = choice.finish_reason or seen.finish_reason
             seen.has_content = seen.has_content or _says_something(choice)
+        seen.pieces += bool(chunk.choices) and seen.has_content
         if bytes(chunk.usage) == b"null":
             return
         if chunk.choices:

@@ -49,6 +49,7 @@ class _Fields(msgspec.Struct):
     store: bool | None = None
     modalities: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
+    prompt_cache_key: Any = None  # of whatever type: the upstream judges it
 
 
 class _Format(msgspec.Struct):
@@ -103,6 +104,7 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         features=features,
         end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
         body_bytes=len(body),
+        cache_key=fields.prompt_cache_key if type(fields.prompt_cache_key) is str else None,
     )
     return ReadBody(ask, body, places)
 

@@ -61,6 +61,12 @@ class _Groq(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw()  # an optional Raw cannot be decoded
 
 
+class _Metrics(msgspec.Struct):
+    """What vLLM says of one request's time (`--enable-per-request-metrics`)."""
+
+    queue_time_ms: Any = None
+
+
 class _Item(msgspec.Struct):
     type: Any = None
 
@@ -69,12 +75,14 @@ class _Place(msgspec.Struct):
     inference_geo: Any = None
 
 
+MOST_QUEUE_MS = 24 * 3600 * 1000  # nobody waits for longer than a day
 _NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
 _NOTHING_SAID = TokenUsage()
 _PARTS = "_details"  # how every member ends that is an object
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
+_decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_items = msgspec.json.Decoder(list[_Item]).decode
 
 # Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
@@ -123,6 +131,16 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return usage_from_wire(_decode_groq(raw).usage)
     except msgspec.DecodeError:
         return None
+
+
+def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
+    """Return how long an answer's `metrics` say that its request waited in the engine, None where they do not."""
+    try:
+        metrics = _decode_metrics(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    said: Any = None if metrics is None else metrics.queue_time_ms
+    return said / 1000 if type(said) in (int, float) and 0 <= said < MOST_QUEUE_MS else None
 
 
 def stated_geo(raw: msgspec.Raw | bytes) -> str | None:

@@ -10,7 +10,8 @@ from msgspec import Struct
 class UpstreamCall(Struct, frozen=True, kw_only=True, gc=False):
     """One POST to a deployment, ready to send. Header names are in lower case.
 
-    `is_assembled`: sent as a stream for a caller who asked for none; the answer is put together again.
+    `is_assembled`: sent as a stream for a caller who asked for none; the answer is put together again. `is_streamed`:
+    the answer comes in pieces, so that its first token has a deadline of its own.
     """
 
     url: str
@@ -18,3 +19,4 @@ class UpstreamCall(Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
     asks_running_usage: bool = False
     is_assembled: bool = False
+    is_streamed: bool = False

@@ -26,6 +26,11 @@ def post(http: httpx2.Client, **members: Any) -> httpx2.Response:
     return http.post("/v1/chat/completions", json={"messages": MESSAGES, **members})
 
 
+def all_events(gateway: Gateway, answer: httpx2.Response) -> list[dict[str, Any]]:
+    """One for each attempt that the answer says there was."""
+    return gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+
+
 def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
     (event,) = gateway.events(answer.headers["x-request-id"])
     return event
@@ -96,10 +101,12 @@ def test_a_refusing_upstream_costs_nothing(
     """Its error becomes ours, in the caller's dialect; the row says zero and how we know."""
     answer = post(http, model="chat", stream=is_stream, fake=fault)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-    event = only_event(gateway, answer)
-    assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_error", "none", 0)
-    assert event["http_status"] == (302 if fault == "redirect" else int(fault))
-    assert fake_upstream.entry(answer.headers["x-request-id"])["generated"] == 0
+    events = all_events(gateway, answer)
+    entries = fake_upstream.entries(answer.headers["x-request-id"])
+    for event in events:
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_error", "none", 0)
+        assert event["http_status"] == (302 if fault == "redirect" else int(fault))
+    assert [entry["generated"] for entry in entries] == [0] * len(events)
     assert fake_upstream.ledger()["followed"] == 0
 
 
@@ -116,9 +123,10 @@ def test_a_silent_upstream_is_a_timeout(
     """It may be working: what it costs is unknown, and the connection is closed."""
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="hang")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
-    event = only_event(gateway, answer)
-    assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_timeout", "unknown", None)
-    assert fake_upstream.entry(answer.headers["x-request-id"])["ending"] == "hang"
+    for event in all_events(gateway, answer):
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_timeout", "unknown", None)
+    for entry in fake_upstream.entries(answer.headers["x-request-id"]):
+        assert entry["ending"] == "hang"
 
 
 def test_a_stream_that_stalls_is_a_timeout_charged_for_what_came(
@@ -165,7 +173,7 @@ def test_a_plain_answer_that_is_no_json_is_an_error(gateway: Gateway, http: http
     """Half an answer under status 200 is not passed on as an answer."""
     answer = post(http, model="chat", fake="badjson")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
-    assert only_event(gateway, answer)["usage_source"] == "unknown"
+    assert {event["usage_source"] for event in all_events(gateway, answer)} == {"unknown"}
 
 
 def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:
@@ -230,7 +238,6 @@ def test_a_client_that_leaves_before_the_first_token_is_not_lost(
 FAILOVERS = [
     ("after-500", "upstream_error", "none"), ("after-503", "upstream_error", "none"),
     ("after-refused", "upstream_unreachable", "none"), ("after-silence", "upstream_timeout", "unknown"),
-    ("after-no-key", "upstream_error", "none"),
 ]  # fmt: skip
 
 
@@ -240,6 +247,7 @@ def test_another_deployment_answers_before_the_first_byte(
     gateway: Gateway, http: httpx2.Client, route: str, outcome: str, source: str, is_stream: bool
 ) -> None:
     """One answer for the caller, two rows in the ledger, one request id."""
+    assert post(http, model="chat").status_code == 200  # whatever tests before did to it
     answer = post(http, model=route, stream=is_stream)
     assert answer.status_code == 200
     assert (answer.headers["x-tollgate-attempts"], answer.headers["x-tollgate-deployment"]) == ("2", "plain")
@@ -247,6 +255,16 @@ def test_another_deployment_answers_before_the_first_byte(
     assert (first["attempt"], first["outcome"], first["usage_source"]) == (1, outcome, source)
     assert (second["attempt"], second["outcome"], second["usage_source"]) == (2, "ok", "provider")
     assert first["occurred_at"] == second["occurred_at"]
+
+
+def test_a_deployment_without_its_credential_is_tried_once_and_then_passed_over(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    """It would fail each time, so the next caller is not kept waiting for that."""
+    first, second = (post(http, model="after-no-key") for _ in range(2))
+    assert [answer.headers["x-tollgate-deployment"] for answer in (first, second)] == ["plain", "plain"]
+    assert [answer.headers["x-tollgate-attempts"] for answer in (first, second)] == ["2", "1"]
+    assert all_events(gateway, first)[0]["usage_source"] == "none"
 
 
 def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere(gateway: Gateway, http: httpx2.Client) -> None:
@@ -269,8 +287,8 @@ def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
     """A refused connection costs nothing and says so."""
     answer = post(http, model="unreachable")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
-    event = only_event(gateway, answer)
-    assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_unreachable", "none", 0)
+    for event in all_events(gateway, answer):
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_unreachable", "none", 0)
 
 
 def test_no_attempt_leaves_its_region(gateway: Gateway, http: httpx2.Client, forbidden: CountingListener) -> None:
@@ -286,5 +304,6 @@ def test_no_attempt_leaves_its_region(gateway: Gateway, http: httpx2.Client, for
         ["residency", "is in us-east, allowed is eu (class:confidential/regions)"]
     ]
     failed = post(http, model="us-fallback")
-    assert (failed.status_code, failed.headers["x-tollgate-attempts"]) == (502, "1")
+    assert failed.status_code == 502
+    assert {event["deployment"] for event in all_events(gateway, failed)} == {"down"}
     assert forbidden.connections == 0

@@ -265,7 +265,7 @@ class Lane:
             gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
             meter=Meter(self.journal, purses, on_event=lambda _: None, ejections=self.ejections),
             endings=Endings(FakeCounter(), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(),
+            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(clock),
         )  # fmt: skip
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,

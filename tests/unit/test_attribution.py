@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.api import attribution
-from gateway.domain.policy import DataClass
+from gateway.domain.policy import DataClass, Operation
+from gateway.domain.request import Ask, unsent
 from gateway.errors import InvalidRequest
 from tests.factories import team
 
@@ -168,4 +170,18 @@ def test_every_header_that_is_read_is_handed_over() -> None:
     attribution.client_request_id(headers)
     attribution.idempotency_key(headers)
     attribution.traceparent(headers)
+    attribution.session(headers, unsent(Operation.CHAT, "assistant"))
     assert asked == attribution.HEADERS
+
+
+def an_ask(*, cache_key: str | None = None, end_user: str | None = None) -> Ask:
+    return replace(unsent(Operation.CHAT, "assistant"), cache_key=cache_key, end_user=end_user)
+
+
+def test_a_session_is_the_header_else_the_cache_key_else_the_user() -> None:
+    """Whoever knows its session best says it: an agent's loop by header, OpenAI's own name for it, a person last."""
+    named = {"x-session-id": "s"}
+    assert attribution.session(named, an_ask(cache_key="c", end_user="u")) == "s"
+    assert attribution.session({"x-session-id": ""}, an_ask(cache_key="c", end_user="u")) == "c"
+    assert attribution.session({}, an_ask(end_user="u")) == "u"
+    assert attribution.session({}, an_ask()) is None

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.telemetry.counts import _OVERHEAD_SECONDS, _SECONDS, _TPOT_SECONDS, RequestCounts
+from gateway.telemetry.counts import _OVERHEAD_SECONDS, _QUEUE_SECONDS, _SECONDS, _TPOT_SECONDS, RequestCounts
 from tests.storage.factories import event
 
 WHERE = ("route", "deployment")
 COUNTS = st.none() | st.integers(0, 1000)
-BOUNDS = st.sampled_from([*_SECONDS, *_TPOT_SECONDS, *_OVERHEAD_SECONDS])
+BOUNDS = st.sampled_from([*_SECONDS, *_TPOT_SECONDS, *_OVERHEAD_SECONDS, *_QUEUE_SECONDS])
 DURATIONS = BOUNDS | st.floats(0, 400)
 
 
@@ -25,6 +25,8 @@ def settled(draw: st.DrawFn) -> UsageEvent:
         event(), route=draw(st.sampled_from("ab")), deployment=draw(st.sampled_from("xy")),
         outcome=draw(st.sampled_from(Outcome)), cost_nusd=draw(COUNTS), duration_s=draw(DURATIONS),
         ttft_s=draw(st.none() | DURATIONS), tpot_s=draw(st.none() | DURATIONS), overhead_s=draw(st.none() | DURATIONS),
+        queue_s=draw(st.none() | DURATIONS), max_gap_s=draw(st.none() | DURATIONS),
+        engine_queue_s=draw(st.none() | DURATIONS), degraded=draw(st.sampled_from([None, "spill", "route:small"])),
         usage=TokenUsage(
             input_tokens=draw(COUNTS), cached_input_tokens=draw(COUNTS), output_tokens=draw(COUNTS),
             reasoning_tokens=draw(COUNTS),
@@ -42,7 +44,11 @@ def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
     ttft = Histogram("tollgate_ttft_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
     tpot = Histogram("tollgate_tpot_seconds", "-", WHERE, buckets=_TPOT_SECONDS, registry=registry)
     duration = Histogram("tollgate_upstream_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
-    overhead = Histogram("tollgate_overhead_seconds", "-", (), buckets=_OVERHEAD_SECONDS, registry=registry)
+    overhead = Histogram("tollgate_overhead_seconds", "-", WHERE, buckets=_OVERHEAD_SECONDS, registry=registry)
+    gap = Histogram("tollgate_gap_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
+    queue = Histogram("tollgate_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry)
+    engine_queue = Histogram("tollgate_engine_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry)
+    degraded = Counter("tollgate_degraded_attempts_total", "-", (*WHERE, "how"), registry=registry)
     for one in events:
         where = (one.route, one.deployment)
         attempts.labels(*where, one.outcome.value).inc()
@@ -53,11 +59,15 @@ def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
             unknown.labels(*where).inc()
         else:
             cost.labels(*where).inc(one.cost_nusd / 1e9)
-        for histogram, seconds in ((ttft, one.ttft_s), (tpot, one.tpot_s), (duration, one.duration_s)):
+        if one.degraded is not None:
+            degraded.labels(*where, one.degraded).inc()
+        times = (
+            (ttft, one.ttft_s), (tpot, one.tpot_s), (duration, one.duration_s), (overhead, one.overhead_s),
+            (gap, one.max_gap_s), (queue, one.queue_s), (engine_queue, one.engine_queue_s),
+        )  # fmt: skip
+        for histogram, seconds in times:
             if seconds is not None:
                 histogram.labels(*where).observe(seconds)
-        if one.overhead_s is not None:
-            overhead.observe(one.overhead_s)
     return registry
 
 

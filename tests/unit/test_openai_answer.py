@@ -166,7 +166,9 @@ def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
     stream = chat()
     sent = stream.feed(event(chunk("a")) + event(chunk("b", finish="stop")) + event(tail()) + DONE)
     assert payloads(sent) == [chunk("a", model="assistant"), chunk("b", finish="stop", model="assistant"), "[DONE]"]
-    assert stream.seen == Seen(final=METERED, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True)
+    assert stream.seen == Seen(
+        final=METERED, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True, pieces=2
+    )
 
 
 def test_usage_the_caller_asked_for_comes_with_its_cost() -> None:
@@ -547,7 +549,7 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
     assert sent.count(b"event: ") == 3
     assert stream.seen == Seen(
         final=METERED, finish_reason=last, upstream_id="r-1", is_error=last == "failed", is_done=True,
-        has_content=True,
+        has_content=True, pieces=1,
     )  # fmt: skip
 
 

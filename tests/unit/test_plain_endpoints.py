@@ -18,6 +18,7 @@ from gateway.domain.ledger_health import LedgerHealth, health_checks
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable
 from gateway.reports import Receipt, receipt_of_events
+from gateway.services.outlook import Outlook
 from gateway.services.snapshot import problems
 from tests import factories
 from tests.fakes import FakeClock
@@ -68,6 +69,7 @@ class World:
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
             clock=clock, standing=lambda limited: (), allows_demo_keys=False,
             is_lagging=lambda: self.is_lagging, checks=self._checks, region="unknown", max_body_bytes=10_000,
+            outlook=Outlook(clock),
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder, is_full=self.health is not None and self.health.is_full, is_draining=False

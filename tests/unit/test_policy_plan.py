@@ -98,6 +98,21 @@ def test_alike_requests_are_told_apart_by_their_class() -> None:
     assert (tally.requests, tally.refused.total(), tally.ways[Way("one", "us")].requests) == (4, 2, 2)
 
 
+def test_requests_of_one_kind_go_by_their_own_tokens() -> None:
+    """Where the objective looks at tokens, alike requests part: each way has its own count, cost and latency."""
+    deployments = (factories.deployment("one"), factories.deployment("two", model="m-2"))
+    route = Route(name="assistant", deployments=("one", "two"), objective="cheapest")
+    document = factories.policy(*deployments, routes={"assistant": route})
+    of = alike()
+    made = [past(of, input_tokens=9000, output_tokens=10), past(of, input_tokens=10, output_tokens=900),
+            past(of, input_tokens=9001, output_tokens=10)]  # fmt: skip
+    source = FakePast(made, speed={"one": Speed(0.2, 0.01), "two": Speed(None, None)})
+    found = played(document, source, m_1=factories.price("1", "100"), m_2=factories.price("10", "1"))
+    (tally,) = found.tallies
+    assert {way: moved.requests for way, moved in tally.ways.items()} == {Way("one", "one"): 2, Way("one", "two"): 1}
+    assert (tally.moved, tally.ways[Way("one", "two")].to_other_model) == ({Way("one", "two"): 1}, 1)
+
+
 def test_an_attempt_that_was_followed_is_not_a_request() -> None:
     """A request that was tried twice is one request; what the first try cost is said beside."""
     found = played(two(), [past(is_followed=True, cost_nusd=5), past()])

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.budgets import Account, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.policy import DataClass, Operation, Policy
+from gateway.domain.policy import DataClass, Deployment, LatencyPrior, Operation, Policy, Route
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.replay import (
     Alike,
     BudgetWalk,
     Fate,
+    Ordering,
+    Pace,
     PastRequest,
     Place,
     Refusal,
     cost_after_nusd,
     fate_of,
     hold_nusd,
+    ordering_of,
 )
 from gateway.domain.tokens import TokenKind
 from tests import factories
@@ -248,3 +254,102 @@ def test_two_accounts_are_asked_and_charged_each() -> None:
     assert walk.blocked_by(accounts, NOON_MS, hold_nusd=21) == accounts[0]
     assert walk.blocked_by(accounts[1:], NOON_MS, hold_nusd=70) is None
     assert walk.blocked_by(accounts[1:], NOON_MS, hold_nusd=71) == accounts[1]
+
+
+CHEAP_PROMPTS, CHEAP_ANSWERS = factories.price("1", "100"), factories.price("10", "1")
+PACES = {"one": Pace(0.2, 0.2, 0.01), "two": Pace(3.0, 3.0, 0.01)}
+
+
+def ordered(
+    *deployments: Deployment, of: Alike | None = None, prices: dict[str, Price] | None = None,
+    routes: dict[str, Route] | None = None, paces: Mapping[str, Pace] = PACES, **route: Any,
+) -> Ordering | None:  # fmt: skip
+    """How requests are ordered on a route over these deployments."""
+    known = deployments or (factories.deployment("one"), factories.deployment("two"))
+    own = tuple(one.name for one in known if not (routes and any(one.name in r.deployments for r in routes.values())))
+    asked = Route(**{"name": "assistant", "deployments": own, "objective": "cheapest"} | route)
+    policy = factories.policy(*known, routes={"assistant": asked} | (routes or {}))
+    found = {one.name: (prices or {}).get(one.name, OLD) for one in known}
+    return ordering_of(of or alike(), factories.version(policy), prices=found, place=PLACE, paces=paces)
+
+
+def goes(ordering: Ordering | None, request: PastRequest) -> str | None:
+    assert ordering is not None, "this route was expected to have an order"
+    return ordering.fate(request).destination
+
+
+def test_each_request_is_ordered_by_its_own_tokens() -> None:
+    """A long prompt and a long answer are cheapest at different places, though all else of them is alike."""
+    found = ordered(prices={"one": CHEAP_PROMPTS, "two": CHEAP_ANSWERS})
+    assert goes(found, past(input_tokens=5000, output_tokens=10)) == "one"
+    assert goes(found, past(input_tokens=100, output_tokens=900)) == "two"
+    assert goes(found, past(input_tokens=None, output_tokens=None)) == "two", "as would have been expected then"
+    assert goes(found, past(input_tokens=0, output_tokens=0)) == "one"
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**5), st.integers(0, 100))
+def test_under_an_unchanged_policy_nothing_seems_to_move(
+    input_tokens: int, output_tokens: int, cached_tokens: int
+) -> None:
+    """A plan that moves requests although nothing changed is a plan that nobody believes."""
+    here = ordered(prices={"one": factories.price("0.5", "2"), "two": OLD})
+    request = past(input_tokens=input_tokens, output_tokens=output_tokens, cached_input_tokens=cached_tokens)
+    assert goes(here, request) == "one"
+    spilled = alike(deployment="two", ranked=("two", "one"), missed=frozenset({"one"}))
+    bounded = ordered(of=spilled, prices={"one": factories.price("0.5", "2")}, ttft_p95_s=1.0)
+    assert goes(bounded, request) == "two"
+    failed_over = alike(deployment="two", ranked=("one", "two"))
+    assert goes(ordered(of=failed_over, prices={"one": factories.price("0.5", "2")}), request) == "two"
+
+
+def test_a_bound_is_held_against_the_latencies_of_the_past() -> None:
+    """That is what a plan is for: to see whom a new bound would move."""
+    dear = {"one": factories.price("9", "9")}
+    assert goes(ordered(prices=dear), past()) == "two"
+    assert goes(ordered(prices=dear, ttft_p95_s=1.0), past()) == "one"
+    slow = factories.deployment("one", prior=LatencyPrior(ttft_s=9.0))
+    unseen = ordered(slow, factories.deployment("two"), prices=dear, ttft_p95_s=1.0, paces={"two": PACES["two"]})
+    assert goes(unseen, past()) == "two", "what was never seen is expected as it is declared"
+
+
+def test_a_request_is_degraded_as_it_would_be() -> None:
+    """To the other route, at its price; and what was degraded then stays where it was."""
+    small = {"small": Route(name="small", deployments=("mini",))}
+    every = (factories.deployment("two"), factories.deployment("mini"))
+    found = ordered(*every, routes=small, ttft_p95_s=1.0, degrade_to="small")
+    assert found is not None
+    fate = found.fate(past())
+    assert (fate.destination, fate.route and fate.route.name) == ("mini", "small")
+    fast = {"two": Pace(0.1, 0.1, 0.0)}
+    then = alike(deployment="mini", ranked=("mini", "two"), missed=frozenset({"two"}))
+    assert (
+        goes(ordered(*every, of=then, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast), past()) == "mini"
+    )
+    assert goes(ordered(*every, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast), past()) == "two"
+    nowhere = {"small": Route(name="small", deployments=("us",))}
+    denied = factories.deployment("us", operations=frozenset({Operation.EMBEDDINGS}))
+    assert goes(ordered(every[0], denied, routes=nowhere, ttft_p95_s=1.0, degrade_to="small"), past()) == "two"
+
+
+def test_a_request_stays_at_its_replica() -> None:
+    """Sessions are not recorded, and replicas are one engine: nothing moved."""
+    replicas = [factories.deployment(name, group="qwen") for name in ("one", "two")]
+    for name in ("one", "two"):
+        assert goes(ordered(*replicas, of=alike(deployment=name), objective="priority"), past()) == name
+    assert goes(ordered(*replicas, of=alike(deployment="gone"), objective="priority"), past()) in ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("of", "route"),
+    [
+        (alike(), {"objective": "priority"}),
+        (alike(team="gone"), {}),
+        (alike(route="gone"), {}),
+        (alike(operation=Operation.EMBEDDINGS), {}),
+    ],
+)
+def test_what_needs_no_order_shares_one_fate(of: Alike, route: dict[str, Any]) -> None:
+    """Millions of requests are decided by a few hundred decisions wherever that is possible."""
+    chat_only = frozenset({Operation.CHAT})
+    several = [factories.deployment(name, operations=chat_only) for name in ("one", "two")]
+    assert ordered(*several, of=of, **route) is None

@@ -107,6 +107,7 @@ class Stage:
     answers: list[FakeUpstreamAnswer | RequestError]
     limit_usd: int | None = 100
     limits: Limits = field(default_factory=Limits)
+    max_attempts: int = 3
     clock: FakeClock = field(default_factory=FakeClock)
     journal: FakeJournal = field(default_factory=FakeJournal)
     leases: FakeLeases = field(default_factory=FakeLeases)
@@ -135,7 +136,9 @@ class Stage:
         service = RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock,
-            max_attempts=3, refusals=self.refusals, ejections=self.ejections, outlook=Outlook(),
+            max_attempts=self.max_attempts, refusals=self.refusals, ejections=self.ejections,
+            outlook=Outlook(self.clock),
+            draw=lambda: 0.0,
         )  # fmt: skip
         snapshot = factories.snapshot(
             document=factories.policy(
@@ -256,8 +259,9 @@ async def test_where_every_deployment_is_full_the_caller_hears_when() -> None:
 async def test_a_slot_is_free_again_however_the_request_ended() -> None:
     """A leak would close the team out for ever: answered, failed, refused by its budget, cancelled."""
     on = Stage(
-        [FakeUpstreamAnswer([WHOLE]), UpstreamError("x"), FakeUpstreamAnswer([WHOLE])], limits=Limits(concurrent=1)
-    )
+        [FakeUpstreamAnswer([WHOLE]), UpstreamError("x"), FakeUpstreamAnswer([WHOLE])], limits=Limits(concurrent=1),
+        max_attempts=1,
+    )  # fmt: skip
     await on.answer()
     with pytest.raises(UpstreamError):
         await on.answer()
@@ -277,7 +281,7 @@ async def test_a_slot_is_free_again_however_the_request_ended() -> None:
 
 async def test_a_key_is_used_up_by_a_charge_and_not_by_a_failure_that_cost_nothing() -> None:
     """The second try of a request that never reached anybody is a first one."""
-    on = Stage([UpstreamUnreachable("x"), FakeUpstreamAnswer([WHOLE])])
+    on = Stage([UpstreamUnreachable("x"), FakeUpstreamAnswer([WHOLE])], max_attempts=1)
     with pytest.raises(UpstreamUnreachable):
         await on.answer(key="k")
     await on.answer(key="k")

@@ -32,6 +32,7 @@ from gateway.providers.registry import build_providers
 from gateway.services.ejections import FORGOTTEN_AFTER_S, Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
+from gateway.services.health import Health
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -87,6 +88,8 @@ class Stage:
     counter: FakeCounter = field(default_factory=FakeCounter)
     limits: DrainLimits = field(default_factory=lambda: DrainLimits(answers=2, seconds=60, events=100))
     is_stopping: bool = False
+    max_attempts: int = 3
+    health: Health = field(default_factory=Health)
 
     def __post_init__(self) -> None:
         self.endings = Endings(self.counter, self.limits, is_stopping=lambda: self.is_stopping)
@@ -107,8 +110,9 @@ class Stage:
         return RequestService(
             transport=self.transport, providers=build_providers(salt_key=b"salt"),
             gate=self.gate,
-            meter=self.meter, endings=self.endings, clock=self.clock, max_attempts=3,
-            refusals=self.refusals, ejections=self.ejections, outlook=Outlook(),
+            meter=self.meter, endings=self.endings, clock=self.clock, max_attempts=self.max_attempts,
+            refusals=self.refusals, ejections=self.ejections, outlook=Outlook(self.clock), health=self.health,
+            draw=lambda: 0.0,
         )  # fmt: skip
 
     async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> Answer:
@@ -127,6 +131,11 @@ class Stage:
 
 def stage(*answers: FakeUpstreamAnswer | RequestError) -> Stage:
     return Stage(FakeTransport(list(answers)))
+
+
+def once(*answers: FakeUpstreamAnswer | RequestError) -> Stage:
+    """A stage on which nothing is tried a second time."""
+    return Stage(FakeTransport(list(answers)), max_attempts=1)
 
 
 def body(**members: Any) -> bytes:
@@ -206,7 +215,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("status", "expected"), REFUSALS)
 async def test_a_refusal_costs_zero_and_says_so(status: int, expected: type[RequestError]) -> None:
     """An error status without usage served nothing: zero is known here, not assumed."""
-    on = stage(FakeUpstreamAnswer([b"{}"], status=status))
+    on = once(FakeUpstreamAnswer([b"{}"], status=status))
     with pytest.raises(expected):
         await on.answer(body())
     assert (on.event.http_status, on.event.usage_source, on.event.cost_nusd) == (status, UsageSource.NONE, 0)
@@ -244,7 +253,7 @@ async def test_a_mistake_of_the_caller_is_not_tried_elsewhere(status: int) -> No
 async def test_a_failure_before_headers(failure: RequestError, outcome: Outcome, source: UsageSource) -> None:
     """No connection: nothing was served. A timeout: the upstream may be working, so its cost is unknown."""
     was_sent = isinstance(failure, (UpstreamTimeout, UpstreamError))
-    on = stage(FakeUpstreamAnswer(fails=failure) if was_sent else failure)
+    on = once(FakeUpstreamAnswer(fails=failure) if was_sent else failure)
     with pytest.raises(type(failure)):
         await on.answer(body())
     assert (on.event.outcome, on.event.usage_source) == (outcome, source)
@@ -253,7 +262,7 @@ async def test_a_failure_before_headers(failure: RequestError, outcome: Outcome,
 
 async def test_a_broken_plain_answer_is_unknown() -> None:
     """Half an answer was generated and nobody said how much."""
-    on = stage(FakeUpstreamAnswer([WHOLE[:20]], then=UpstreamError("broke")))
+    on = once(FakeUpstreamAnswer([WHOLE[:20]], then=UpstreamError("broke")))
     with pytest.raises(UpstreamError):
         await on.answer(body())
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
@@ -261,7 +270,7 @@ async def test_a_broken_plain_answer_is_unknown() -> None:
 
 async def test_a_plain_answer_that_is_no_json_is_an_error() -> None:
     """A proxy's HTML page with status 200 is not an answer; what it cost is unknown."""
-    on = stage(FakeUpstreamAnswer([b"<html>"]))
+    on = once(FakeUpstreamAnswer([b"<html>"]))
     with pytest.raises(UpstreamError):
         await on.answer(body())
     assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.UNKNOWN)
@@ -585,7 +594,7 @@ async def test_a_hold_is_the_upper_bound_of_the_attempt(
     members: dict[str, Any], changes: dict[str, Any], output_bound: int
 ) -> None:
     """Input in bytes plus the template's tokens, output as the first that bounds it, times the choices."""
-    on = stage(FakeUpstreamAnswer(fails=UpstreamTimeout("x")))
+    on = once(FakeUpstreamAnswer(fails=UpstreamTimeout("x")))
     sent = body(**members)
     with pytest.raises(UpstreamTimeout):
         await on.answer(sent, factories.deployment(**changes))
@@ -596,7 +605,7 @@ async def test_a_hold_is_the_upper_bound_of_the_attempt(
 
 async def test_embeddings_hold_no_output() -> None:
     """They write nothing."""
-    on = stage(FakeUpstreamAnswer(fails=UpstreamTimeout("x")))
+    on = once(FakeUpstreamAnswer(fails=UpstreamTimeout("x")))
     sent = b'{"model":"assistant","input":"x"}'
     with pytest.raises(UpstreamTimeout):
         await on.answer(sent, operation=Operation.EMBEDDINGS)

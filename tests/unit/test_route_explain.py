@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
 
 from gateway.api.route_explain import explained
-from gateway.domain.policy import DataClass, Operation
+from gateway.domain.policy import DataClass, LatencyPrior, Operation, Policy, Route
 from gateway.domain.replay import Place
 from gateway.errors import InvalidRequest, ModelNotFound, RouteNotAllowed
+from gateway.services.outlook import Outlook
 from tests import factories
+from tests.fakes import FakeClock
 
 PLACE = Place(gateway_region="unknown", day=date(2026, 11, 22))
 POLICY = factories.policy(
@@ -121,3 +124,67 @@ def test_an_unknown_route_is_the_requests_own_error() -> None:
     known = factories.snapshot(document=lonely)
     with pytest.raises(RouteNotAllowed):
         explained(b'{"model": "assistant"}', {}, caller=factories.caller(), snapshot=known, place=PLACE)
+
+
+PRICED = factories.policy(
+    factories.deployment("a", price=factories.price("2", "8"), prior=LatencyPrior(ttft_s=0.3, tpot_s=0.01)),
+    factories.deployment("b", price=factories.price("1", "4"), prior=LatencyPrior(ttft_s=2.0, tpot_s=0.01)),
+    factories.deployment("c", price=factories.price("1", "4"), capabilities=frozenset()),
+    routes={
+        "assistant": Route(
+            name="assistant", deployments=("a", "b"), objective="cheapest", ttft_p95_s=1.0, degrade_to="small"
+        ),
+        "small": Route(name="small", deployments=("c",)),
+    },
+)
+
+
+def priced(body: Any, *, outlook: Outlook | None = None, policy: Policy = PRICED) -> dict[str, Any]:
+    prices = {name: one.price for name, one in policy.deployments.items() if one.price is not None}
+    known = replace(factories.snapshot(document=policy), prices=prices)
+    told = explained(
+        json.dumps(body).encode(), {}, caller=factories.caller(), snapshot=known, place=PLACE, outlook=outlook
+    )
+    return dict(json.loads(told))
+
+
+def test_the_arithmetic_of_each_candidate_is_told() -> None:
+    """Why this one and not the cheaper one: the figures, the bound, and what they stand on."""
+    told = priced({"model": "assistant", "tokens": 1000, "answer_tokens": 101})
+    a, b = told["candidates"]
+    assert told["outcome"] == "Goes to a (spill: b would take 2 s to its first token, 1 s are allowed)."
+    assert told["degraded"] == "spill: b would take 2 s to its first token, 1 s are allowed"
+    assert told["basis"].startswith("For a prompt of 1,000 tokens and an answer of 101, from what the policy declares")
+    assert a["arithmetic"] == (
+        "1,000 × 2 + 101 × 8 USD per million tokens = 0.002808 USD; 0.3 s + 100 × 0.01 s = 1.3 s (declared, no samples)"
+    )
+    assert a["expected"]["cost_nusd"] == 2_808_000
+    assert (b["rank"], b["expected"]["misses"]) == (2, ["ttft_p95"])
+    assert b["reason"] == (
+        "eligible, but after others by cheapest; would take 2 s to its first token, 1 s are allowed"
+    )
+
+
+def test_a_worker_tells_what_it_has_seen() -> None:
+    """Its figures order the requests, so its figures explain them."""
+    outlook = Outlook(FakeClock())
+    told = priced({"model": "assistant"}, outlook=outlook)
+    assert told["basis"] == "For a prompt of 1,000 tokens, from what this worker of the gateway has seen lately."
+    sent = priced(
+        {"model": "assistant", "messages": [{"role": "user", "content": "x" * 400}]}, outlook=Outlook(FakeClock())
+    )
+    assert sent["basis"].startswith("For the request's own prompt, from what this worker")
+    assert 100 < sent["candidates"][0]["expected"]["input_tokens"] < 130
+
+
+def test_the_route_that_is_degraded_to_is_explained_too() -> None:
+    """Its deployments come first then, although the team does not list it; where they may not be used they do not."""
+    slow = {n: replace(d, prior=LatencyPrior(ttft_s=9.0)) for n, d in PRICED.deployments.items() if n in "ab"}
+    late = replace(PRICED, deployments={**PRICED.deployments, **slow})
+    told = priced({"model": "assistant"}, policy=late)
+    assert [(one["deployment"], one["rank"], one.get("route")) for one in told["candidates"]] == [
+        ("a", 3, None), ("b", 2, None), ("c", 1, "small"),
+    ]  # fmt: skip
+    assert told["outcome"].startswith("Goes to c (degraded to route small: b would take 9 s")
+    kept = priced({"model": "assistant", "needs": ["tools"]}, policy=late)
+    assert (kept["outcome"], kept["degraded"]) == ("Goes to b.", None)

@@ -57,14 +57,33 @@ def importers_below(package: str) -> list[str]:
 
 
 def test_a_permit_is_made_in_one_place() -> None:
-    """Leave to send content comes out of the decision alone: a second maker would be a second policy."""
-    assert calls_of("Permit") == ["gateway/domain/routing.py"]
+    """Leave to send a request comes out of the decision alone: a second maker would be a second policy.
+
+    The other one is for probes of engines of one's own, and what makes it sees no request at all.
+    """
+    assert calls_of("Permit") == ["gateway/domain/probe_permit.py", "gateway/domain/routing.py"]
+    assert calls_of("probe_permit") == ["gateway/services/engine_probes.py"]
+    trees = dict(sources())
+    for path in ("gateway/domain/probe_permit.py", "gateway/services/engine_probes.py"):
+        named = {node.id for node in ast.walk(trees[path]) if isinstance(node, ast.Name)}
+        assert not named & {"Request", "ReadBody", "Decision", "Ask"}, path
+
+
+def test_a_probe_has_fixed_content() -> None:
+    """What is sent with a probe's permit is written in the source: nothing a caller sent can be in it."""
+    function = next(
+        node
+        for node in ast.walk(dict(sources())["gateway/providers/openai.py"])
+        if isinstance(node, ast.FunctionDef) and node.name == "probe"
+    )
+    assert [argument.arg for argument in function.args.args] == ["self", "deployment", "probe_id"]
+    assert calls_of("probe") == ["gateway/services/engine_probes.py"]
 
 
 def test_no_permit_is_changed_into_another() -> None:
     """`replace` of `msgspec.structs`, by whatever way it is reached, would make a permit without its decision."""
     for path, tree in sources():
-        if "Permit" not in ast.unparse(tree) or path.startswith("gateway/domain/routing"):
+        if "Permit" not in ast.unparse(tree) or path in ("gateway/domain/routing.py", "gateway/domain/probe_permit.py"):
             continue
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         assert not called & {"replace", "copy.replace", "structs.replace", "msgspec.structs.replace"}, path

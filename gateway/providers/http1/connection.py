@@ -59,12 +59,16 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.is_paused = False
 
-    def start(self, head: bytes, body: bytes, *, name: str, timeouts: Timeouts) -> Exchange:
-        """Hand a request to the socket; its answer is the exchange's."""
+    def start(
+        self, head: bytes, body: bytes, *, name: str, timeouts: Timeouts, within_s: float, awaits_token: bool
+    ) -> Exchange:
+        """Hand a request to the socket; its answer is the exchange's, and must be whole `within_s`."""
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
-        exchange = self.exchange = Exchange(self, name=name, timeouts=timeouts, now_s=self.loop.time())
+        exchange = self.exchange = Exchange(
+            self, name=name, timeouts=timeouts, now_s=self.loop.time(), within_s=within_s, awaits_token=awaits_token
+        )
         self.watch(exchange.deadline_s())
         if len(body) > COPIED_BYTES:
             self._transport.writelines((head, body))
@@ -167,15 +171,20 @@ class Exchange:
     """
 
     __slots__ = (
-        "_answer", "_connection", "_failure", "_heard_s", "_loop", "_name", "_pause_above_bytes", "_started_s",
-        "_timeouts", "_waiter",
+        "_answer", "_awaits_token", "_connection", "_failure", "_heard_s", "_loop", "_name", "_pause_above_bytes",
+        "_started_s", "_timeouts", "_total_s", "_waiter",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, *, name: str, timeouts: Timeouts, now_s: float) -> None:
+    def __init__(
+        self, connection: Connection, *, name: str, timeouts: Timeouts, now_s: float, within_s: float,
+        awaits_token: bool,
+    ) -> None:  # fmt: skip
         self._connection: Connection | None = connection
         self._loop = connection.loop
         self._name = name
         self._timeouts = timeouts
+        self._total_s = min(timeouts.total_s, within_s)
+        self._awaits_token = awaits_token  # until its reader says that it came
         self._started_s = self._heard_s = now_s
         self._answer = Answer()
         self._failure: Callable[[], RequestError] | None = None
@@ -210,6 +219,10 @@ class Exchange:
         if answer.buffered_bytes > limit_bytes:
             raise UpstreamError(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
         return self._take()
+
+    def heard_token(self) -> None:
+        """The first content has come: from here on only silence and the whole time are bounded."""
+        self._awaits_token = False  # the timer may fire once for nothing, and then looks at what is left
 
     def close(self) -> None:
         """Give the connection back if the answer came to its end, else close it at once. A second call does nothing."""
@@ -291,9 +304,11 @@ class Exchange:
         timeouts, connection = self._timeouts, self._connection
         if self._answer.is_complete or self._failure is not None or connection is None:
             return math.inf
-        end_s = self._started_s + timeouts.total_s
+        end_s = self._started_s + self._total_s
         if not self._answer.has_head:
             return min(end_s, self._started_s + timeouts.first_byte_s)
+        if self._awaits_token:
+            end_s = min(end_s, self._started_s + timeouts.first_token_s)
         return end_s if connection.is_paused else min(end_s, self._heard_s + timeouts.idle_s)
 
     def expire(self, now_s: float) -> None:
@@ -303,20 +318,30 @@ class Exchange:
         if not self._answer.has_head:
             self._fail(self._silent)
         else:
-            self._fail(self._overdue if now_s >= self._started_s + self._timeouts.total_s else self._stalled)
+            self._fail(self._why_late(now_s))
         connection.abort()
 
     # ---- what went wrong, made anew for each who asks: a raised exception keeps what it passed through
 
+    def _why_late(self, now_s: float) -> Callable[[], RequestError]:
+        if now_s >= self._started_s + self._total_s:
+            return self._overdue
+        is_tokenless = self._awaits_token and now_s >= self._started_s + self._timeouts.first_token_s
+        return self._tokenless if is_tokenless else self._stalled
+
     def _silent(self) -> RequestError:
-        waited_s = min(self._timeouts.first_byte_s, self._timeouts.total_s)
-        return UpstreamTimeout(f"{self._name} did not begin to answer in {waited_s:g} s.")
+        waited_s = min(self._timeouts.first_byte_s, self._total_s)
+        return UpstreamTimeout(f"{self._name} did not begin to answer in {waited_s:.3g} s.")
+
+    def _tokenless(self) -> RequestError:
+        waited_s = self._timeouts.first_token_s
+        return UpstreamTimeout(f"{self._name} began to answer, but gave no content in {waited_s:g} s.")
 
     def _stalled(self) -> RequestError:
         return UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.")
 
     def _overdue(self) -> RequestError:
-        return UpstreamTimeout(f"{self._name} did not finish its answer in {self._timeouts.total_s:g} s.")
+        return UpstreamTimeout(f"{self._name} did not finish its answer in {self._total_s:.3g} s.")
 
     def _cut(self) -> RequestError:
         if not self._answer.has_head:

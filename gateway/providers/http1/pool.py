@@ -24,6 +24,10 @@ SWEEP_S = 1.0
 AddressInfo = tuple[int, int, int, str, Any]
 
 
+class OriginFull(Exception):
+    """One address has all the connections that one may have."""
+
+
 class Origin:
     """One `scheme://host:port`: its addresses and its idle connections, the latest used last."""
 
@@ -31,6 +35,7 @@ class Origin:
         self.host, self.port, self.tls = host, port, tls
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call before Python 3.12
         self.idle: dict[Connection, float] = {}  # until when it may be used again, in the loop's time
+        self.busy = 0  # its share of the pool's
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
@@ -87,16 +92,22 @@ class Origin:
 
 
 class Pool:
-    """All connections of a transport. Never more than `max_connections`, busy and idle together."""
+    """All connections of a transport. Never more than `max_connections`, busy and idle together.
 
-    def __init__(self, max_connections: int, tls: ssl.SSLContext) -> None:
+    One origin has at most `max_per_origin` of them busy or waited for: one that hangs must not take those of others.
+    """
+
+    def __init__(self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None) -> None:
         self._max = max_connections
+        self.max_per_origin = max_connections if max_per_origin is None else max_per_origin
+        self._bounds_origins = max_per_origin is not None
         self._slots = asyncio.Semaphore(max_connections)  # one for each busy connection
         self.busy = 0  # exchanges that were not closed, and connections being made
         self._loop = asyncio.get_running_loop()
         self._tls = tls
         self._origins: dict[tuple[str, int, bool], Origin] = {}
         self.connections: dict[Connection, Origin] = {}
+        self._taken: dict[Connection, Origin] = {}  # by an exchange, also when it is closed by now
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -113,25 +124,33 @@ class Pool:
         return origin
 
     async def take(self, origin: Origin, connect_s: float) -> Connection:
-        """Return an idle connection or a new one; its exchange gives it back. Raises `TimeoutError` or `OSError`."""
+        """Return an idle connection or a new one; its exchange gives it back.
+
+        Raises `OriginFull`, `TimeoutError` or `OSError`.
+        """
+        if self._bounds_origins and origin.busy >= self.max_per_origin:
+            raise OriginFull
         if not self._slots.locked():
             connection = origin.take_idle()
             if connection is not None:
                 await self._slots.acquire()  # does not wait: a slot is free
                 self.busy += 1
+                origin.busy += 1
+                self._taken[connection] = origin
                 return connection
-        async with asyncio.timeout(connect_s):
-            await self._slots.acquire()
-            self.busy += 1
-            try:
-                return origin.take_idle() or await self._connect(origin)
-            except BaseException:
-                self._release()
-                raise
+        origin.busy += 1
+        try:
+            connection = await self._idle_or_new(origin, connect_s)
+        except BaseException:
+            origin.busy -= 1
+            raise
+        self._taken[connection] = origin
+        return connection
 
     def give_back(self, connection: Connection, *, says_s: float | None) -> None:
         """An exchange is over; keep its connection if it is still open, as long as the upstream surely does."""
         self._release()
+        self._taken.pop(connection).busy -= 1
         origin = self.connections.get(connection)
         if origin is None:
             return
@@ -158,6 +177,16 @@ class Pool:
             connection.abort()
         for origin in self._origins.values():
             origin.stop()
+
+    async def _idle_or_new(self, origin: Origin, connect_s: float) -> Connection:
+        async with asyncio.timeout(connect_s):
+            await self._slots.acquire()
+            self.busy += 1
+            try:
+                return origin.take_idle() or await self._connect(origin)
+            except BaseException:
+                self._release()
+                raise
 
     async def _connect(self, origin: Origin) -> Connection:
         self._make_room()

@@ -10,6 +10,7 @@ from gateway.wire.policy.allowances import declared_budgets
 from gateway.wire.policy.findings import Findings, Spot, shown, suggestion
 from gateway.wire.policy.readers import Entry, Listed, entries
 from gateway.wire.policy.regions import check_deployment_places, check_regions, check_rules
+from gateway.wire.policy.routes import check_routes
 
 
 def check(document: Entry, findings: Findings) -> None:
@@ -25,6 +26,7 @@ def check(document: Entry, findings: Findings) -> None:
         if regions is not None:
             check_deployment_places(deployment, regions, findings)
     _check_unique(deployments, "deployment", findings)
+    _check_groups(deployments, findings)
     _check_unique(routes, "route", findings)
     _check_unique(document.of("teams", Listed), "team", findings)
     _check_aliases(routes, findings)
@@ -33,6 +35,7 @@ def check(document: Entry, findings: Findings) -> None:
             findings.error(route.place("deployments"), "must list at least one deployment")
         for field in ("deployments", "shadow_deployments"):
             _check_references(route, field, "deployment", deployments, findings)
+    check_routes(routes, findings)
     for team in entries(document.of("teams", Listed)):
         _check_references(team, "routes", "route", routes, findings)
         _check_class(team, classes, findings)
@@ -124,6 +127,32 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
         "is larger than 'context_window'; an answer must fit in the window",
     ),
 )
+
+
+_ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")
+
+
+def _check_groups(deployments: Listed | None, findings: Findings) -> None:
+    """A session may be served by any member: they must be the same engine at the same price, but for the address."""
+    first: dict[str, Entry] = {}
+    for deployment in entries(deployments):
+        group = deployment.of("group", str)
+        if group is None:
+            continue
+        model = first.setdefault(group, deployment)
+        different = [field for field in _ALIKE if _plain(deployment, field) != _plain(model, field)]
+        if different:
+            findings.error(
+                deployment.place("group"),
+                f"'{group}' holds replicas of one engine, but {', '.join(different)} of this deployment is not that of "
+                f"'{shown(model.of('name', str) or '?')}'; make them the same or choose another group",
+            )
+
+
+def _plain(entry: Entry, field: str) -> object:
+    """A field's value without the places where it was read."""
+    value = entry.values.get(field)
+    return {name: _plain(value, name) for name in value.values} if isinstance(value, Entry) else value
 
 
 def _check_unique(listed: Listed | None, kind: str, findings: Findings, *, field: str = "name") -> None:

@@ -59,6 +59,12 @@ def region_key(spot: Spot, region: str) -> None:
         raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
 
 
+def deployment_key(spot: Spot, deployment: str) -> None:
+    """Raise `Wrong` unless a deployment may be called this."""
+    if not _NAME.fullmatch(deployment):
+        raise Wrong(spot, f"'{shown(deployment)}' is not allowed: {_NAME_RULE}")
+
+
 def tag_key(spot: Spot, tag: str) -> None:
     """Raise `Wrong` unless a data tag may have this name. A request names classes and tags in one header."""
     if tag.lower() in LABELS:

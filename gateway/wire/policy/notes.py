@@ -108,6 +108,7 @@ def _prices_images(price: Price) -> bool:
 
 def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
     used = {name for team in policy.teams.values() for name in team.routes}
+    used |= {route.degrade_to for route in policy.routes.values() if route.degrade_to is not None}
     earlier: list[tuple[str, str]] = []
     for entry in entries(document.of("routes", Listed)):
         name = entry.values["name"]

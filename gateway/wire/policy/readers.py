@@ -150,6 +150,11 @@ def map_of(read_key: Callable[[Spot, str], None], read: Read) -> Read:
     return read_map
 
 
+def declared_only(block: dict[str, Any]) -> dict[str, Any]:
+    """A block to be written, less the fields that are not declared and have no default (a price, a window)."""
+    return {name: value for name, value in block.items() if value is not None}
+
+
 def text(pattern: re.Pattern[str], *, rule: str) -> Read:
     """A reader of text that matches `pattern` whole; `rule` says so in words."""
 
@@ -162,13 +167,11 @@ def text(pattern: re.Pattern[str], *, rule: str) -> Read:
     return read_text
 
 
-def one_of(names: Collection[str], *, refused: Mapping[str, str] | None = None) -> Read:
-    """A reader of one name out of a known set; names in `refused` have a message of their own."""
+def one_of(names: Collection[str]) -> Read:
+    """A reader of one name out of a known set."""
 
     def read_name(spot: Spot, findings: Findings) -> str:
         value = plain_text(spot)
-        if refused and value in refused:
-            raise Wrong(spot, refused[value])
         if value not in names:
             raise Wrong(spot, f"'{shown(value)}' is not known{suggestion(value, names)}")
         return value

@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
-from gateway.domain.known_places import KNOWN_PROVIDERS
-from gateway.domain.policy import DEFAULT_OPERATIONS, EndUserRule, Operation, Timeouts
+from gateway.domain.policy import DEFAULT_OPERATIONS, EndUserRule, LatencyPrior, Operation, Priority, Timeouts
 from gateway.domain.request_fields import FEATURES
-from gateway.domain.routing import OBJECTIVES
-from gateway.domain.selfhost import BilledHours
-from gateway.domain.tokens import CALL_KINDS, TokenKind
 from gateway.wire.policy.allowances import ALERTS, BUDGET, COST_CENTRE, KEY, LIMITS, PROJECT
 from gateway.wire.policy.findings import Findings, Spot, Wrong
 from gateway.wire.policy.names import (
     LABELS,
     address,
-    alias,
     class_key,
-    day,
     model_name,
     name,
     region_key,
     secret_reference,
-    source,
     tag_key,
-    tier_key,
     time_zone,
     words,
 )
+from gateway.wire.policy.places import CLASS, FACTS, PROVIDERS, RULE
+from gateway.wire.policy.rates import GPU, PRICE
 from gateway.wire.policy.readers import Block, Field, boolean, decimal, integer, list_of, map_of, one_of
+from gateway.wire.policy.routes import BALANCE, BOUND, ROUTE
 
-PROVIDERS = ("vllm", "openai", "openai_compatible")
-DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
-MODES = ("enforced", "shadow")
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
-# How a price block names each kind: tokens by the million, calls of a provider's own tools by the thousand.
-RATES: dict[TokenKind, str] = {
-    kind: f"{kind}_usd_per_1k_calls" if kind in CALL_KINDS else f"{kind}_usd_per_mtok" for kind in TokenKind
-}
-CALLS_PER_RATE = 1000
-
 _DEFAULT_TIMEOUTS = Timeouts()
-
-usd_per_mtok = decimal(least="0", most="1000000", unit="USD per million tokens")
-usd_per_1k_calls = decimal(least="0", most="1000000", unit="USD per thousand calls")
-tok_per_s = decimal(above="0", most="1000000000", unit="tokens per second")
+_DEFAULT_PRIOR = LatencyPrior()
 
 
 def version_one(spot: Spot, findings: Findings) -> int:
@@ -66,227 +48,37 @@ def _seconds(name: str, default: float, meaning: str) -> Field:
     )
 
 
-def _not_enforced(what: str) -> str:
-    return f"{what} not enforced by this version of Tollgate; remove the field"
-
-
-_RULE_FIELDS = (
-    Field(
-        name="regions", read=list_of(name), example="[eu]", default_text="no say",
-        meaning="Regions that may process it; a parent stands for all under it; `any` allows every place, `global` and "
-        "`unknown` included; `[]` allows none.",
-    ),
-    Field(
-        name="at_rest", read=list_of(name), example="[eu]", default_text="no say",
-        meaning="Regions where the deployment may keep data; what is unknown is allowed by `any` alone.",
-    ),
-    Field(
-        name="telemetry", read=list_of(name), example="[eu, us]", default_text="no say",
-        meaning="Regions where the deployment may send telemetry; what is unknown is allowed by `any` alone.",
-    ),
-    Field(
-        name="self_hosted", read=boolean, example="true", default=False, default_text="`false`",
-        meaning="If true, only deployments with `self_hosted: true` may process it.",
-    ),
-    Field(
-        name="max_retention_days", read=integer(least=0, most=36_500), example="0", default_text="no say",
-        meaning="Longest time a deployment may keep data; unknown is too long.",
-    ),
-    Field(
-        name="deny_regions", read=list_of(name), example="[cn]", default_text="`[]`",
-        meaning="Regions that nothing may be processed, kept or sent telemetry in, not even in part; where one of the "
-        "three is unknown, it is denied.",
-    ),
-    Field(
-        name="deny_providers", read=list_of(one_of(DENIABLE_PROVIDERS)), example="[openai]", default_text="`[]`",
-        meaning="Providers that may not have it, by the deployment's `provider` or by its host; of "
-        f"{', '.join(f'`{p}`' for p in DENIABLE_PROVIDERS)}.",
-    ),
-    Field(
-        name="gateway_regions", read=list_of(name), example="[eu]", default_text="no say",
-        meaning="Regions that the gateway itself must run in, as its `TOLLGATE_REGION` says.",
-    ),
-    Field(
-        name="mode", read=one_of(MODES), example="shadow", default="enforced", default_text="`enforced`",
-        meaning="`shadow` denies nothing: what it would deny is counted and shown.",
-    ),
-)  # fmt: skip
-
-RULE = Block(name="residency rule", fields=_RULE_FIELDS)
-CLASS = Block(
-    name="class",
-    fields=(replace(_RULE_FIELDS[0], is_required=True), *_RULE_FIELDS[1:]),
-)
-
-FACTS = Block(
-    name="residency block",
-    fields=(
-        Field(
-            name="at_rest", read=name, example="eu", default_text="what ships about its host, else `unknown`",
-            meaning="Where it keeps data: a region, `global` or `unknown`.",
-        ),
-        Field(
-            name="telemetry", read=name, example="eu", default_text="what ships about its host, else `unknown`",
-            meaning="Where it sends telemetry: a region, `global` or `unknown`.",
-        ),
-        Field(
-            name="retention_days", read=integer(least=0, most=36_500), example="30",
-            default_text="what ships about its host, else unknown", meaning="How long it keeps data; 0: not at all.",
-        ),
-        Field(
-            name="sub_processor", read=words, example="Example Hosting GmbH",
-            default_text="what ships about its host, else unknown",
-            meaning="Who else processes it; shown, not decided by.",
-        ),
-        Field(
-            name="source", read=source, example="contract 2026-114, annex 2", default_text="none",
-            meaning="Who says all this, the `region` included: words or an address; goes with `as_of`.",
-        ),
-        Field(
-            name="as_of", read=day, example="2026-11-20", default_text="none",
-            meaning="The day on which it was so; goes with `source`.",
-        ),
-    ),
-)  # fmt: skip
-
-GPU = Block(
-    name="gpu block",
-    fields=(
-        Field(
-            name="type", read=words, is_required=True, example="H200",
-            meaning="The GPU's name, for the price's source.",
-        ),
-        Field(
-            name="count", read=integer(least=1, most=10_000), example="1", default=1, default_text="`1`",
-            meaning="GPUs that this deployment occupies.",
-        ),
-        Field(
-            name="usd_per_gpu_hour", read=decimal(above="0", most="10000", unit="USD per GPU hour"),
-            is_required=True, example="3.10", meaning="What one GPU costs per hour, in USD.",
-        ),
-        Field(
-            name="input_tok_per_s", read=tok_per_s, is_required=True, example="40000",
-            meaning="Prompt tokens per second of the whole deployment at full load.",
-        ),
-        Field(
-            name="output_tok_per_s", read=tok_per_s, is_required=True, example="2500",
-            meaning="Answer tokens per second of the whole deployment at full load.",
-        ),
-        Field(
-            name="cached_input_tok_per_s", read=tok_per_s, example="400000",
-            default_text="priced as plain input", meaning="Cached prompt tokens per second.",
-        ),
-        Field(
-            name="target_utilisation", read=decimal(above="0", most="1", unit="a share"),
-            is_required=True, example="0.5",
-            meaning="Share of an hour in which the GPU is expected to work; 0.5 doubles a token's price.",
-        ),
-        Field(
-            name="hours", read=one_of(tuple(BilledHours)), example="always", default="seen", default_text="`seen`",
-            meaning="Which hours are billed: `seen` those in which the engine was up; `always` all of them, as on a "
-            "reserved machine.",
-        ),
-    ),
-)  # fmt: skip
-
-_HELD = "none: such tokens are held as unknown"
-_HELD_CALLS = "none: such calls are held as unknown"
-_RATE_FIELDS = (
-    Field(
-        name="input_usd_per_mtok", read=usd_per_mtok, is_required=True, example="0.80",
-        meaning="USD per million input tokens.",
-    ),
-    Field(
-        name="cached_input_usd_per_mtok", read=usd_per_mtok, example="0.20",
-        default_text="priced as input",
-        meaning="USD per million input tokens read from the provider's cache.",
-    ),
-    Field(
-        name="cache_write_usd_per_mtok", read=usd_per_mtok, example="1.00",
-        default_text="priced as input",
-        meaning="USD per million input tokens written to the provider's cache.",
-    ),
-    Field(
-        name="cache_write_30m_usd_per_mtok", read=usd_per_mtok, example="1.00",
-        default_text="as input without `cache_write`, else none: held as unknown",
-        meaning="The same, kept for 30 minutes.",
-    ),
-    Field(
-        name="cache_write_1h_usd_per_mtok", read=usd_per_mtok, example="1.60",
-        default_text="as input without `cache_write`, else none: held as unknown",
-        meaning="The same, kept for an hour.",
-    ),
-    Field(
-        name="cache_write_12h_usd_per_mtok", read=usd_per_mtok, example="2.40",
-        default_text="as input without `cache_write`, else none: held as unknown",
-        meaning="The same, kept for twelve hours.",
-    ),
-    Field(
-        name="audio_input_usd_per_mtok", read=usd_per_mtok, example="32", default_text=_HELD,
-        meaning="USD per million audio tokens of the prompt, where the upstream counts them apart.",
-    ),
-    Field(
-        name="image_input_usd_per_mtok", read=usd_per_mtok, example="0.80", default_text=_HELD,
-        meaning="USD per million image tokens of the prompt, where the upstream counts them apart.",
-    ),
-    Field(
-        name="output_usd_per_mtok", read=usd_per_mtok, example="3.20",
-        default_text="required, unless `operations` is `[embeddings]`",
-        meaning="USD per million output tokens.",
-    ),
-    Field(
-        name="reasoning_usd_per_mtok", read=usd_per_mtok, example="3.20", default_text="priced as output",
-        meaning="USD per million reasoning tokens.",
-    ),
-    Field(
-        name="audio_output_usd_per_mtok", read=usd_per_mtok, example="64", default_text=_HELD,
-        meaning="USD per million audio tokens of the answer.",
-    ),
-    Field(
-        name="image_output_usd_per_mtok", read=usd_per_mtok, example="30", default_text=_HELD,
-        meaning="USD per million image tokens of the answer.",
-    ),
-    Field(
-        name="web_search_usd_per_1k_calls", read=usd_per_1k_calls, example="10", default_text=_HELD_CALLS,
-        meaning="USD per thousand web searches that the provider ran.",
-    ),
-    Field(
-        name="file_search_usd_per_1k_calls", read=usd_per_1k_calls, example="2.50", default_text=_HELD_CALLS,
-        meaning="USD per thousand file searches that the provider ran.",
-    ),
-    Field(
-        name="code_interpreter_usd_per_1k_calls", read=usd_per_1k_calls, example="30", default_text=_HELD_CALLS,
-        meaning="USD per thousand runs of the provider's code interpreter.",
-    ),
-    Field(
-        name="image_generation_usd_per_1k_calls", read=usd_per_1k_calls, example="40", default_text=_HELD_CALLS,
-        meaning="USD per thousand images that the provider's tool drew.",
-    ),
-)  # fmt: skip
-
-TIER_PRICE = Block(name="service tier's price", fields=_RATE_FIELDS)
-
-PRICE = Block(
-    name="price block",
-    fields=(
-        *_RATE_FIELDS,
-        Field(
-            name="service_tiers", read=map_of(tier_key, TIER_PRICE),
-            example="{priority: {input_usd_per_mtok: 1.60, output_usd_per_mtok: 6.40}}",
-            default_text="none: answers from another tier are held as unknown",
-            meaning="All rates of answers whose `service_tier` is not the standard one, by its name; the fields "
-            "are those above.",
-        ),
-    ),
-)  # fmt: skip
-
 TIMEOUTS = Block(
     name="timeouts block",
     fields=(
         _seconds("connect_s", _DEFAULT_TIMEOUTS.connect_s, "Longest wait for a connection."),
         _seconds("first_byte_s", _DEFAULT_TIMEOUTS.first_byte_s, "Longest wait for the first byte of the answer."),
+        _seconds(
+            "first_token_s", _DEFAULT_TIMEOUTS.first_token_s,
+            "Longest wait for the first content of the answer; an engine may send status and headers long before it.",
+        ),
         _seconds("idle_s", _DEFAULT_TIMEOUTS.idle_s, "Longest silence between two bytes of the answer."),
         _seconds("total_s", _DEFAULT_TIMEOUTS.total_s, "Longest time for the whole answer."),
+    ),
+)  # fmt: skip
+
+
+def _milliseconds(name: str, default_s: float, meaning: str) -> Field:
+    return Field(
+        name=name,
+        read=decimal(above="0", most="3600000", unit="milliseconds"),
+        meaning=meaning,
+        example="300",
+        default=Decimal(str(default_s)) * 1000,
+        default_text=f"{default_s * 1000:g}",
+    )
+
+
+PRIOR = Block(
+    name="latency block",
+    fields=(
+        _milliseconds("ttft_ms", _DEFAULT_PRIOR.ttft_s, "Time to the first token."),
+        _milliseconds("tpot_ms", _DEFAULT_PRIOR.tpot_s, "Time for each token after the first."),
     ),
 )
 
@@ -381,6 +173,21 @@ DEPLOYMENT = Block(
             meaning="What it takes from all teams together; while it is full, the next deployment is tried.",
         ),
         Field(
+            name="max_in_flight", read=integer(least=1, most=1_000_000), example="64",
+            default_text="half of `TOLLGATE_MAX_STREAMS`",
+            meaning="Most attempts that one gateway process has there at the same time; while it is full, the next "
+            "deployment is tried.",
+        ),
+        Field(
+            name="group", read=name, example="qwen", default_text="none",
+            meaning="Deployments with the same group are replicas of one engine: a session stays at one of them while "
+            "none is much fuller than the others.",
+        ),
+        Field(
+            name="latency", read=PRIOR, example="{ttft_ms: 300, tpot_ms: 12}", default_text="see below",
+            meaning="What to expect of its latency until it was seen.",
+        ),
+        Field(
             name="timeouts", read=TIMEOUTS, example="{total_s: 300}", default_text="see below",
             meaning="How long to wait for it.",
         ),
@@ -390,52 +197,6 @@ DEPLOYMENT = Block(
          "insecure_skip_verify"),
         _VERIFY,
     ),
-)  # fmt: skip
-
-ROUTE = Block(
-    name="route",
-    fields=(
-        Field(
-            name="name", read=model_name, is_required=True, example="assistant",
-            meaning="The model name that callers send.",
-        ),
-        Field(
-            name="aliases", read=list_of(alias), example='[gpt-4o, "gpt-4o-*"]', default_text="`[]`",
-            meaning="Other model names that mean this route; `*` stands for anything. Exact names win over "
-            "patterns, earlier routes over later ones.",
-        ),
-        Field(
-            name="deployments", read=list_of(name), is_required=True, example="[qwen-eu, gpt-eu]",
-            meaning="The deployments behind it, in order of preference.",
-        ),
-        Field(
-            name="shadow_deployments", read=list_of(name), example="[gpt-eu, qwen-eu]", default_text="`[]`",
-            meaning="Ranked beside the real ones for each request; what would have been first is recorded, never used "
-            "(`tollgate report shadow`).",
-        ),
-        Field(
-            name="objective",
-            read=one_of(
-                tuple(OBJECTIVES),
-                refused={
-                    word: f"'{word}' is not enforced by this version of Tollgate; write priority"
-                    for word in ("cheapest", "fastest", "balanced", "weighted")
-                    if word not in OBJECTIVES
-                },
-            ),
-            example="priority", default="priority", default_text="`priority`",
-            meaning="How eligible deployments are ordered: `priority` takes them as listed.",
-        ),
-        Field(
-            name="max_output_tokens", read=integer(least=1, most=100_000_000), example="4096",
-            default_text="none: a caller without a maximum gets the deployment's",
-            meaning="Most tokens of an answer where the caller gives no maximum; sent upstream.",
-        ),
-    ),
-    refused={
-        "latency": _not_enforced("latency goals are"),
-        "degrade_to": _not_enforced("degrading to another route is"),
-    },
 )  # fmt: skip
 
 TEAM = Block(
@@ -465,6 +226,11 @@ TEAM = Block(
         Field(
             name="end_user", read=one_of(tuple(EndUserRule)), example="keep", default="hash", default_text="`hash`",
             meaning="What the ledger keeps of a request's `user`: `hash` a keyed hash of it, `keep` the name itself.",
+        ),
+        Field(
+            name="priority", read=one_of(tuple(Priority)), example="low", default="normal", default_text="`normal`",
+            meaning="Who goes first where there is not enough for all, of `high`, `normal`, `low`; for `low` a route's "
+            "latency bound counts at half.",
         ),
         Field(
             name="time_zone", read=time_zone, example="Europe/Berlin", default="UTC", default_text="`UTC`",
@@ -551,8 +317,11 @@ BLOCKS: dict[str, Block] = {
     "deployments: residency": FACTS,
     "deployments: gpu": GPU,
     "deployments: price": PRICE,
+    "deployments: latency": PRIOR,
     "deployments: timeouts": TIMEOUTS,
     "routes": ROUTE,
+    "routes: balance": BALANCE,
+    "routes: latency": BOUND,
     "teams": TEAM,
     "budgets": BUDGET,
     "limits": LIMITS,

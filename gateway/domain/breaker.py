@@ -1,0 +1,88 @@
+"""A breaker: passes a deployment over that fails, and lets one attempt through now and then to see whether it is back.
+
+It only advises. Who asks it tries the last eligible deployment whatever it says.
+"""
+
+from __future__ import annotations
+
+from gateway.domain.sliding import SlidingCount
+
+WINDOW_S = 10
+LEAST_OUTCOMES = 20  # of fewer, half of them failed means little
+FAILED_SHARE = 0.5
+SILENT_IN_A_ROW = 5  # refused connections and timeouts: nobody is there, and waiting for more costs each caller seconds
+FIRST_OPEN_S = 5.0
+LONGEST_OPEN_S = 9.5  # so that what is back is in use again within ten seconds, the time of a probe included
+PROBE_LOST_S = 9.5  # a probe that was not heard of for so long is no reason to send no other
+
+
+class Breaker:
+    """Closed, open, or open with a probe due. Time is an argument; `began_s` is when the attempt did.
+
+    What began before it opened says nothing of what became of the deployment since.
+    """
+
+    __slots__ = ("_due_s", "_failed", "_in_a_row", "_open_for_s", "_probe_s", "_succeeded", "opened_s")
+
+    def __init__(self) -> None:
+        self._succeeded, self._failed = SlidingCount(WINDOW_S), SlidingCount(WINDOW_S)
+        self._in_a_row = 0
+        self._open_for_s = FIRST_OPEN_S
+        self._due_s = 0.0
+        self._probe_s: float | None = None  # when the probe under way began
+        self.opened_s: float | None = None  # None while it is closed
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is open and the next attempt would be the probe."""
+        if self.opened_s is None or now_s < self._due_s:
+            return False
+        return self._probe_s is None or now_s - self._probe_s >= PROBE_LOST_S
+
+    def began(self, now_s: float) -> None:
+        """An attempt begins: the probe, if one is due."""
+        if self.opened_s is not None and self.is_due(now_s):
+            self._probe_s = now_s
+
+    def succeeded(self, began_s: float, now_s: float) -> bool:
+        """The deployment answered. True where that closed it."""
+        if self.opened_s is None:
+            self._in_a_row = 0
+            self._succeeded.add(now_s)
+            return False
+        if began_s < self.opened_s:
+            return False
+        self.opened_s = self._probe_s = None
+        self._open_for_s = FIRST_OPEN_S
+        self._in_a_row = 0
+        self._succeeded.clear()
+        self._failed.clear()
+        return True
+
+    def failed(self, began_s: float, now_s: float, *, is_silent: bool) -> bool:
+        """The deployment failed; `is_silent` where nobody answered at all. True where that opened it."""
+        if self.opened_s is not None:
+            if self._probe_s is not None and began_s >= self._probe_s:  # the probe, or one as late as it
+                self._open_for_s = min(self._open_for_s * 2, LONGEST_OPEN_S)
+                self._open_until(now_s)
+            return False
+        self._failed.add(now_s)
+        self._in_a_row = self._in_a_row + 1 if is_silent else 0
+        failed, succeeded = self._failed.total, self._succeeded.count(now_s)
+        has_failed = failed + succeeded >= LEAST_OUTCOMES and failed >= FAILED_SHARE * (failed + succeeded)
+        return (has_failed or self._in_a_row >= SILENT_IN_A_ROW) and self.open(now_s)
+
+    def open(self, now_s: float) -> bool:
+        """Open it at once, for a reason that needs no counting. True where it was closed."""
+        if self.opened_s is not None:
+            return False
+        self.opened_s = now_s
+        self._open_until(now_s)
+        return True
+
+    def let_go(self, began_s: float) -> None:
+        """An attempt ended without telling anything: its caller left. If it was the probe, another may be."""
+        if self._probe_s is not None and began_s >= self._probe_s:
+            self._probe_s = None
+
+    def _open_until(self, now_s: float) -> None:
+        self._due_s, self._probe_s = now_s + self._open_for_s, None

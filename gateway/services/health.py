@@ -1,0 +1,203 @@
+"""How each deployment does, as this worker sees it: whether to pass it over, whether one more try is covered.
+
+Nothing is shared between workers, so nothing is waited for. What is kept is bounded by what the policy declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from msgspec import Struct
+
+from gateway.domain.breaker import Breaker
+from gateway.domain.policy import Deployment, Policy
+from gateway.domain.retry_budget import RetryBudget
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    RequestError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamNotCalled,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.services.attempt import Attempt
+from gateway.services.tab import Tab
+
+OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear the same
+SAYS_NOTHING = (UpstreamNotCalled,)
+SILENT = (UpstreamUnreachable, UpstreamTimeout)
+FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
+ANSWERED = (InvalidRequest, ContextLengthExceeded, ModelNotFound)  # it works: what it was sent does not
+
+
+class Standing:
+    """One deployment. `under_way` are the attempts that were not settled yet, by their places."""
+
+    __slots__ = ("breaker", "deployment", "retries", "under_way")
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.breaker = Breaker()
+        self.retries = RetryBudget()
+        self.under_way: set[Place] = set()
+
+
+class Place(Struct, eq=False):
+    """An attempt's room at its deployment, until it is settled. A `services.tab.OnEnd`.
+
+    `on_end(deployment)` hears of the end of an attempt that began.
+    """
+
+    standing: Standing
+    on_end: Callable[[str], None]
+    attempt: Attempt | None = None
+
+    def share(self, room: Tab | None) -> Tab:
+        """What tells this place of the attempt's end, and whoever else hears of it in `room`."""
+        if room is None:
+            return Tab(self)
+        room.tell(self)
+        return room
+
+    def leave(self) -> None:
+        """There was no attempt."""
+        self.standing.under_way.discard(self)
+
+    def __call__(self, *, used_tokens: int | None, was_charged: bool) -> None:
+        """The attempt is over."""
+        standing, attempt = self.standing, self.attempt
+        standing.under_way.discard(self)
+        if attempt is not None:
+            self.on_end(standing.deployment.name)
+            if standing.breaker.opened_s is not None:
+                standing.breaker.let_go(attempt.started_s)
+
+
+class Health:
+    """What this worker has seen. `max_in_flight` is how many attempts a deployment has that declares no bound.
+
+    `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers; `on_retry(deployment)` of each attempt
+    after a request's first, `on_retry_refused(deployment)` of each that no budget covered,
+    `on_begin(deployment)` of all.
+    """
+
+    def __init__(
+        self, *, max_in_flight: float = inf, on_open: Callable[[str, str], None] = lambda name, reason: None,
+        on_close: Callable[[str], None] = lambda name: None, on_retry: Callable[[str], None] = lambda name: None,
+        on_retry_refused: Callable[[str], None] = lambda name: None,
+        on_begin: Callable[[str], None] = lambda name: None,
+    ) -> None:  # fmt: skip
+        self._max_in_flight = max_in_flight
+        self._on_open, self._on_close = on_open, on_close
+        self._on_retry, self._on_retry_refused, self._on_begin = on_retry, on_retry_refused, on_begin
+        self._standings: dict[str, Standing] = {}
+        self._teams: dict[str, RetryBudget] = {}
+        self.probes_engines = False  # true while someone does: then no caller's request has to
+
+    def of(self, deployment: Deployment) -> Standing:
+        """What is known of a deployment; of one at another address, nothing yet."""
+        standing = self._standings.get(deployment.name)
+        if standing is None or (
+            standing.deployment is not deployment and standing.deployment.base_url != deployment.base_url
+        ):
+            standing = self._standings[deployment.name] = Standing(deployment)
+        return standing
+
+    def is_open(self, standing: Standing, now_s: float) -> bool:
+        """Whether to pass a deployment over. One that a probe is due for is not, where a request must be that probe."""
+        breaker = standing.breaker
+        if breaker.opened_s is None:
+            return False
+        return (self.probes_engines and standing.deployment.is_self_hosted) or not breaker.is_due(now_s)
+
+    def is_full(self, standing: Standing, deployment: Deployment) -> bool:
+        """Whether it has as many attempts under way as one worker may have there."""
+        most = deployment.max_in_flight
+        return len(standing.under_way) >= (self._max_in_flight if most is None else most)
+
+    def take_place(self, standing: Standing, on_end: Callable[[str], None]) -> Place:
+        """Room for one attempt, to be left or to be begun in."""
+        place = Place(standing, on_end)
+        standing.under_way.add(place)
+        return place
+
+    def begin(self, standing: Standing, attempt: Attempt, place: Place) -> None:
+        """An attempt begins in a place that was taken for it."""
+        now_s = attempt.started_s
+        place.attempt = attempt
+        self._on_begin(standing.deployment.name)
+        if attempt.number == 1:
+            standing.retries.note_request(now_s)
+            self._team(attempt.request.caller.team).note_request(now_s)
+        if standing.breaker.opened_s is not None:
+            standing.breaker.began(now_s)
+
+    def take_retry(self, standing: Standing, team: str, *, now_s: float) -> bool:
+        """Take what one more try costs from the budgets of its deployment and its team; False where one is empty."""
+        of_team, name = self._team(team), standing.deployment.name
+        if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
+            self._on_retry_refused(name)
+            return False
+        standing.retries.take(now_s)
+        of_team.take(now_s)
+        self._on_retry(name)
+        return True
+
+    def note_answer(self, attempt: Attempt) -> None:
+        """A deployment answered as it should."""
+        assert attempt.headers_s is not None, "what has no head is no answer"
+        self._succeeded(attempt.candidate.deployment, attempt.started_s, attempt.headers_s)
+
+    def note_failure(self, attempt: Attempt, error: RequestError) -> None:
+        """An attempt failed. Errors of our own say nothing of its deployment."""
+        deployment, began_s = attempt.candidate.deployment, attempt.started_s
+        now_s = attempt.clock.monotonic()
+        if isinstance(error, OPENS_AT_ONCE):
+            self.open(deployment, error.code, now_s=now_s)
+        if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
+            self._failed(deployment, error, began_s, now_s)
+        elif isinstance(error, ANSWERED):
+            self._succeeded(deployment, began_s, now_s)
+
+    def note_probe(self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float) -> None:
+        """A probe ended: with a token, or with an error."""
+        if error is None:
+            self._succeeded(deployment, began_s, now_s)
+        else:
+            self._failed(deployment, error, began_s, now_s)
+
+    def _succeeded(self, deployment: Deployment, began_s: float, now_s: float) -> None:
+        if self.of(deployment).breaker.succeeded(began_s, now_s):
+            self._on_close(deployment.name)
+
+    def _failed(self, deployment: Deployment, error: RequestError, began_s: float, now_s: float) -> None:
+        if self.of(deployment).breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
+            self._on_open(deployment.name, error.code)
+
+    def open(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
+        """Pass a deployment over from now on, until a probe succeeds."""
+        if self.of(deployment).breaker.open(now_s):
+            self._on_open(deployment.name, reason)
+
+    def standings(self) -> list[Standing]:
+        """All there are."""
+        return list(self._standings.values())
+
+    def forget_but(self, policy: Policy) -> None:
+        """Forget what the policy no longer has. Attempts still under way there end all the same."""
+        for name in self._standings.keys() - policy.deployments.keys():
+            del self._standings[name]
+        for team in self._teams.keys() - policy.teams.keys():
+            del self._teams[team]
+
+    def _team(self, name: str) -> RetryBudget:
+        budget = self._teams.get(name)
+        if budget is None:
+            budget = self._teams[name] = RetryBudget()
+        return budget

@@ -1,0 +1,73 @@
+"""vLLM's load header: `endpoint-load-metrics` on plain answers, for who asks with `endpoint-load-metrics-format`.
+
+JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}}
+TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+LOAD_HEADER = "endpoint-load-metrics"
+ASK_HEADER, ASK_FORMAT = "endpoint-load-metrics-format", "JSON"
+_MOST_CHARS = 4096
+_PREFIX = "named_metrics."
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one header says, None where it does not."""
+
+    waiting: float | None = None
+    kv_use: float | None = None
+
+
+class _Report(msgspec.Struct):
+    named_metrics: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_Report).decode
+
+
+def read_load(value: str) -> Noted | None:
+    """What the header's value says of the load; None where it says nothing that is understood."""
+    form, _, report = value[:_MOST_CHARS].strip().partition(" ")
+    read = _FORMATS.get(form.upper())
+    named = {} if read is None else read(report)
+    noted = Noted(waiting=_amount(named.get("num_requests_waiting")), kv_use=_share(named.get("kv_cache_usage_perc")))
+    return None if noted == Noted() else noted
+
+
+def _of_json(report: str) -> Mapping[str, Any]:
+    try:
+        return _decode(report.encode("utf-8", "replace")).named_metrics
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _of_text(report: str) -> Mapping[str, Any]:
+    pairs = (part.strip().removeprefix(_PREFIX).partition("=") for part in report.split(","))
+    return {name.strip(): number for name, _, value in pairs if (number := _float(value)) is not None}
+
+
+_FORMATS = {"JSON": _of_json, "TEXT": _of_text}
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _amount(value: object) -> float | None:
+    """None for what no engine can mean. `true` is no number."""
+    return float(value) if type(value) in (int, float) and isfinite(value) and value >= 0 else None  # type: ignore[arg-type,operator]
+
+
+def _share(value: object) -> float | None:
+    amount = _amount(value)
+    return amount if amount is not None and amount <= 1 else None

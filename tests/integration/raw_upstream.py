@@ -1,0 +1,97 @@
+"""An upstream on bare sockets, for what no HTTP server would send. The model's name says what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+Answering = Callable[[socket.socket], None]
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+
+
+class RawUpstream:
+    """Serves each request on a thread of its own; `asked` has the model of each, in order."""
+
+    def __init__(self, answers: Mapping[str, Answering]) -> None:
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        self.asked: list[str] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake a thread in accept()
+        self._listener.close()
+        self._thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(20)
+        with contextlib.suppress(OSError), connection:
+            head, _, body = _until(connection, b"\r\n\r\n").partition(b"\r\n\r\n")
+            length = next(
+                int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+            )
+            while len(body) < length:
+                body += connection.recv(65536)
+            model = json.loads(body)["model"]
+            self.asked.append(model)
+            self._answers[model](connection)
+
+
+def raw_upstream(answers: Mapping[str, Answering]) -> Iterator[RawUpstream]:
+    """For a fixture: running until it is over."""
+    upstream = RawUpstream(answers)
+    yield upstream
+    upstream.close()
+
+
+def sends(*parts: bytes, resets: bool = False) -> Answering:
+    """Send these and close, or break the connection."""
+
+    def answer(connection: socket.socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+        if resets:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    return answer
+
+
+def whole(body: bytes, *headers: str) -> bytes:
+    """A complete plain answer."""
+    lines = ["HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def event(value: object) -> bytes:
+    """One event of a stream."""
+    return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
+
+
+def token(text: str) -> bytes:
+    """One token of a chat."""
+    return event({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]})
+
+
+def _until(connection: socket.socket, end: bytes) -> bytes:
+    read = b""
+    while end not in read:
+        part = connection.recv(65536)
+        if not part:
+            raise ConnectionError("closed before its request was whole")
+        read += part
+    return read
