@@ -1,0 +1,341 @@
+"""Does a failing upstream cascade? One gateway, upstreams that fail, die, return and hang, and callers who measure.
+
+    python -m bench.dispatch [--seconds 10] [--streams 500] [--write]
+
+(a) everything fails: upstream attempts for each request; (b) an upstream dies under load and returns: how long callers
+are still sent there, and when they are again; (c) streams through one deployment while another is dead, or takes
+requests and never answers: what the gateway adds before it sends (`x-tollgate-overhead-ms`), beside the same run
+without it; (d) a gateway at its cap: how fast it refuses. Exit 1 where one is over its bound. Callers, upstreams and
+gateway share this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from bench import machine
+from bench.demo_crash import Gateway
+from bench.page import replace_between
+from bench.processes import answers, end, free_ports
+from gateway.storage.embedded import EmbeddedPostgres
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs" / "routing.md"
+MARKS = ("<!-- dispatch:begin, written by `python -m bench.dispatch --write` -->", "<!-- dispatch:end -->")
+FLOOR_PER_S, HELD_S = 3, 10  # what retries may be at least, beside their share
+MOST_ATTEMPTS, OPENS_WITHIN_S, RETURNS_WITHIN_S, REFUSES_WITHIN_MS = 1.15, 2.0, 10.0, 5.0
+MOST_TIMES, MOST_ADDED_MS = 2.0, 10.0
+UPSTREAM_TTFT_MS = 50
+STREAM = f"ttft:{UPSTREAM_TTFT_MS}+tps:4+out:16"
+CAP = 20  # streams of the gateway that is asked for more than it may
+RATE, SICK_CALLERS = 100, 50
+FIRST_CONTENT = b'"delta": {"content": "'  # the fake's chunk with the role has it after that
+PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What one caller heard: `first_s` is when the first content came, counted from when it asked."""
+
+    status: int
+    headers: dict[str, str]
+    first_s: float
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Which deployment answered, and at which attempt."""
+        return self.headers.get("x-tollgate-deployment", ""), self.headers.get("x-tollgate-attempts", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    measured: str
+    bound: str
+    is_kept: bool
+
+
+class Stand:
+    """The gateway, its upstreams and its callers' way in."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._home = Path(tempfile.mkdtemp(prefix="tollgate-dispatch-", dir="/tmp"))
+        stack.callback(shutil.rmtree, self._home, ignore_errors=True)
+        self._home.chmod(0o711)  # Postgres runs as another user where we are root
+        steady, self.mortal_port, closed = free_ports(3)
+        self.steady = f"http://127.0.0.1:{steady}"
+        self.start_upstream(steady)
+        silent = socket.create_server(("127.0.0.1", 0), backlog=1024)  # takes connections, and nobody reads them
+        stack.callback(silent.close)
+        url = stack.enter_context(EmbeddedPostgres(self._home)).start()
+        self.gateway = self._gateway(url)
+        self.gateway.run("db", "upgrade")
+        policy = self._home / "policy.yaml"
+        policy.write_text(_policy(self.steady, self.mortal_port, closed=closed, silent=silent.getsockname()[1]))
+        self.gateway.run("policy", "apply", str(policy), "--yes")
+        self._key = str(json.loads(self.gateway.run("key", "create", "bench", "--format", "json"))["key"])
+        stack.callback(self.gateway.end, signal.SIGTERM)
+
+    def start(self, **settings: str) -> None:
+        """Start the gateway anew: what it has seen is forgotten."""
+        self.gateway.end(signal.SIGTERM)
+        self.gateway.variables |= {f"TOLLGATE_{name.upper()}": value for name, value in settings.items()}
+        self.gateway.start()
+
+    def start_upstream(self, port: int) -> subprocess.Popen[bytes]:
+        """A fake upstream on a port, once it answers."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fake_upstream", "--port", str(port)], cwd=REPOSITORY,
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self._stack.callback(end, process)
+        while not answers(f"http://127.0.0.1:{port}/v1/models"):
+            time.sleep(0.02)
+        return process
+
+    def attempts(self) -> int:
+        """How many requests the steady upstream has had."""
+        with urllib.request.urlopen(f"{self.steady}/ledger", timeout=60) as answer:
+            return len(json.loads(answer.read())["entries"])
+
+    async def ask(self, route: str, *, is_stream: bool = False) -> Heard:
+        """One request on a connection of its own."""
+        body = json.dumps(
+            {"model": route, "messages": [{"role": "user", "content": "hello"}], "stream": is_stream}
+        ).encode()
+        began_s = time.perf_counter()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.port)
+        try:
+            writer.write(
+                f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {self._key}\r\n"
+                f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            if is_stream:
+                while (line := await reader.readline()) and FIRST_CONTENT not in line:
+                    pass
+            first_s = time.perf_counter() - began_s
+            while await reader.read(65536):
+                pass
+        finally:
+            writer.close()
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
+        return Heard(status=int(head[0].split()[1]), headers=headers, first_s=first_s)
+
+    def _gateway(self, url: str) -> Gateway:
+        port, metrics_port = free_ports(2)
+        variables = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
+            "TOLLGATE_HOME": str(self._home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
+            "TOLLGATE_METRICS_PORT": str(metrics_port), "TOLLGATE_LOG_LEVEL": "error",
+        }  # fmt: skip
+        return Gateway(variables=variables, port=port, log=self._home / "serve.log")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; 1 where a bound is not kept."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.relative_to(REPOSITORY)}")
+    chosen = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        rows = asyncio.run(_measure(Stand(stack), chosen))
+    table = ["| | measured | bound | |", "|---|---|---|---|"]
+    table += [
+        f"| {row.what} | {row.measured} | {row.bound} | {'kept' if row.is_kept else '**not kept**'} |" for row in rows
+    ]
+    print("\n".join(table))
+    if chosen.write:
+        write([f"- {machine.describe()}", f"- {machine.commit()}", "", *table])
+    return 0 if all(row.is_kept for row in rows) else 1
+
+
+def write(lines: Sequence[str]) -> None:
+    """Put them into the page, which gets its section where it has none yet."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else "# Routing\n"
+    if MARKS[0] not in text:
+        PAGE.write_text(f"{text.rstrip()}\n\n## Dispatch\n\n{MARKS[0]}\n{MARKS[1]}\n", encoding="utf-8")
+    replace_between(PAGE, *MARKS, lines=lines)
+
+
+async def _measure(stand: Stand, chosen: argparse.Namespace) -> list[Row]:
+    rows = [await _all_fail(stand, route, seconds=chosen.seconds) for route in ("limited", "broken")]
+    rows += await _dies_and_returns(stand)
+    rows += await _beside_a_sick_one(stand, streams=chosen.streams, seconds=chosen.seconds)
+    rows.append(await _refuses(stand))
+    return rows
+
+
+async def _all_fail(stand: Stand, route: str, *, seconds: float) -> Row:
+    """(a) Each request fails wherever it is tried."""
+    stand.start()
+    before = stand.attempts()
+    heard = await _paced(lambda: stand.ask(route), rate=RATE, seconds=seconds)
+    attempts = stand.attempts() - before
+    floor = FLOOR_PER_S * (seconds + HELD_S)
+    assert all(one.status >= 429 for one in heard), "everything fails"
+    return Row(
+        what=f"(a) everything fails with {'429' if route == 'limited' else '500'}: attempts ÷ requests",
+        measured=f"{attempts} ÷ {len(heard)} = {attempts / len(heard):.2f}",
+        bound=f"≤ {MOST_ATTEMPTS} and a floor of {floor:.0f}", is_kept=attempts <= MOST_ATTEMPTS * len(heard) + floor,
+    )  # fmt: skip
+
+
+async def _dies_and_returns(stand: Stand) -> list[Row]:
+    """(b) From its death until callers go elsewhere at once; from its return until they come to it again."""
+    stand.start()
+    mortal = stand.start_upstream(stand.mortal_port)
+    places: list[tuple[float, tuple[str, str]]] = []
+
+    async def ask() -> Heard:
+        heard = await stand.ask("mortal")
+        places.append((time.perf_counter(), heard.place))
+        return heard
+
+    load = asyncio.create_task(_paced(ask, rate=RATE, seconds=20))
+    await asyncio.sleep(2)
+    died_s = time.perf_counter()
+    mortal.kill()
+    await asyncio.to_thread(mortal.wait)
+    await asyncio.sleep(7)
+    await asyncio.to_thread(stand.start_upstream, stand.mortal_port)
+    returned_s = time.perf_counter()
+    failed = [one for one in await load if one.status != 200]
+    opened_s = next((at_s for at_s, place in places if at_s > died_s and place == ("well", "1")), died_s + 99) - died_s
+    back_s = next((at_s for at_s, place in places if at_s > returned_s and place[0] == "mortal"), died_s + 99)
+    return [
+        Row(
+            what="(b) an upstream dies under load: nobody is kept waiting for it after", measured=f"{opened_s:.2f} s",
+            bound=f"≤ {OPENS_WITHIN_S:g} s", is_kept=opened_s <= OPENS_WITHIN_S,
+        ),
+        Row(
+            what="(b) it returns: it is in use again after", measured=f"{back_s - returned_s:.2f} s",
+            bound=f"≤ {RETURNS_WITHIN_S:g} s", is_kept=back_s - returned_s <= RETURNS_WITHIN_S,
+        ),
+        Row(
+            what="(b) callers who saw an error meanwhile", measured=f"{len(failed)}", bound="0", is_kept=not failed
+        ),
+    ]  # fmt: skip
+
+
+async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> list[Row]:
+    """(c) The first token of streams through the healthy one, with and without callers of a sick one beside."""
+    rows = []
+    alone_ms: float | None = None
+    for sick in (None, "dead", "stalled"):
+        stand.start()
+        callers = [asyncio.create_task(_over_and_over(stand, sick)) for _ in range(SICK_CALLERS if sick else 0)]
+        heard = await _paced(lambda: stand.ask("steady", is_stream=True), rate=streams / 4, seconds=seconds)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        assert all(one.status == 200 for one in heard), "the healthy one serves everybody"
+        added_ms = _p99([float(one.headers["x-tollgate-overhead-ms"]) for one in heard])
+        waited_ms = _p99([one.first_s * 1000 for one in heard])
+        if alone_ms is None:
+            alone_ms = added_ms
+        beside = "alone" if sick is None else f"another deployment {sick}"
+        rows.append(
+            Row(
+                what=f"(c) about {streams} streams, {beside}: overhead, p99 (the first token here, p99)",
+                measured=f"{added_ms:.1f} ms ({waited_ms:.0f} ms)",
+                bound="" if sick is None else f"≤ {MOST_TIMES:g}× and ≤ +{MOST_ADDED_MS:g} ms",
+                is_kept=added_ms <= MOST_TIMES * alone_ms and added_ms <= alone_ms + MOST_ADDED_MS,
+            )
+        )
+    return rows
+
+
+async def _over_and_over(stand: Stand, route: str | None) -> None:
+    assert route is not None, "only a sick one has these callers"
+    while True:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await stand.ask(route)
+        await asyncio.sleep(0.1)
+
+
+async def _refuses(stand: Stand) -> Row:
+    """(d) One request more than may be in flight, again and again."""
+    stand.start(max_streams=str(CAP))
+    # Two places: one may not have all that there are.
+    holding = [asyncio.create_task(stand.ask(("long", "stalled")[turn % 2], is_stream=True)) for turn in range(CAP)]
+    times_ms = []
+    await asyncio.sleep(2)
+    for _ in range(500):
+        heard = await stand.ask("steady")
+        assert heard.status == 503, "there is no room"
+        times_ms.append(heard.first_s * 1000)
+    for one in holding:
+        one.cancel()
+    await asyncio.gather(*holding, return_exceptions=True)
+    return Row(
+        what="(d) refusing at the cap, a connection each, median / p99",
+        measured=f"{median(times_ms):.2f} / {_p99(times_ms):.2f} ms", bound=f"≤ {REFUSES_WITHIN_MS:g} ms",
+        is_kept=median(times_ms) <= REFUSES_WITHIN_MS,
+    )  # fmt: skip
+
+
+async def _paced(ask: Callable[[], Awaitable[Heard]], *, rate: float, seconds: float) -> list[Heard]:
+    """Begin requests at a rate whether earlier ones are answered or not; return what all of them heard."""
+    began_s = time.perf_counter()
+    running = []
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(began_s + number / rate - time.perf_counter(), 0))
+        running.append(asyncio.ensure_future(ask()))
+    return list(await asyncio.gather(*running))
+
+
+def _p99(values: Sequence[float]) -> float:
+    return quantiles(values, n=100)[98]
+
+
+def _policy(steady: str, mortal_port: int, *, closed: int, silent: int) -> str:
+    def deployment(name: str, model: str, base_url: str) -> str:
+        return (
+            f'  - {{name: {name}, provider: openai_compatible, model: "{model}", base_url: "{base_url}/v1", '
+            f"region: unknown, price: {PRICE}}}"
+        )
+
+    deployments = [
+        deployment("steady", f"fake/{STREAM}", steady), deployment("well", "fake/out:2", steady),
+        deployment("limited-1", "fake/429", steady), deployment("limited-2", "fake/429", steady),
+        deployment("broken-1", "fake/500", steady), deployment("broken-2", "fake/500", steady),
+        deployment("mortal", "fake/out:2", f"http://127.0.0.1:{mortal_port}"),
+        deployment("dead", "m", f"http://127.0.0.1:{closed}"), deployment("stalled", "m", f"http://127.0.0.1:{silent}"),
+        deployment("long", "fake/tps:1+out:60", steady),
+    ]  # fmt: skip
+    routes = {
+        "steady": "steady", "limited": "limited-1, limited-2", "broken": "broken-1, broken-2", "mortal": "mortal, well",
+        "dead": "dead", "stalled": "stalled", "long": "long",
+    }  # fmt: skip
+    listed = "\n".join(f"  - {{name: {name}, deployments: [{places}]}}" for name, places in routes.items())
+    return (
+        "version: 1\nclasses: {internal: {regions: [any]}}\ndeployments:\n" + "\n".join(deployments)
+        + f"\nroutes:\n{listed}\n"
+        f"teams: [{{name: bench, cost_centre: CC-1, data_class: internal, routes: [{', '.join(routes)}]}}]\n"
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
