@@ -296,7 +296,8 @@ async def _serve(
     )  # fmt: skip
     shedding = Shedding(
         journal_share=lambda: health().journal_used_bytes / settings.journal_max_bytes,
-        streams=lambda: len(drain.in_flight), max_streams=settings.max_streams, on_shed=metrics.count_shed,
+        streams=lambda: len(drain.in_flight), max_streams=settings.max_streams, lag_s=settings.shed_lag_s,
+        on_shed=metrics.count_shed,
     )  # fmt: skip
     refresher = Refresher(
         _snapshots(stores, peppers, clock), holder, every_s=settings.refresh_s, clock=clock,

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
     max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")
     max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
+    shed_lag_s: float = Field(
+        0.1, gt=0, description="How late the event loop may be at its turns before new requests are refused."
+    )
     refresh_s: float = Field(2.0, gt=0, le=4, description="Longest time between two looks for new policy and keys.")
     write_every_s: float = Field(0.2, gt=0, description="Longest time an event waits for the writer.")
     journal_dir: Path | None = Field(None, description="Where attempts are written down first; default HOME/journal.")

@@ -253,8 +253,8 @@ class _Call:
         ]
         if attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
-        if answer.degraded is not None:
-            headers.append((b"x-tollgate-degraded", answer.degraded.encode("latin-1", "replace")))
+        if attempt.begun.degraded is not None:
+            headers.append((b"x-tollgate-degraded", attempt.begun.degraded.encode("latin-1", "replace")))
         if answer.budget_remaining_nusd is not None:
             headers.append((b"x-tollgate-budget-remaining-usd", plain_usd(answer.budget_remaining_nusd).encode()))
         return headers

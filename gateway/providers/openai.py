@@ -82,19 +82,20 @@ class OpenAI:
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
         if output_cap_tokens is not None:
             values[self.cap_members[read.ask.operation]] = output_cap_tokens
+        is_streamed = read.ask.is_stream or is_assembled
+        headers = self._headers(deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed)
+        self.add_headers(headers, request, is_streamed=is_streamed)
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
-            headers=self._headers(
-                deployment,
-                request.request_id,
-                traceparent=request.traceparent,
-                is_stream=read.ask.is_stream or is_assembled,
-            ),
+            headers=headers,
             body=prepare(read, values),
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
-            is_streamed=read.ask.is_stream or is_assembled,
+            is_streamed=is_streamed,
         )
+
+    def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
+        """What this dialect says in headers besides: nothing."""
 
     def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
         """Return a call of fixed content, answered with one token at most: whether a model answers at all."""

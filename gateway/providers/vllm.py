@@ -10,15 +10,12 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from msgspec.structs import replace
-
 from gateway.domain.policy import Deployment, Operation, Priority
 from gateway.domain.request import Request
 from gateway.providers.openai import OLDER_CAP_MEMBERS, OpenAI
 from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER
 from gateway.wire.openai_assemble import is_convertible
 from gateway.wire.openai_request import ReadBody, stream_options
-from gateway.wire.upstream_call import UpstreamCall
 
 # The lower runs first, under `--scheduling-policy priority`; else it changes nothing.
 PRIORITY_HEADER = "x-vllm-priority"
@@ -41,15 +38,12 @@ class Vllm(OpenAI):
         self._salt_key = salt_key
         self._assembles_plain = assembles_plain
 
-    def call(
-        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
-    ) -> UpstreamCall:
-        """As OpenAI, with the team's priority. Plain answers are asked how busy the engine is; streams do not say."""
-        call = super().call(deployment, read, request=request, output_cap_tokens=output_cap_tokens)
-        added = {} if call.is_streamed else {ASK_HEADER: ASK_FORMAT}
+    def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
+        """The team's priority. Plain answers are asked how busy the engine is; streams do not say."""
+        if not is_streamed:
+            headers[ASK_HEADER] = ASK_FORMAT
         if request.priority is not Priority.NORMAL:
-            added[PRIORITY_HEADER] = PRIORITIES[request.priority]
-        return replace(call, headers={**call.headers, **added}) if added else call
+            headers[PRIORITY_HEADER] = PRIORITIES[request.priority]
 
     def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""

@@ -23,7 +23,7 @@ from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock
-from gateway.services.tab import Tab
+from gateway.services.tab import Follower, Tab
 from gateway.wire.seen import Seen
 
 SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
@@ -51,7 +51,7 @@ class Attempt(Struct, kw_only=True):
     meter: Meter
     queue_s: float | None = None
     tab: Tab | None = None
-    room: Tab | None = None
+    room: Follower | None = None
     seen: Seen = field(default_factory=Seen)
     http_status: int | None = None
     stated_region: str | None = None  # where the upstream's headers say that it runs
@@ -208,7 +208,7 @@ class Attempt(Struct, kw_only=True):
 
 def begin(
     request: Request, ranking: Ranking, choice: Choice, *, bound: Bound, holds: tuple[Hold, ...], tab: Tab | None,
-    room: Tab | None, number: int, received_s: float, clock: Clock, meter: Meter,
+    room: Follower | None, number: int, received_s: float, clock: Clock, meter: Meter,
     wanted_s: float | None = None,
 ) -> Attempt:  # fmt: skip
     """Start the clock of an attempt of one of a ranking's choices, whose upper bound is held.

@@ -33,11 +33,11 @@ LONGEST_ASKED_PAUSE_S = 10.0  # of an upstream's `retry-after`: who would wait l
 
 
 class _Tried(Struct):
-    """A candidate that was tried, how often, and what came of it the last time."""
+    """A candidate that failed, what it said the last time, and how often it was tried."""
 
     choice: Choice
+    error: RequestError
     times: int = 1
-    error: RequestError | None = None
 
 
 class Course(Struct, kw_only=True):
@@ -57,7 +57,7 @@ class Course(Struct, kw_only=True):
     pause_s: float = 0.0
     failure: RequestError | None = None
     _standing: Standing | None = None
-    _last: _Tried | None = None
+    _last: Choice | None = None
     _at: int = 0
     _tried: list[_Tried] = []  # in the order of their first attempts
     _excluded: set[str] = set()  # where it would fail again, or is not covered
@@ -93,18 +93,13 @@ class Course(Struct, kw_only=True):
     def began(self, choice: Choice) -> None:
         """It is tried."""
         self.made += 1
-        self._last = next((tried for tried in self._tried if tried.choice is choice), None)
-        if self._last is None:
-            self._last = _Tried(choice)
-            self._tried.append(self._last)
-        else:
-            self._last.times += 1
+        self._last = choice
 
     def failed(self, error: RequestError) -> None:
         """What was tried last failed, before anything reached the caller."""
         assert self._last is not None, "what failed was tried"
-        self._last.error = error
-        choice = self._last.choice
+        choice = self._last
+        self._note(choice, error)
         error.attempts = self.made
         self.failure = error
         self._timeouts += isinstance(error, UpstreamTimeout)
@@ -114,6 +109,13 @@ class Course(Struct, kw_only=True):
             self._excluded.add(choice.candidate.deployment.name)
         if isinstance(error, ContextLengthExceeded):
             self._exclude_up_to(choice)
+
+    def _note(self, choice: Choice, error: RequestError) -> None:
+        for tried in self._tried:
+            if tried.choice is choice:
+                tried.times, tried.error = tried.times + 1, error
+                return
+        self._tried.append(_Tried(choice, error))
 
     def error(self) -> RequestError:
         """What the caller is told."""
@@ -128,17 +130,19 @@ class Course(Struct, kw_only=True):
         while self._at < len(self.choices):
             choice = self.choices[self._at]
             self._at += 1
-            if self._may_try(choice) and not self.health.is_open(self.standing, now_s):
+            standing = self._looked_at(choice)
+            if standing is not None and not self.health.is_open(standing, now_s):
                 return choice
         return None
 
     def _again(self, now_s: float) -> Choice | None:
         """The best of those tried, if it may be repeated: once as long as another was not tried at all."""
-        is_other_left = any(self._may_try(choice) for choice in self._untried())
+        is_other_left = any(self._looked_at(choice) is not None for choice in self._untried())
         for tried in self._tried:
             if tried.times > 1 and is_other_left:
                 continue
-            if self._may_try(tried.choice) and not self.health.is_open(self.standing, now_s):
+            standing = self._looked_at(tried.choice)
+            if standing is not None and not self.health.is_open(standing, now_s):
                 pause_s = self._pause_s(tried.error)
                 if now_s + pause_s < self.deadline_s and pause_s <= LONGEST_ASKED_PAUSE_S:
                     self.pause_s = pause_s
@@ -147,30 +151,30 @@ class Course(Struct, kw_only=True):
 
     def _opened(self) -> Choice | None:
         """One whose breaker is open, where no other stands: it may do, and an error is certain."""
-        return next((choice for choice in self._untried() if self._may_try(choice)), None)
+        return next((choice for choice in self._untried() if self._looked_at(choice) is not None), None)
 
     def _untried(self) -> list[Choice]:
         return [one for one in self.choices if not any(one is tried.choice for tried in self._tried)]
 
-    def _may_try(self, choice: Choice) -> bool:
-        """Look at a candidate; a full one is noted as the failure that it is."""
+    def _looked_at(self, choice: Choice) -> Standing | None:
+        """A candidate's standing, None where it may not be tried; a full one is noted as the failure that it is."""
         deployment = choice.candidate.deployment
         if self.ejections.is_out(deployment.name):  # since this was decided
-            return False
+            return None
         if self._excluded and deployment.name in self._excluded:
-            return False
+            return None
         standing = self._standing = self.health.of(deployment)
         if self.health.is_full(standing, deployment):
             full = Overloaded(
                 f"{deployment.name} has as many requests under way here as it may. Try again.", retry_after_s=1
             )
             self.is_full(choice, full)
-            return False
-        return True
+            return None
+        return standing
 
-    def _pause_s(self, error: RequestError | None) -> float:
+    def _pause_s(self, error: RequestError) -> float:
         """How long to wait before the same is tried again: what it asked for, else a draw that grows."""
-        if error is not None and error.asked_wait_s is not None:
+        if error.asked_wait_s is not None:
             return error.asked_wait_s
         return self.draw() * min(PAUSE_BASE_S * 2.0 ** (self.made - 1), LONGEST_PAUSE_S)
 

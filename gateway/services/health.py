@@ -13,6 +13,7 @@ from msgspec import Struct
 from gateway.domain.breaker import Breaker
 from gateway.domain.policy import Deployment, Policy
 from gateway.domain.retry_budget import RetryBudget
+from gateway.domain.usage_event import UsageEvent
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -27,7 +28,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.services.attempt import Attempt
-from gateway.services.tab import Tab
+from gateway.services.tab import Follower, Tab
 
 OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear the same
 SAYS_NOTHING = (UpstreamNotCalled,)
@@ -49,19 +50,20 @@ class Standing:
 
 
 class Place(Struct, eq=False):
-    """An attempt's room at its deployment, until it is settled. A `services.tab.OnEnd`.
+    """An attempt's room at its deployment, until it is settled. A `services.tab.OnEnd`, and a `Follower` by itself.
 
     `on_end(deployment)` hears of the end of an attempt that began.
     """
 
     standing: Standing
-    on_end: Callable[[str], None]
+    on_end: Callable[[str], None] | None
     attempt: Attempt | None = None
+    has_begun: bool = False
 
-    def share(self, room: Tab | None) -> Tab:
+    def share(self, room: Tab | None) -> Follower:
         """What tells this place of the attempt's end, and whoever else hears of it in `room`."""
         if room is None:
-            return Tab(self)
+            return self
         room.tell(self)
         return room
 
@@ -69,12 +71,26 @@ class Place(Struct, eq=False):
         """There was no attempt."""
         self.standing.under_way.discard(self)
 
+    def begin(self) -> None:
+        """The attempt is under way."""
+        self.has_begun = True
+
+    def close(self) -> None:
+        """There is no other attempt in it; where this one could not be written down, none at all."""
+        if not self.has_begun:
+            self(used_tokens=0, was_charged=False)
+
+    def settle(self, event: UsageEvent) -> None:
+        """The attempt is settled."""
+        self(used_tokens=None, was_charged=True)
+
     def __call__(self, *, used_tokens: int | None, was_charged: bool) -> None:
         """The attempt is over."""
         standing, attempt = self.standing, self.attempt
         standing.under_way.discard(self)
         if attempt is not None:
-            self.on_end(standing.deployment.name)
+            if self.on_end is not None:
+                self.on_end(standing.deployment.name)
             if standing.breaker.opened_s is not None:
                 standing.breaker.let_go(attempt.started_s)
 
@@ -84,7 +100,7 @@ class Health:
 
     `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers; `on_retry(deployment)` of each attempt
     after a request's first, `on_retry_refused(deployment)` of each that no budget covered,
-    `on_begin(deployment)` of all.
+    `on_begin(deployment)` of all at engines of one's own.
     """
 
     def __init__(
@@ -121,7 +137,7 @@ class Health:
         most = deployment.max_in_flight
         return len(standing.under_way) >= (self._max_in_flight if most is None else most)
 
-    def take_place(self, standing: Standing, on_end: Callable[[str], None]) -> Place:
+    def take_place(self, standing: Standing, on_end: Callable[[str], None] | None = None) -> Place:
         """Room for one attempt, to be left or to be begun in."""
         place = Place(standing, on_end)
         standing.under_way.add(place)
@@ -131,7 +147,8 @@ class Health:
         """An attempt begins in a place that was taken for it."""
         now_s = attempt.started_s
         place.attempt = attempt
-        self._on_begin(standing.deployment.name)
+        if standing.deployment.is_self_hosted:
+            self._on_begin(standing.deployment.name)
         if attempt.number == 1:
             standing.retries.note_request(now_s)
             self._team(attempt.request.caller.team).note_request(now_s)
@@ -152,7 +169,9 @@ class Health:
     def note_answer(self, attempt: Attempt) -> None:
         """A deployment answered as it should."""
         assert attempt.headers_s is not None, "what has no head is no answer"
-        self._succeeded(attempt.candidate.deployment, attempt.started_s, attempt.headers_s)
+        deployment = attempt.candidate.deployment
+        if self.of(deployment).breaker.succeeded(attempt.started_s, attempt.headers_s):
+            self._on_close(deployment.name)
 
     def note_failure(self, attempt: Attempt, error: RequestError) -> None:
         """An attempt failed. Errors of our own say nothing of its deployment."""

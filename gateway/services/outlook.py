@@ -152,7 +152,7 @@ class Outlook:
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """Attempts of this worker under way, by deployment."""
+        """Attempts of this worker under way at replicas, by deployment."""
         return self._in_flight
 
     def rank(
@@ -180,7 +180,7 @@ class Outlook:
         return view.lineup, view.live
 
     def began(self, deployment: str) -> None:
-        """An attempt was sent there."""
+        """An attempt was sent to a replica."""
         self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
 
     def ended(self, deployment: str) -> None:

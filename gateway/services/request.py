@@ -57,7 +57,7 @@ class Answer:
     """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the `rest`.
 
     Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what the tightest hard
-    budget has room for, None where there is none. `degraded` says how it is less than what the route is for.
+    budget has room for, None where there is none.
     """
 
     attempt: Attempt
@@ -65,7 +65,6 @@ class Answer:
     body: bytes
     rest: AsyncGenerator[bytes, None] | None = None
     budget_remaining_nusd: int | None = None
-    degraded: str | None = None
 
 
 class _Going(Struct, frozen=True, gc=False):
@@ -143,7 +142,7 @@ class RequestService:
             except RequestError as error:
                 raise course.failure or error from None  # of two reasons the first is the one to mend
             try:
-                return await self._attempt(attempt, read, going, choice=choice)
+                return await self._attempt(attempt, read, going.deadline_s)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
@@ -187,13 +186,12 @@ class RequestService:
 
     async def _begin(self, going: _Going, choice: Choice, course: Course, *, wanted_s: float) -> Attempt:
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
-        bound = _bound(going.request, choice)
+        bound, deployment = _bound(going.request, choice), choice.candidate.deployment
+        is_replica = deployment.group is not None
         # Before any wait, so that it counts for those who come meanwhile.
-        place = self.health.take_place(course.standing, self.outlook.ended)
+        place = self.health.take_place(course.standing, self.outlook.ended if is_replica else None)
         try:
-            holds, room = await self.gate.take(
-                going.accounts, bound, choice.candidate.deployment, decision=choice.decision
-            )
+            holds, room = await self.gate.take(going.accounts, bound, deployment, decision=choice.decision)
         except BaseException:
             place.leave()
             raise
@@ -203,17 +201,18 @@ class RequestService:
             meter=self.meter, wanted_s=wanted_s,
         )  # fmt: skip
         self.health.begin(course.standing, attempt, place)
-        self.outlook.began(choice.candidate.deployment.name)
+        if is_replica:
+            self.outlook.began(deployment.name)
         course.began(choice)
         return attempt
 
-    async def _attempt(self, attempt: Attempt, read: ReadBody, going: _Going, *, choice: Choice) -> Answer:
+    async def _attempt(self, attempt: Attempt, read: ReadBody, deadline_s: float) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
         durable = attempt.intend()  # what cannot be written down is neither sent nor settled
         exchange: Exchange | None = None
         try:
             await durable
-            exchange = await self._send(attempt, read, going.deadline_s)
+            exchange = await self._send(attempt, read, deadline_s)
             await exchange.head()
             if exchange.said_load is not None:
                 self.outlook.note_load(attempt.candidate.deployment.name, exchange.said_load)
@@ -226,8 +225,7 @@ class RequestService:
                 exchange.upstream.close()
                 attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
             self.health.note_answer(attempt)
-            degraded = going.ranking.degraded_at(choice)
-            return Answer(attempt, content_type, body, rest, self._remaining(attempt), degraded)
+            return Answer(attempt, content_type, body, rest, self._remaining(attempt))
         except asyncio.CancelledError:
             self.endings.left(attempt, exchange)
             raise

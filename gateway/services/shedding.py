@@ -12,7 +12,6 @@ from gateway.domain.policy import Priority
 from gateway.errors import Overloaded
 
 TICK_S = 0.05
-LAG_S = 0.1  # a loop that is so late at everything
 # One late turn is a pause of the collector or of the machine. What is late at each of so many is overloaded.
 TURNS = 3
 JOURNAL_SHARE = 0.9
@@ -25,15 +24,16 @@ STREAMS_SHARE = 0.95
 class Shedding:
     """Measures how much this worker has to do. `run` must be running; until it has, nothing is refused.
 
-    `journal_share` is the used part of the journal, `streams` how many requests are in flight of `max_streams`.
+    `journal_share` is the used part of the journal, `streams` how many requests are in flight of `max_streams`,
+    `lag_s` how late the loop may be at everything.
     """
 
     def __init__(
-        self, *, journal_share: Callable[[], float], streams: Callable[[], int], max_streams: int,
+        self, *, journal_share: Callable[[], float], streams: Callable[[], int], max_streams: int, lag_s: float,
         on_shed: Callable[[str], None] = lambda priority: None,
     ) -> None:  # fmt: skip
         self._journal_share, self._streams, self._max_streams = journal_share, streams, max_streams
-        self._on_shed = on_shed
+        self._most_lag_s, self._on_shed = lag_s, on_shed
         self._late_s = [0.0] * TURNS
         self.pressure = 0.0  # 1 where a team of normal priority is refused
 
@@ -58,7 +58,9 @@ class Shedding:
         self._late_s = [*self._late_s[1:], late_s]
         streams = self._streams() / max(self._max_streams * STREAMS_SHARE, 1.0)
         # High teams go up to the hard limits, which stand elsewhere: the journal's end and the cap on streams.
-        self.pressure = max(self.lag_s / LAG_S, min(self._journal_share() / JOURNAL_SHARE, 1.5), min(streams, 1.5))
+        self.pressure = max(
+            self.lag_s / self._most_lag_s, min(self._journal_share() / JOURNAL_SHARE, 1.5), min(streams, 1.5)
+        )
 
     async def run(self) -> None:
         """Measure until cancelled."""

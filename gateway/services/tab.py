@@ -14,6 +14,19 @@ class OnEnd(Protocol):
         """`was_charged`: it cost something or may have."""
 
 
+class Follower(Protocol):
+    """Follows attempts from their intent to their settlement; a tab is one."""
+
+    def begin(self) -> None:
+        """An attempt is under way."""
+
+    def settle(self, event: UsageEvent) -> None:
+        """It is settled."""
+
+    def close(self) -> None:
+        """No attempt will begin any more."""
+
+
 class Tab:
     """Open until `close`, and then until the last attempt is settled: an answer may go on long after its request."""
 

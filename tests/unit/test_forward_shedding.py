@@ -32,7 +32,7 @@ class Door:
         teams = {priority.value: factories.team(priority.value, priority=priority) for priority in Priority}
         records = [factories.key_record(key, team=priority.value) for priority, key in KEYS.items()]
         holder = factories.holder(factories.snapshot(*records, document=factories.policy(teams=teams)))
-        self.shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100)
+        self.shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
         forward = Forwarder(
             requests=self.stage.service(), limiter=self.stage.limiter, metrics=Metrics(), holder=holder,
             lines=RequestLog("error", lambda piece: None), clock=self.stage.clock,

@@ -160,9 +160,7 @@ def test_the_arithmetic_of_each_candidate_is_told() -> None:
     )
     assert a["expected"]["cost_nusd"] == 2_808_000
     assert (b["rank"], b["expected"]["misses"]) == (2, ["ttft_p95"])
-    assert b["reason"] == (
-        "eligible, but after others by cheapest; would take 2 s to its first token, 1 s are allowed"
-    )
+    assert b["reason"] == ("eligible, but after others by cheapest; would take 2 s to its first token, 1 s are allowed")
 
 
 def test_a_worker_tells_what_it_has_seen() -> None:

@@ -20,7 +20,11 @@ class Load:
         self.streams = 0
         self.shed: list[str] = []
         self.shedding = Shedding(
-            journal_share=lambda: self.journal, streams=lambda: self.streams, max_streams=100, on_shed=self.shed.append
+            lag_s=0.1,
+            journal_share=lambda: self.journal,
+            streams=lambda: self.streams,
+            max_streams=100,
+            on_shed=self.shed.append,
         )
 
     def refused(self, *, late_s: float = 0.0, turns: int = TURNS) -> list[Priority]:

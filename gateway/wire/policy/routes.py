@@ -50,7 +50,8 @@ BOUND = Block(
         Field(
             name="ttft_p95_ms", read=decimal(above="0", most="3600000", unit="milliseconds"), is_required=True,
             example="800",
-            meaning="Time to the first token that 95 of 100 requests should keep; half of it for teams of low `priority`.",
+            meaning="Time to the first token that 95 of 100 requests should keep; half of it for teams of low "
+            "`priority`.",
         ),
     ),
 )  # fmt: skip
