@@ -13,7 +13,7 @@ COLOURS = ("#3b82c4", "#e08a2e", "#8a63c7", "#c2413b")
 def picture(by_hour: Mapping[int, Mapping[str, int]], *, places: Sequence[Place]) -> str:
     """Return stacked bars of 24 hours, the places from below in their order."""
     names = [place.name for place in places]
-    most = max(sum(counts.values()) for counts in by_hour.values())
+    most = _round_above(max(sum(counts.values()) for counts in by_hour.values()))
     high, wide = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - 10) / 24
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
@@ -42,4 +42,11 @@ def picture(by_hour: Mapping[int, Mapping[str, int]], *, places: Sequence[Place]
         x = LEFT + place * 110
         parts.append(f'<rect x="{x}" y="14" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="{x + 18}" y="24" fill="#333">{name}</text>')
+    parts.append(f'<text x="{WIDTH - 10}" y="24" text-anchor="end" fill="#555">requests an hour</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _round_above(value: int) -> int:
+    """The next number whose quarters are round."""
+    unit = 4 * 10 ** max(len(str(value)) - 2, 0)
+    return -(-value // unit) * unit
