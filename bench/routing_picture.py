@@ -48,5 +48,5 @@ def picture(by_hour: Mapping[int, Mapping[str, int]], *, places: Sequence[Place]
 
 def _round_above(value: int) -> int:
     """The next number whose quarters are round."""
-    unit = 4 * 10 ** max(len(str(value)) - 2, 0)
+    unit = 4 * int(10 ** max(len(str(value)) - 2, 0))
     return -(-value // unit) * unit
