@@ -30,25 +30,38 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlace:
-    """A host, or a pattern of hosts. `unknown` says that whoever looked found no promise of a place."""
+    """A host, or a pattern of hosts. `unknown` says that whoever looked found no promise of a place.
+
+    `caveat` is what another page of the same provider says otherwise.
+    """
 
     host: str
     provider: str
     processing: str
     said: Statement
+    caveat: str = ""
 
 
 _CHECKED = date(2026, 11, 20)
 _OPENAI = "https://developers.openai.com/api/docs/guides/data-residency"
 _ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/data-residency"
 _VERTEX = "https://docs.cloud.google.com/vertex-ai/generative-ai/docs/learn/locations"
+# The guide names the region Europe and gives no list; the help page (2025) names these.
+_OPENAI_HELP = (
+    "OpenAI's help centre says 'the European Economic Area and Switzerland' of this host "
+    "(https://help.openai.com/en/articles/10503543-data-residency-for-the-openai-api); where only the Union may "
+    "see what your contract says, and name it in 'residency': 'source' and 'as_of'"
+)
 _NO_SOURCE = "no primary source was found"
 
 
 def _openai_region(region: str) -> KnownPlace:
     # Usage, billing and structured-output schemas are outside of its residency; how long it keeps is per project.
     said = Statement(at_rest=region, telemetry=GLOBAL, source=_OPENAI, as_of=_CHECKED)
-    return KnownPlace(host=f"{region}.api.openai.com", provider="openai", processing=region, said=said)
+    return KnownPlace(
+        host=f"{region}.api.openai.com", provider="openai", processing=region, said=said,
+        caveat=_OPENAI_HELP if region == "eu" else "",
+    )  # fmt: skip
 
 
 def _placeless(host: str, provider: str, processing: str, source: str) -> KnownPlace:

@@ -165,8 +165,8 @@ def test_every_allowance_reaches_the_policy() -> None:
 
 
 def test_the_example_with_budgets_has_nothing_odd() -> None:
-    """It is what a good policy looks like."""
-    assert parse(ALLOWED).notes == ()
+    """It is what a good policy looks like, but for the region that its provider says twice."""
+    assert [note.field for note in parse(ALLOWED).notes] == ["deployments[1].region"]
 
 
 def test_empty_allowances_are_those_of_a_document_without_any() -> None:

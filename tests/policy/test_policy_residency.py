@@ -226,6 +226,17 @@ def test_what_ships_says_who_says_it_and_when() -> None:
         assert f"| {row} | {place.said.source}, {place.said.as_of} |" in REFERENCE
 
 
+def test_where_a_provider_contradicts_itself_the_admin_is_told() -> None:
+    """OpenAI's guide and its help centre say different things of one host; whoever names a source has looked."""
+    told = [note for note in parse(EXAMPLE).notes if note.field == "deployments[1].region"]
+    assert [note.message[:73] for note in told] == [
+        "OpenAI's help centre says 'the European Economic Area and Switzerland' of"
+    ]
+    own = "    region: eu\n    residency: {source: contract 9, as_of: 2026-10-01}\n"
+    for instead in (own, "    region: unknown\n"):
+        assert not [note for note in parse(changed("    region: eu\n", instead)).notes if "help centre" in note.message]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field", "part"),
     [

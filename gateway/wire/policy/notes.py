@@ -6,10 +6,11 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 from gateway.domain.budgets import BudgetRule, BudgetScope
+from gateway.domain.known_places import known_place
 from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.policy import Deployment, Operation, Policy, ResidencyRule, Team
 from gateway.domain.pricing import Price
-from gateway.domain.regions import ANY, KNOWN, UNKNOWN
+from gateway.domain.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.residency import denials, rules_for
 from gateway.domain.tokens import TokenKind
 from gateway.wire.policy.allowances import Declared, declared_budgets
@@ -79,12 +80,21 @@ def _note_shadows(document: Entry, findings: Findings) -> None:
             findings.note(rule.place("mode"), "denies nothing; what it would deny is counted and shown")
 
 
+def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> None:
+    """Whoever names a source of their own has looked."""
+    known = known_place(deployment.facts.host)
+    has_own = deployment.residency is not None and deployment.residency.source
+    if known is not None and known.caveat and not has_own and deployment.region not in UNPLACED:
+        findings.note(entry.place("region"), known.caveat)
+
+
 def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> None:
     used = {name for route in policy.routes.values() for name in route.deployments}
     for entry in entries(document.of("deployments", Listed)):
         deployment = policy.deployments[entry.values["name"]]
         if deployment.name not in used:
             findings.note(entry.place("name"), f"no route uses deployment '{deployment.name}'")
+        _note_caveat(entry, deployment, findings)
         is_priced = deployment.gpu or deployment.price or deployment.stand_in_price
         if deployment.is_self_hosted and not is_priced:
             findings.note(
