@@ -22,7 +22,7 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
     Now: `running`, `waiting` requests, `kv_use` from 0 to 1, `block_size` tokens. Over the looks of the last seconds,
     None where nothing ended in them: means of `prefill_s`, `queue_s` and `tpot_s`, `finished_per_s`, and
     `prefix_hit_share` of the prompt tokens that were looked up. `sent_since` is what this worker has sent after
-    it, `age_s` how long ago it was.
+    it, `age_s` how long ago it was. `room` is how many ran at most while others waited.
     """
 
     running: float | None = None
@@ -36,6 +36,7 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
     prefix_hit_share: float | None = None
     sent_since: int = 0
     age_s: float = 0.0
+    room: float | None = None
 
 
 class Figures(Struct, frozen=True, kw_only=True, gc=False):

@@ -58,6 +58,8 @@ class _Engine:
         self._seen: EngineLoad | None = None
         self._seen_s = float("-inf")
         self._sent_then = 0
+        self._room: float | None = None
+        self._full_per_s: float | None = None
         self._noted: Noted | None = None
         self._noted_s = float("-inf")
         self._sent_when_noted = 0
@@ -79,10 +81,20 @@ class _Engine:
             self._moved_s = at_s
         if self._looks and was_restarted(self._looks[-1][1], figures):
             self._looks.clear()
+            self._room = self._full_per_s = None
         since_s, before = self._before(at_s)
-        self._seen = load_between(before, figures, seconds=at_s - since_s)
+        self._seen = self._remembered(load_between(before, figures, seconds=at_s - since_s))
         self._seen_s, self._sent_then = at_s, sent_then
         self._looks.append((at_s, figures))
+
+    def _remembered(self, load: EngineLoad) -> EngineLoad:
+        """With its room, and the rate at which it finishes when that is taken: with little to do it finishes little."""
+        if load.waiting and load.running:
+            self._room = max(load.running, self._room or 0.0)
+            self._full_per_s = load.finished_per_s or self._full_per_s
+            return replace(load, room=self._room)
+        rates = [rate for rate in (load.finished_per_s, self._full_per_s) if rate is not None]
+        return replace(load, room=self._room, finished_per_s=max(rates, default=None))
 
     def note_header(self, noted: Noted, now_s: float) -> None:
         self._noted, self._noted_s, self._sent_when_noted = noted, now_s, self.sent

@@ -262,8 +262,8 @@ class Outlook:
         else:
             first_s = ttft_s if load.prefill_s is None else load.prefill_s
             first_p95_s = ttft_p95_s if load.prefill_s is None else load.prefill_s
-            queued_s = queue_s(load, ttft_s=first_s)
-            ttft_s, ttft_p95_s, waiting = first_s + queued_s, first_p95_s + queued_s, load.waiting or 0.0
+            queued_s, late_s = queue_s(load, ttft_s=first_s)
+            ttft_s, ttft_p95_s, waiting = first_s + queued_s, first_p95_s + late_s, load.waiting or 0.0
             tpot_s = tpot_s if load.tpot_s is None else load.tpot_s
         return Prospect(
             ttft_s, ttft_p95_s, tpot_s, samples, known.tokens_per_byte, known.cached_share, known.cached_samples,

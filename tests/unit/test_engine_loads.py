@@ -68,7 +68,7 @@ async def test_what_an_engine_says_is_known_until_it_is_old() -> None:
     world = World()
     assert world.loads.of("qwen") is None
     await world.look(page(running=2, waiting=1, kv_use=0.25))
-    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=1, kv_use=0.25)
+    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=1, kv_use=0.25, room=2)
     world.clock.advance(FRESH_S)
     assert world.loads.of("qwen") is not None
     world.clock.advance(0.01)
@@ -105,6 +105,28 @@ async def test_a_restart_is_no_rate() -> None:
     found = world.loads.of("qwen")
     assert found is not None
     assert found.finished_per_s == pytest.approx(2)
+
+
+async def test_its_room_is_known_from_when_some_waited() -> None:
+    """With nobody waiting a page does not tell whether there is room; with little to do little is finished."""
+    world = World()
+    await world.look(page(running=1, finished=0), after_s=IDLE_EVERY_S)
+    world.loads.began("qwen")
+    await world.look(page(running=4, waiting=2, finished=0))
+    await world.look(page(running=4, waiting=2, finished=8))
+    full = world.loads.of("qwen")
+    assert full is not None
+    assert (full.room, full.finished_per_s) == (4, pytest.approx(4))
+    for second in range(12):
+        world.loads.began("qwen")
+        await world.look(page(running=1, finished=9 + second))
+    idle = world.loads.of("qwen")
+    assert idle is not None
+    assert (idle.room, idle.finished_per_s) == (4, full.finished_per_s)
+    await world.look(page(running=1, finished=0))
+    again = world.loads.of("qwen")
+    assert again is not None
+    assert (again.room, again.finished_per_s) == (None, None), "another process may have another room"
 
 
 async def test_an_engine_is_asked_often_only_while_it_is_used() -> None:
@@ -219,7 +241,7 @@ async def test_a_header_tells_of_the_queue_between_two_looks() -> None:
     world.loads.note_header("qwen", HEADER)
     world.loads.note_header("qwen", "JSON {")
     world.loads.began("qwen")
-    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=7, kv_use=0.5, sent_since=1)
+    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=7, kv_use=0.5, sent_since=1, room=2)
     await world.look(page(running=2, waiting=3))
     found = world.loads.of("qwen")
     assert found is not None

@@ -24,18 +24,27 @@ def test_rates_are_nano_dollars_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "expected_s"),
+    ("load", "mean_s", "late_s"),
     [
-        (EngineLoad(), 0.0),
-        (EngineLoad(waiting=0, finished_per_s=0.5, sent_since=9), 0.0),
-        (EngineLoad(waiting=3, finished_per_s=2.0, sent_since=1), 2.0),
-        (EngineLoad(waiting=2, sent_since=0), 1.0),
-        (EngineLoad(waiting=2, finished_per_s=0.0, queue_s=7.0), 7.0),
+        (EngineLoad(), 0, 0),
+        (EngineLoad(running=1, waiting=0, finished_per_s=0.5, sent_since=9), 0, 0),
+        # Of four beyond its room the newcomer is the fourth: so many must end first.
+        (EngineLoad(running=2, waiting=3, finished_per_s=2), 2, 3),
+        (EngineLoad(running=2, waiting=3, finished_per_s=2, sent_since=5), 4.5, 6),
+        (EngineLoad(running=2, waiting=3, finished_per_s=2, sent_since=5, age_s=2.5), 2, 3),
+        (EngineLoad(running=2, waiting=3, finished_per_s=2, age_s=2), 0, 0),
+        # What nobody waited for when it was looked at, nine have been sent to since.
+        (EngineLoad(running=1, waiting=0, room=2, finished_per_s=2, sent_since=9), 4.5, 6),
+        (EngineLoad(running=1, waiting=0, room=4, finished_per_s=2, sent_since=2), 0, 0),
+        # Long prompts leave room for two where four ran before.
+        (EngineLoad(running=2, waiting=3, room=4, finished_per_s=2), 2, 3),
+        (EngineLoad(waiting=1), 1, 1), (EngineLoad(waiting=2, finished_per_s=0.0, queue_s=7.0), 7, 7),
+        (EngineLoad(running=1, waiting=0, room=2, queue_s=7.0), 0, 0),
     ],
-)
-def test_a_queue_is_as_long_as_those_before_take(load: EngineLoad, expected_s: float) -> None:
-    """An idle engine finishes few because few come: only where some wait does its rate say how fast it can."""
-    assert queue_s(load, ttft_s=0.5) == expected_s
+)  # fmt: skip
+def test_a_queue_is_as_long_as_those_before_take(load: EngineLoad, mean_s: float, late_s: float) -> None:
+    """An idle engine finishes few because few come: only where its room is known, or some wait, can one say."""
+    assert queue_s(load, ttft_s=0.5) == (mean_s, late_s)
 
 
 def test_an_answer_takes_its_first_token_and_each_after_it() -> None:

@@ -209,11 +209,11 @@ def test_a_fresh_signal_of_an_engine_counts_instead_of_what_was_seen(clock: Fake
     decision = decided("a", "b", deployments=engine())
     learned(outlook, "a", ttft_s=0.05)
     assert names(outlook.rank(REQUEST, decision)) == ["a", "b"]
-    loads.loads["a"] = EngineLoad(waiting=4.0, finished_per_s=2.0, prefill_s=0.3, tpot_s=0.05, sent_since=2)
+    loads.loads["a"] = EngineLoad(waiting=6.0, finished_per_s=2.0, prefill_s=0.5, tpot_s=0.05, sent_since=2)
     found = outlook.rank(REQUEST, decision)
     busy = next(one for one in found.expected if one.waiting is not None)
     assert names(found) == ["b", "a"]
-    assert (busy.ttft_s, busy.ttft_p95_s, busy.tpot_s, busy.waiting) == (3.3, 3.3, 0.05, 4.0)
+    assert (busy.ttft_s, busy.ttft_p95_s, busy.tpot_s, busy.waiting) == (5.0, 6.5, 0.05, 6.0)
     loads.loads["a"] = EngineLoad()
     assert outlook.rank(REQUEST, decision).expected[0].ttft_s == pytest.approx(0.05, rel=0.1)
     del loads.loads["a"]
