@@ -7,12 +7,9 @@ moves its sessions alone; and a prefix cache is warm only where the session was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 
+from gateway.domain.hashing import hash64, known_hash64, mixed
 from gateway.domain.request import Request
-
-_MASK = 2**64 - 1
 
 
 def session_of(request: Request) -> str:
@@ -27,7 +24,7 @@ def named_session(*names: str | None) -> str | None:
     """
     for name in names:
         if name:
-            return _hash(name).to_bytes(8, "big").hex()
+            return hash64(name).to_bytes(8, "big").hex()
     return None
 
 
@@ -39,8 +36,8 @@ def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -
     """
     if len(members) < 2:
         return tuple(members)
-    seed = _hash(session)
-    ordered = sorted([(_mixed(seed ^ _known_hash(member)), member) for member in members])
+    seed = hash64(session)
+    ordered = sorted([(mixed(seed ^ known_hash64(member)), member) for member in members])
     load = [in_flight.get(member, 0) for _, member in ordered]
     bound = most_in_flight(sum(load), len(members))
     if max(load) < bound:
@@ -52,17 +49,3 @@ def spread(session: str, members: Sequence[str], in_flight: Mapping[str, int]) -
 def most_in_flight(total: int, members: int) -> int:
     """How many one member may have at once, when all together have `total` and one more comes: rounded up."""
     return -(-5 * (total + 1) // (4 * members))
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-
-
-_known_hash = lru_cache(maxsize=1024)(_hash)  # a policy has a few deployments
-
-
-def _mixed(x: int) -> int:
-    """The finalizer of splitmix64: two hashes made one, where hashing them together would take five times as long."""
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
-    return x ^ (x >> 31)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain
 from math import inf, log
 
@@ -24,11 +23,11 @@ from gateway.domain.expectation import (
     Rates,
     rates_of,
 )
+from gateway.domain.hashing import hash64, mixed
 from gateway.domain.policy import Operation, Route
 from gateway.domain.request import Ask
 from gateway.domain.routing import Choice, Decision, Ranking
 
-_MASK = 2**64 - 1
 _NO_MISSES: tuple[str, ...] = ()
 _LATE: tuple[str, ...] = (TTFT,)
 
@@ -71,7 +70,7 @@ def lineup_of(decision: Decision, operation: Operation = Operation.CHAT) -> Line
         rates=tuple(_rates(choice) for choice in listed),
         windows=tuple(choice.candidate.deployment.context_window for choice in listed),
         groups=tuple(tuple(members) for members in by_group.values() if len(members) > 1),
-        weights=tuple(decision.route.weights.get(name, 0.0) for name in names), hashes=tuple(map(_hash, names)),
+        weights=tuple(decision.route.weights.get(name, 0.0) for name in names), hashes=tuple(map(hash64, names)),
         objective=OBJECTIVES[decision.route.objective], writes_output=operation is not Operation.EMBEDDINGS,
     )  # fmt: skip
 
@@ -172,7 +171,7 @@ def weighted(lineup: Lineup, expected: Sequence[Expected], session: str) -> Sequ
 
     Each deployment draws by itself, so one that comes or goes moves no more sessions than its share.
     """
-    seed = _hash(f"{lineup.route.name}\n{session}")
+    seed = hash64(f"{lineup.route.name}\n{session}")
     return [_drawn(seed ^ own, weight) for own, weight in zip(lineup.hashes, lineup.weights, strict=True)]
 
 
@@ -279,10 +278,4 @@ def _drawn(bits: int, weight: float) -> float:
     """An exponential draw: the least of several is each one's by its share of the weights."""
     if not 0.0 < weight < inf:
         return inf
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB & _MASK
-    return -log(((bits ^ (bits >> 31)) + 0.5) / 2**64) / weight
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return -log((mixed(bits) + 0.5) / 2**64) / weight
