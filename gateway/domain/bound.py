@@ -12,7 +12,7 @@ from gateway.domain.request import Ask
 UNBOUNDED_OUTPUT_TOKENS = 32_768
 MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 # Requests with these features have a prompt that is not all in their body.
-_UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
+UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
@@ -40,7 +40,7 @@ def bound_of(ask: Ask, *, route: Route, deployment: Deployment, price: Price) ->
     the context window. Where the caller gives no maximum, the lower cap of route and deployment is sent.
     """
     window, asked_tokens = deployment.context_window, ask.output_bound_tokens
-    sees_prompt = not ask.features or _UNSEEN_PROMPT.isdisjoint(ask.features)
+    sees_prompt = not ask.features or UNSEEN_PROMPT.isdisjoint(ask.features)
     prompt_tokens = ask.body_bytes + deployment.input_overhead_tokens
     if window is not None and (prompt_tokens > window or not sees_prompt):
         prompt_tokens = window

@@ -103,7 +103,9 @@ class _Engine:
         seen = self._seen if now_s - self._seen_s <= FRESH_S else None
         noted = self._noted if self._noted_s > self._seen_s and now_s - self._noted_s <= FRESH_S else None
         if noted is None:
-            return None if seen is None else _now(seen, self.sent - self._sent_then, now_s - self._seen_s)
+            if seen is None:
+                return None
+            return replace(seen, sent_since=self.sent - self._sent_then, age_s=now_s - self._seen_s)
         load = seen or EngineLoad()
         return replace(
             load, waiting=load.waiting if noted.waiting is None else noted.waiting,
@@ -227,7 +229,3 @@ class EngineLoads:
 def _is_same(known: Deployment, now: Deployment) -> bool:
     """Another engine behind the same name begins anew."""
     return known is now or (known.base_url, known.model) == (now.base_url, now.model)
-
-
-def _now(load: EngineLoad, sent_since: int, age_s: float) -> EngineLoad:
-    return replace(load, sent_since=sent_since, age_s=age_s)

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.domain.affinity import session_of
+from gateway.domain.bound import UNSEEN_PROMPT
 from gateway.domain.engine_load import EngineLoad
 from gateway.domain.expectation import DEFAULT_PRIOR, OUTPUT_TOKENS, TOKENS_PER_BYTE, Live, Prospect, queue_s
 from gateway.domain.objectives import Lineup, lineup_of, rank
@@ -26,8 +27,6 @@ FRESH_S = 0.1  # quantiles are computed this often at most: within a tenth of a 
 MOST_VIEWS = 1024  # decisions that are ranked; a snapshot has a few hundred
 MOST_DEPLOYMENTS = 4096
 MOST_PAIRS = 10_000  # of route and team, for each thing that is learned of them: a few hundred bytes each
-# A prompt that is not all in its body says nothing of bytes and tokens.
-_UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 
 Pair = tuple[str, str]  # route and team
 
@@ -101,7 +100,7 @@ class _Seen:
             share = min(1.0, usage.cached_input_tokens / usage.input_tokens)
             _mean_of(self.cached, (event.route, event.team)).add(share, now_s)
         bound = features.get("input_bound_tokens")
-        if isinstance(bound, int) and bound > self.overhead and _UNSEEN_PROMPT.isdisjoint(features.get("features", ())):
+        if isinstance(bound, int) and bound > self.overhead and UNSEEN_PROMPT.isdisjoint(features.get("features", ())):
             self.tokens.add(usage.input_tokens, now_s)
             self.bytes.add(bound - self.overhead, now_s)
 
