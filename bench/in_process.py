@@ -46,6 +46,7 @@ from gateway.providers.token_counting import TokenCounter
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
+from gateway.services.health import Health
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -54,6 +55,7 @@ from gateway.services.policies import prices_of, version_of
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
 from gateway.services.request import RequestService
+from gateway.services.shedding import Shedding
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.storage.budgets import BudgetLeases
 from gateway.storage.database import Database
@@ -188,13 +190,14 @@ class Stage:
         service = RequestService(
             transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
             endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            refusals=refusals, ejections=ejections, outlook=Outlook(clock),
+            refusals=refusals, ejections=ejections, outlook=Outlook(clock), health=Health(),
         )  # fmt: skip
+        shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,
             holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
-            is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False,
+            is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
             end_user_key=end_user_key(PEPPER),
         )  # fmt: skip
         edge = Edge(

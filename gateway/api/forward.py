@@ -70,7 +70,7 @@ class Forwarder:
     max_body_bytes: int
     allows_demo_keys: bool
     end_user_key: bytes
-    shedding: Shedding | None = None
+    shedding: Shedding
 
     async def __call__(
         self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, task: asyncio.Task[object]
@@ -103,8 +103,7 @@ class Forwarder:
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
         team = call.snapshot.policy.policy.teams[caller.team]
-        if self.shedding is not None:
-            self.shedding.check(team.priority)  # before the body is read
+        self.shedding.check(team.priority)  # before the body is read
         if self.is_full():  # also said by the journal itself; here before the body is read
             raise JournalFull("Nothing more can be written down here, so nothing new is admitted.", retry_after_s=5)
         body = await read_body(headers, receive, limit_bytes=self.max_body_bytes)

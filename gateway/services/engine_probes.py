@@ -40,7 +40,7 @@ class EngineProbes:
     def __init__(
         self, health: Health, *, transport: Transport, providers: Mapping[str, Provider],
         policy: Callable[[], PolicyVersion | None], ejections: Ejections, clock: Clock, new_id: Callable[[], UUID],
-        region: str, looks_alive: Callable[[str], bool | None] = lambda name: None,
+        region: str, looks_alive: Callable[[str], bool | None],
     ) -> None:  # fmt: skip
         self._health, self._transport, self._providers = health, transport, providers
         self._policy, self._ejections, self._clock, self._new_id = policy, ejections, clock, new_id

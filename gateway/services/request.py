@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -95,8 +95,8 @@ class RequestService:
     refusals: Refusals
     ejections: Ejections
     outlook: Outlook
+    health: Health
     region: str = UNKNOWN
-    health: Health = field(default_factory=Health)
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 

@@ -27,6 +27,7 @@ from gateway.providers.transport import open_transport
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
+from gateway.services.health import Health
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -35,6 +36,7 @@ from gateway.services.policies import prices_of
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
 from gateway.services.request import RequestService
+from gateway.services.shedding import Shedding
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.storage.database import Database
 from gateway.storage.idempotency import ClaimTable
@@ -265,12 +267,14 @@ class Lane:
             gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
             meter=Meter(self.journal, purses, on_event=lambda _: None, ejections=self.ejections),
             endings=Endings(FakeCounter(), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(clock),
+            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(clock), health=Health(),
         )  # fmt: skip
+        shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,
             lines=RequestLog("error", lambda piece: None), clock=clock, new_id=self._new_id,
-            is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, end_user_key=end_user_key(PEPPER),
+            is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
+            end_user_key=end_user_key(PEPPER),
         )  # fmt: skip
         return Edge(
             forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=100, metrics_address="",

@@ -29,6 +29,7 @@ from gateway.providers.registry import build_providers
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
+from gateway.services.health import Health
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.meter import Meter
@@ -137,7 +138,7 @@ class Stage:
             transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
             meter=self.meter, endings=self.endings, clock=self.clock,
             max_attempts=self.max_attempts, refusals=self.refusals, ejections=self.ejections,
-            outlook=Outlook(self.clock),
+            outlook=Outlook(self.clock), health=Health(),
             draw=lambda: 0.0,
         )  # fmt: skip
         snapshot = factories.snapshot(
