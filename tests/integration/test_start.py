@@ -14,14 +14,14 @@ from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, 
 from gateway.storage import pepper
 from gateway.storage.database import Database
 from gateway.storage.keys import KeyStore
-from tests.gateway_process import REPOSITORY
+from tests.gateway_process import REPOSITORY, free_port
 
 
 def serve(database_url: str, home: Path) -> subprocess.CompletedProcess[str]:
     """Run `tollgate serve`, which is expected to end by itself."""
     settings = {
-        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_PORT": "47801",
-        "TOLLGATE_METRICS_PORT": "47802",
+        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_PORT": str(free_port()),
+        "TOLLGATE_METRICS_PORT": str(free_port()),
     }  # fmt: skip
     return subprocess.run(
         [sys.executable, "-m", "gateway.main", "serve"], env={**os.environ, **settings}, cwd=REPOSITORY,
