@@ -227,6 +227,7 @@ async def _serve(
     from gateway.storage import event_journal
     from gateway.storage.budgets import BudgetLeases
     from gateway.storage.ejections import EjectionStore
+    from gateway.storage.engine_probes import EngineProbeNotes
     from gateway.storage.idempotency import ClaimTable
     from gateway.storage.journals_table import JournalTable
     from gateway.storage.last_snapshot import SnapshotFile
@@ -292,7 +293,7 @@ async def _serve(
     )  # fmt: skip
     probes = EngineProbes(
         standings, transport=transport, providers=providers, policy=policy, ejections=ejections, clock=clock,
-        new_id=new_id, region=settings.region, looks_alive=loads.looks_alive,
+        new_id=new_id, region=settings.region, looks_alive=loads.looks_alive, notes=EngineProbeNotes(stores.database),
     )  # fmt: skip
     shedding = Shedding(
         journal_share=lambda: health().journal_used_bytes / settings.journal_max_bytes,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from gateway.domain.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
+from gateway.domain.engine_counters import Tokens
 from gateway.domain.intent import Intent
 from gateway.domain.refusals import Refused
 from gateway.domain.residency import Permit, verify
@@ -360,6 +361,22 @@ class FakeEjections:
         if self.is_away:
             raise DatabaseUnavailable("away")
         self.told.append((found, request_id, attempt))
+
+
+@dataclass
+class FakeProbeNotes:
+    """Where probes are noted; it can be away."""
+
+    tokens: dict[UUID, Tokens | None] = field(default_factory=dict)
+    is_away: bool = False
+
+    def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
+        self.ended(probe_id, None, at=at)
+
+    def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+        self.tokens[probe_id] = made
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Window:
     """One deployment's time between two idle moments.
 
     `readings` are all looks at its counters from the first moment to the last, in order. `metered` is what the known
-    attempts used; None where one of them does not say.
+    attempts and the gateway's own probes used; None where one of them does not say.
     """
 
     deployment: str
@@ -96,7 +96,7 @@ def resolve(window: Window) -> Resolution:
     if whole is None:
         return Resolution(problem="the engine restarted, and what it made before that is not known")
     if window.metered is None:
-        return Resolution(problem="a known attempt does not say how many tokens it used")
+        return Resolution(problem="a known attempt or a probe does not say how many tokens it used")
     residual = whole - window.metered
     if residual.prompt < 0 or residual.generation < 0:
         return Resolution(problem=f"the engine counts less than was metered ({_text(residual)})")

@@ -35,7 +35,7 @@ from gateway.wire.openai_answer import (
     response_stream,
     rewrite_chat,
     rewrite_response,
-    usage_of_error,
+    usage_in,
 )
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_error import ErrorBody, error_event, read_error
@@ -175,9 +175,9 @@ class OpenAI:
             return UpstreamError(f"{name} failed (HTTP {status}).")
         return _refused(deployment, status, said)
 
-    def error_usage(self, body: bytes) -> TokenUsage | None:
-        """Return the usage that an error answer reports, None where it reports none."""
-        return usage_of_error(body)
+    def usage_in(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that a whole answer or an error reports, None where it reports none."""
+        return usage_in(body)
 
     def error_event(self, read: ReadBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""

@@ -122,7 +122,7 @@ class Exchange(Struct, kw_only=True):
         except RequestError:
             body = b""
         deployment = self.attempt.candidate.deployment
-        usage = self.provider.error_usage(body)
+        usage = self.provider.usage_in(body)
         if usage is not None:
             self.attempt.seen.note_final(usage)
         return self.provider.error(deployment, status, headers, body=body)

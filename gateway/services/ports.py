@@ -77,8 +77,8 @@ class Provider(Protocol):
     def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller and note in `seen` what it says of itself."""
 
-    def error_usage(self, body: bytes) -> TokenUsage | None:
-        """Return the usage that an error answer reports, None where it reports none."""
+    def usage_in(self, body: bytes) -> TokenUsage | None:
+        """Return the usage that a whole answer or an error reports, None where it reports none."""
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Return the caller's error for an upstream's error answer, by status and type."""

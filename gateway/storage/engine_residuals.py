@@ -22,6 +22,7 @@ Row = Mapping[str, Any]
 
 LOOK_BACK = timedelta(hours=2)
 LONGEST_ATTEMPT = timedelta(hours=2)  # far above any timeout: bounds which events a window can concern
+LONGEST_PROBE = timedelta(minutes=1)  # of which nobody noted the end
 # Replicas' clocks differ a little, and an engine takes up to 50 ms to stop: what is idle is so on both sides.
 SLACK = timedelta(seconds=2)
 # A worker that Postgres heard of so long after the window's end has written what it settled before, also after an
@@ -55,6 +56,11 @@ SELECT at FROM (
         FROM tollgate.usage_events
         WHERE deployment = :deployment AND NOT is_demo
           AND occurred_at > CAST(:since AS timestamptz) - CAST(:longest AS interval)
+        UNION ALL
+        SELECT sent_at - CAST(:slack AS interval), NULL,
+               coalesce(ended_at, sent_at + CAST(:longest_probe AS interval)) + CAST(:slack AS interval)
+        FROM tollgate.engine_probes
+        WHERE deployment = :deployment AND sent_at > CAST(:since AS timestamptz) - CAST(:longest_probe AS interval)
     ) AS moments
 ) AS looks
 WHERE at IS NOT NULL AND (busy_until IS NULL OR busy_until <= at) ORDER BY at
@@ -73,6 +79,11 @@ FROM tollgate.usage_events
 WHERE deployment = :deployment AND NOT is_demo
   AND occurred_at > CAST(:begin AS timestamptz) - CAST(:longest AS interval) AND occurred_at < :end
   AND started_at >= :begin AND started_at < :end
+"""
+_PROBED = """
+SELECT coalesce(sum(prompt_tokens), 0) AS prompt, coalesce(sum(generation_tokens), 0) AS generation,
+       count(*) FILTER (WHERE prompt_tokens IS NULL) AS silent
+FROM tollgate.engine_probes WHERE deployment = :deployment AND sent_at >= :begin AND sent_at < :end
 """
 _IS_WRITTEN = """
 SELECT NOT EXISTS (
@@ -151,7 +162,10 @@ def _rows(connection: Connection, sql: str, values: Mapping[str, object]) -> Seq
 
 
 def _idle_looks(connection: Connection, deployment: str, *, since: datetime) -> list[datetime]:
-    values = {"deployment": deployment, "since": since, "longest": LONGEST_ATTEMPT, "slack": SLACK}
+    values = {
+        "deployment": deployment, "since": since, "longest": LONGEST_ATTEMPT, "longest_probe": LONGEST_PROBE,
+        "slack": SLACK,
+    }  # fmt: skip
     return list(connection.execute(text(_IDLE), values).scalars())
 
 
@@ -169,9 +183,12 @@ def _is_written(connection: Connection, begin: datetime, end: datetime) -> bool:
 def _window(connection: Connection, deployment: str, begin: datetime, end: datetime, unknown: Sequence[Row]) -> Window:
     span = {"deployment": deployment, "begin": begin, "end": end}
     (found,) = _rows(connection, _METERED, span | {"longest": LONGEST_ATTEMPT})
+    (probed,) = _rows(connection, _PROBED, span)
     # An unknown attempt that was settled by other means has its part of what is left, and nobody can say how much.
-    is_told = not found["silent"] and found["unknown"] == len(unknown)
-    metered = Tokens(prompt=int(found["prompt"]), generation=int(found["generation"]))
+    is_told = not found["silent"] and not probed["silent"] and found["unknown"] == len(unknown)
+    metered = Tokens(
+        prompt=int(found["prompt"] + probed["prompt"]), generation=int(found["generation"] + probed["generation"])
+    )
     return Window(
         deployment=deployment,
         readings=tuple(_reading(row) for row in _rows(connection, _READINGS, span)),

@@ -26,6 +26,10 @@ _ADD = (
     f"INSERT INTO tollgate.engine_samples ({_NAMES}) "  # noqa: S608 - constants
     f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
 )
+_FORGET = (
+    "DELETE FROM tollgate.engine_samples WHERE at < :before",
+    "DELETE FROM tollgate.engine_probes WHERE sent_at < :before",
+)
 _HOUR = (
     "SELECT watched_ms, up_ms, billed_ms FROM tollgate.gpu_hours "
     "WHERE deployment = :deployment AND hour = :hour AND policy_version = :policy_version"
@@ -66,10 +70,10 @@ class EngineSamples:
                 _count(connection, previous, sample, policy)
 
     def forget(self, *, now: datetime) -> int:
-        """Drop samples that are older than `KEPT`; return how many. Hours are kept for ever."""
+        """Drop samples and probes that are older than `KEPT`; return how many. Hours are kept for ever."""
+        before = {"before": now - KEPT}
         with self._database.begin() as connection:
-            statement = "DELETE FROM tollgate.engine_samples WHERE at < :before"
-            return connection.execute(text(statement), {"before": now - KEPT}).rowcount
+            return sum(connection.execute(text(statement), before).rowcount for statement in _FORGET)
 
 
 def _departed(

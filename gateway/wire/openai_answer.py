@@ -317,8 +317,8 @@ def response_stream(*, model: str, cost: CostText, collects_text: bool = False) 
     return ResponseStream(model=model, cost=cost, seen=Seen(collects_text=collects_text), _splitter=EventSplitter())
 
 
-def usage_of_error(body: bytes) -> TokenUsage | None:
-    """The usage that an error answer reports, if it does: an upstream that says it worked is believed."""
+def usage_in(body: bytes) -> TokenUsage | None:
+    """The usage that an answer reports, if it does. In an error too: an upstream that says it worked is believed."""
     try:
         return _usage_of(_decode_chunk(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from gateway.domain.engine_counters import Tokens
 from gateway.domain.engine_sample import EngineSample
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.domain.usage_event import UsageEvent
 from gateway.services.engine_resolution import EngineResolution, alone
 from gateway.storage.database import Database
+from gateway.storage.engine_probes import EngineProbeNotes
 from gateway.storage.engine_residuals import EngineResiduals
 from gateway.storage.engine_samples import EngineSamples
 from gateway.storage.ledger import Ledger
@@ -60,6 +63,11 @@ class Stand:
             running=running, waiting=0, started_at=NOON - timedelta(days=1, seconds=-started),
         )  # fmt: skip
         EngineSamples(self.database).record([seen], POLICY, at=at)
+
+    def probe(self, second: float, made: Tokens | None, *, lasts_s: float = 1) -> None:
+        notes, probe_id, at = EngineProbeNotes(self.database), uuid4(), NOON + timedelta(seconds=second)
+        notes.sent(probe_id, "qwen", at=at)
+        notes.ended(probe_id, made, at=at + timedelta(seconds=lasts_s))
 
     def settle(self, *, now: datetime = LATER, policy: PolicyVersion = POLICY) -> None:
         EngineResolution(EngineResiduals(self.database), policy=lambda: policy).settle(now)
@@ -108,6 +116,29 @@ def test_settling_twice_books_once(stand: Stand) -> None:
     for _ in range(3):
         stand.settle()
     assert stand.booked() == [58_000]
+
+
+def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
+    """The engine made 130 and 27: 100 and 20 are in the ledger, 23 and 2 its probes', 7 and 5 the attempt's own."""
+    stand.look(0, 1000, 500)
+    stand.write(attempt(10), attempt(30, **UNKNOWN))
+    stand.probe(45, Tokens(prompt=11, generation=1))
+    stand.probe(50, Tokens(prompt=12, generation=1))
+    stand.look(60, 1130, 527)
+    stand.probe(70, Tokens(prompt=12, generation=1))
+    stand.settle()
+    assert stand.booked() == [7 * 1000 + 5 * 4000]
+
+
+def test_a_look_beside_a_probe_is_no_idle_one(stand: Stand) -> None:
+    """Whether its tokens are in the counters already is not known: the next look says it of both."""
+    stand.look(0, 0, 0)
+    stand.write(attempt(10, **UNKNOWN))
+    stand.probe(59, Tokens(prompt=12, generation=1), lasts_s=5)
+    stand.look(60, 30, 7)
+    stand.look(120, 42, 8)
+    stand.settle()
+    assert stand.booked() == [30 * 1000 + 7 * 4000]
 
 
 def test_two_windows_are_settled_apart(stand: Stand) -> None:
@@ -165,6 +196,18 @@ def settled_by_hand(stand: Stand) -> None:
     )
 
 
+def probed_without_an_answer(stand: Stand) -> None:
+    """Nobody knows what it had made."""
+    stand.write(attempt(10, **UNKNOWN))
+    stand.probe(30, None)
+
+
+def probed_by_one_that_died(stand: Stand) -> None:
+    """It noted that it would send it."""
+    stand.write(attempt(10, **UNKNOWN))
+    EngineProbeNotes(stand.database).sent(uuid4(), "qwen", at=NOON + timedelta(seconds=30))
+
+
 def behind(stand: Stand) -> None:
     """A worker has not been heard of since: it may hold settlements of the window."""
     stand.write(attempt(10, **UNKNOWN))
@@ -188,7 +231,7 @@ def journal(stand: Stand, state: str, *, heartbeat: datetime) -> None:
     "happening",
     [
         other_engine, demo, in_flight_at_the_end, just_ended, engine_busy, used_by_others, metered_more,
-        settled_by_hand, behind, lost,
+        settled_by_hand, probed_without_an_answer, probed_by_one_that_died, behind, lost,
     ],
 )  # fmt: skip
 def test_what_cannot_be_told_apart_is_left_unknown(stand: Stand, happening: Callable[[Stand], None]) -> None:

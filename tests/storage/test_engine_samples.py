@@ -124,8 +124,13 @@ def test_a_deployment_without_a_rate_has_hours_and_no_bill(samples: EngineSample
 def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str) -> None:
     """A sample is evidence for weeks, an hour is a fact of the books."""
     record(samples, seen(0), seen(60))
+    with psycopg.connect(database_url) as connection:
+        probe = (
+            "INSERT INTO tollgate.engine_probes (probe_id, deployment, sent_at) VALUES (gen_random_uuid(), 'qwen', %s)"
+        )
+        connection.execute(probe, [NOON])
     assert samples.forget(now=NOON + KEPT) == 0
-    assert samples.forget(now=NOON + KEPT + timedelta(minutes=1)) == 1
+    assert samples.forget(now=NOON + KEPT + timedelta(minutes=1)) == 2
     assert len(hours(database_url)) == 1
 
 

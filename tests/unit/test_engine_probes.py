@@ -8,14 +8,15 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.domain.engine_counters import Tokens
 from gateway.domain.policy import Operation, PolicyVersion
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.registry import build_providers
 from gateway.services.ejections import Ejections
-from gateway.services.engine_probes import HANGS_AFTER_S, EngineProbes
+from gateway.services.engine_probes import HANGS_AFTER_S, NOTE_AGAIN_S, NOTHING, EngineProbes
 from gateway.services.health import Health, Standing
 from tests import factories
-from tests.fakes import FakeClock, FakeEjections, FakeTransport, FakeUpstreamAnswer
+from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
 from tests.unit.test_request_service import TAIL, WHOLE, Stage, body, piece
 from tests.waiting import soon
 
@@ -28,6 +29,7 @@ class Watch:
 
     def __init__(self, *answers: FakeUpstreamAnswer | UpstreamUnreachable, is_alive: bool | None = False) -> None:
         self.transport, self.clock = FakeTransport(list(answers)), FakeClock()
+        self.notes = FakeProbeNotes()
         self.opened: list[tuple[str, str]] = []
         self.closed: list[str] = []
         self.health = Health(on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append)
@@ -35,7 +37,7 @@ class Watch:
         self.probes = EngineProbes(
             self.health, transport=self.transport, providers=build_providers(salt_key=b""),
             policy=lambda: self.version, ejections=Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None),
-            clock=self.clock, new_id=uuid4, region="unknown", looks_alive=lambda name: is_alive,
+            clock=self.clock, new_id=uuid4, region="unknown", looks_alive=lambda name: is_alive, notes=self.notes,
         )  # fmt: skip
 
     def open(self) -> Standing:
@@ -112,6 +114,54 @@ async def test_without_a_policy_nothing_is_probed() -> None:
     watch.version = None
     watch.probes.look()
     assert watch.transport.sent == []
+
+
+SAID = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "made"),
+    [
+        (FakeUpstreamAnswer([SAID]), Tokens(prompt=3, generation=1)),
+        (FakeUpstreamAnswer([b"{}"]), None),
+        (FakeUpstreamAnswer([b"no json"]), None),
+        (FakeUpstreamAnswer([b'{"usage": {"prompt_tokens": 3}}']), None),
+        (FakeUpstreamAnswer([WHOLE], fails=UpstreamTimeout("deaf")), None),
+        (FakeUpstreamAnswer([WHOLE], then=UpstreamError("cut")), None),
+        (UpstreamUnreachable("x"), NOTHING),
+        (FakeUpstreamAnswer([b"{}"], status=500), NOTHING),
+        (FakeUpstreamAnswer([SAID], status=500), Tokens(prompt=3, generation=1)),
+    ],
+)
+async def test_what_a_probe_had_made_is_noted(
+    answer: FakeUpstreamAnswer | UpstreamUnreachable, made: Tokens | None
+) -> None:
+    """Its tokens stand in the engine's counters, from which unknown attempts are settled: of none but itself."""
+    watch = Watch(answer)
+    watch.open()
+    watch.clock.advance(5)
+    watch.probes.look()
+    await soon(lambda: watch.notes.tokens and not watch.probes._under_way, "the probe's end")
+    assert list(watch.notes.tokens.values()) == [made]
+
+
+async def test_a_probe_that_cannot_be_noted_is_not_sent() -> None:
+    """Its tokens would be charged to whoever is settled from the counters: a caller's request finds out instead."""
+    watch = Watch(FakeUpstreamAnswer([WHOLE]))
+    watch.notes.is_away = True
+    standing = watch.open()
+    watch.clock.advance(5)
+    watch.probes.look()
+    assert watch.health.is_open(standing, watch.clock.monotonic())
+    await soon(lambda: not watch.probes._under_way, "the note's failure")
+    assert (watch.transport.sent, watch.health.is_open(standing, watch.clock.monotonic())) == ([], False)
+    watch.probes.look()
+    assert not watch.probes._under_way
+    watch.notes.is_away = False
+    watch.clock.advance(NOTE_AGAIN_S)
+    watch.probes.look()
+    assert watch.health.is_open(standing, watch.clock.monotonic())
+    await soon(lambda: watch.closed, "the breaker's closing")
 
 
 async def hanging(is_alive: bool | None, *, silent_s: float) -> tuple[Stage, Watch]:

@@ -17,7 +17,7 @@ from gateway.wire.openai_answer import (
     response_stream,
     rewrite_chat,
     rewrite_response,
-    usage_of_error,
+    usage_in,
 )
 from gateway.wire.seen import MAX_TEXT_CHARS, Seen
 from gateway.wire.sse import EventSplitter, data_of
@@ -349,7 +349,7 @@ def test_an_error_event_with_usage_is_metered() -> None:
 )
 def test_usage_of_an_error_answer(body: bytes, usage: TokenUsage | None) -> None:
     """Read where it is there, whatever else the body is."""
-    assert usage_of_error(body) == usage
+    assert usage_in(body) == usage
 
 
 # ---- text, where nobody else counts it

@@ -70,8 +70,8 @@ def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
 def test_usage_in_an_error_answer_is_read() -> None:
     """An upstream that failed and says what it used is charged for that, exactly."""
     body = b'{"error":{"message":"died"},"usage":{"prompt_tokens":3,"completion_tokens":2}}'
-    assert OpenAI().error_usage(body) == TokenUsage(input_tokens=3, output_tokens=2)
-    assert OpenAI().error_usage(b'{"error":{"message":"died"}}') is None
+    assert OpenAI().usage_in(body) == TokenUsage(input_tokens=3, output_tokens=2)
+    assert OpenAI().usage_in(b'{"error":{"message":"died"}}') is None
 
 
 def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> None:
