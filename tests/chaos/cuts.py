@@ -107,19 +107,19 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         await fleet.settled(len(fleet.attempts()))
         events: dict[str, list[dict[str, Any]]] = {}
-        for event in fleet.events():
+        for event in sorted(fleet.events(), key=lambda event: -event["attempt"]):  # the last is what its caller saw
             events.setdefault(str(event["request_id"]), []).append(event)
-        by_cut = {(a["model"], a["request_id"]): a for a in fleet.attempts()}
-        ids = {a["request_id"] for a in by_cut.values()}
+        arrived = Counter(attempt["request_id"] for attempt in fleet.attempts())
+        written = Counter({request_id: len(rows) for request_id, rows in events.items()})
         result.say("transcripts, bytes", f"{len(recorded)}, {sum(one.length for one in recorded):,}")
         for where in ("upstream", "client"):
             made = [cut for cut in cuts if cut.side == where]
             if made:
                 result.say(f"cut by the {where}", f"{len(made):,}")
-        result.demand(ids == set(events), "lost", f"{len(ids - set(events))} attempts without event, "
-                      f"{len(set(events) - ids)} events without attempt")  # fmt: skip
-        doubled = sum(len(rows) > 1 for rows in events.values())
-        result.demand(not doubled, "doubled", f"{doubled} requests have more than one event")
+        lost, doubled = arrived - written, written - arrived
+        result.say("tried again before the first byte", f"{arrived.total() - len(arrived):,}")
+        result.demand(not lost, "lost", f"{lost.total()} attempts have no event: {list(lost)[:5]}")
+        result.demand(not doubled, "doubled", f"{doubled.total()} events have no attempt: {list(doubled)[:5]}")
         sources: dict[str, Counter[str]] = {"upstream": Counter(), "client": Counter()}
         for cut in cuts:
             row = next(iter(events.get(cut.call.request_id, [])), None)

@@ -177,12 +177,14 @@ class Fleet(Assembly):
             raise FleetError(f"The gateway did not end within {within_s:.0f} s of {how.name}.") from None
 
     def attempts(self) -> list[dict[str, Any]]:
-        """The upstream's ledger: one entry an attempt, as it ended."""
+        """The upstream's ledger: one entry an attempt, as it ended. Probes that were noted before are none."""
         last: dict[int, dict[str, Any]] = {}
         for line in self.ledger_path.read_text().splitlines():
             entry = json.loads(line)
             last[entry["number"]] = entry
-        return list(last.values())
+        with psycopg.connect(self.database_url) as connection:
+            probes = {str(row[0]) for row in connection.execute("SELECT probe_id FROM tollgate.engine_probes")}
+        return [entry for entry in last.values() if entry["request_id"] not in probes]
 
     def upstream_stats(self) -> dict[str, int]:
         """Attempts in progress, open connections and attempts so far, as the upstream says."""
