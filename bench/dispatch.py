@@ -315,7 +315,7 @@ async def _refuses_when_full(stand: Stand) -> Row:
 
 async def _refusing(stand: Stand, why: str) -> Row:
     """How fast, for requests of six kilobytes: they are refused before they are read."""
-    times_ms = []
+    times_ms: list[float] = []
     while len(times_ms) < REFUSALS:
         heard = await stand.ask("well", words=1000)
         if heard.status == 200:  # one that ended has left room for this one

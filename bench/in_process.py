@@ -40,7 +40,7 @@ from gateway.api.server import HttpProtocol, tune_collector
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.budgets import SliceAsk, SliceGranted
 from gateway.domain.end_user import end_user_key
-from gateway.main import SystemClock, request_ids
+from gateway.main import SystemClock
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import TokenCounter
 from gateway.services.ejections import Ejections
@@ -57,6 +57,7 @@ from gateway.services.refusals import Refusals
 from gateway.services.request import RequestService
 from gateway.services.shedding import Shedding
 from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.serving.ground import request_ids
 from gateway.storage.budgets import BudgetLeases
 from gateway.storage.database import Database
 from gateway.storage.ejections import EjectionStore

@@ -15,10 +15,10 @@ from gateway.domain.request import Ask, Caller, unsent
 from gateway.domain.routing import Decision, decide, find_route
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import InvalidRequest
-from gateway.services.explanations import PROMPT_TOKENS, basis, imagined
+from gateway.services.explanations import Explanation, Verdict, basis, explain
 from gateway.services.outlook import Outlook
-from gateway.services.policies import Explanation, Verdict, explain
 from gateway.services.snapshot import Snapshot
+from gateway.services.unsent_requests import PROMPT_TOKENS, imagined
 from gateway.wire.openai_request import read_request
 
 # What only a body that could be sent has, and the endpoint that it would be sent to.

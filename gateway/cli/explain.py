@@ -9,7 +9,7 @@ from gateway.cli.output import Format, Table, note, print_json, show
 from gateway.domain.pricing import Price
 from gateway.domain.tokens import TokenKind
 from gateway.errors import NothingFound
-from gateway.services.policies import Explanation, Verdict
+from gateway.services.explanations import Explanation, Verdict
 
 if TYPE_CHECKING:
     from gateway.reports import Receipt, Reports

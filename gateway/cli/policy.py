@@ -24,8 +24,9 @@ from gateway.domain.policy import Operation
 from gateway.domain.request import unsent
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, Finding, PolicyRejected
-from gateway.services.explanations import PROMPT_TOKENS, basis, imagined
-from gateway.services.policies import decision_for, explain, prices_of, require_current, version_of
+from gateway.services.explanations import basis, explain
+from gateway.services.policies import prices_of, require_current, version_of
+from gateway.services.unsent_requests import PROMPT_TOKENS, decision_for, imagined
 from gateway.wire.policy import effective, parse, to_yaml
 
 if TYPE_CHECKING:

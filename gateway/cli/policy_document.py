@@ -12,7 +12,8 @@ import typer
 from gateway.cli.output import note
 from gateway.domain.policy import Policy
 from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
-from gateway.services.policies import Change, prices_of, unpriced, version_of
+from gateway.services.policies import prices_of, unpriced, version_of
+from gateway.services.policy_changes import Change
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

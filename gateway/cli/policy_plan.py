@@ -21,7 +21,8 @@ from gateway.domain.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable, UpstreamAuth
 from gateway.services.past_prices import PastPrices
 from gateway.services.plan_words import notes
-from gateway.services.policies import Change, document_sha256, prices_of
+from gateway.services.policies import document_sha256, prices_of
+from gateway.services.policy_changes import Change
 from gateway.services.policy_plan import Hurt, Plan, Surroundings
 from gateway.services.policy_plan import plan as planned
 from gateway.services.replay import Replay, RouteTally, replay

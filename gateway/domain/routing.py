@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
@@ -14,20 +14,12 @@ from msgspec import Struct
 from gateway.domain.expectation import Expected
 from gateway.domain.policy import DataClass, Deployment, Policy, PolicyVersion, Priority, ResidencyRule, Route, Team
 from gateway.domain.pricing import Price
+from gateway.domain.refusal_words import OBSTACLES, Unplaced
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
 from gateway.domain.request_fields import FEATURES, feature_and_tier
 from gateway.domain.residency import Denial, Permit, denials, rules_for
-from gateway.domain.residency_words import listed
-from gateway.errors import (
-    InvalidRequest,
-    ModelNotFound,
-    NotSupported,
-    RequestError,
-    ResidencyDenied,
-    RouteNotAllowed,
-    UnpricedModel,
-)
+from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
@@ -113,8 +105,7 @@ class Decision:
     @cached_property
     def denying_rules(self) -> tuple[str, ...]:
         """The rules that keep some deployment away, by id."""
-        found = {denial.rule_id for one in self.candidates for denial in one.denials if not denial.is_shadow}
-        return tuple(sorted(found))
+        return tuple(sorted({denial.rule_id for denial in self._enforced}))
 
     @cached_property
     def class_label(self) -> str:
@@ -145,6 +136,11 @@ class Decision:
     def recorded_candidates(self) -> list[dict[str, object]]:
         """All candidates, as an event keeps them."""
         return [self._recorded(candidate) for candidate in self.candidates]
+
+    @property
+    def _enforced(self) -> tuple[Denial, ...]:
+        """What residency denies, of all candidates, less what rules in shadow would."""
+        return tuple(denial for one in self.candidates for denial in one.denials if not denial.is_shadow)
 
     def _recorded(self, candidate: Candidate) -> dict[str, object]:
         """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
@@ -177,7 +173,15 @@ class Decision:
             for kind, detail in candidate.obstacles
             if kind == decisive
         ]
-        return OBSTACLES[decisive](self, "; ".join(details))
+        unplaced = Unplaced(
+            team=self.team.name,
+            route=self.route.name,
+            data_class=self.class_label,
+            rules=self.rules,
+            denials=self._enforced,
+            details="; ".join(details),
+        )
+        return OBSTACLES[decisive](unplaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,81 +329,3 @@ def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str],
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:
     return () if name in prices else (("price", "has no price"),)
-
-
-def _residency_denied(decision: Decision, details: str) -> RequestError:
-    enforced = [one for candidate in decision.candidates for one in candidate.denials if not one.is_shadow]
-    broken = {one.rule_id for one in enforced}
-    titles = [_title(rule) for rule in decision.rules if rule.rule_id in broken]
-    tags = "".join(f" --data-tag {rule.rule_id.partition(':')[2]}" for rule in decision.rules if _is_of_tag(rule))
-    return ResidencyDenied(
-        f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: {details}. Nothing was "
-        f"sent. {_mends({one.field for one in enforced})}Try another route, or: tollgate policy explain --team "
-        f"{decision.team.name} --route {decision.route.name} --class {decision.class_label}{tags}"
-    )
-
-
-def _title(rule: ResidencyRule) -> str:
-    """A rule by its name and the regions it allows: `restricted→eu`, `tag:phi→eu`, `team:payments`."""
-    where = "" if rule.regions is None else f"→{listed(rule.regions)}"
-    return f"{rule.rule_id.removeprefix('class:')}{where}{' (self-hosted only)' if rule.self_hosted_only else ''}"
-
-
-def _is_of_tag(rule: ResidencyRule) -> bool:
-    return rule.rule_id.startswith("tag:")
-
-
-def _mends(fields: set[str]) -> str:
-    """What an admin can mend where it is not the place that is wrong but what is known of it."""
-    facts = "What is known of a deployment stands in its 'residency' block in the policy. "
-    region = "TOLLGATE_REGION says where a gateway runs. "
-    is_of_facts = fields & {"at_rest", "telemetry", "max_retention_days", "deny_regions"}
-    return f"{facts if is_of_facts else ''}{region if 'gateway_regions' in fields else ''}"
-
-
-def _ejected_refused(decision: Decision, details: str) -> RequestError:
-    return ResidencyDenied(
-        f"Route {decision.route.name} has nowhere to go: {details}. Nothing was sent. "
-        f"An admin finds out why, and then: tollgate policy readmit DEPLOYMENT --reason …"
-    )
-
-
-def _feature_refused(decision: Decision, details: str) -> RequestError:
-    return ResidencyDenied(
-        f"Route {decision.route.name} may not be sent this: {details}. Nothing was sent. "
-        f"Leave the field out, or ask an admin to list the feature under the deployment's 'allows'."
-    )
-
-
-def _field_refused(decision: Decision, details: str) -> RequestError:
-    return InvalidRequest(
-        f"Route {decision.route.name} does not take this field: {details}. "
-        f"Leave it out, or ask an admin to list the feature under the deployment's 'allows'."
-    )
-
-
-def _operation_refused(decision: Decision, details: str) -> RequestError:
-    return NotSupported(f"Route {decision.route.name} does not serve this endpoint: {details}. Use another route.")
-
-
-def _capability_refused(decision: Decision, details: str) -> RequestError:
-    return InvalidRequest(f"Route {decision.route.name} cannot serve this: {details}. Use another route.")
-
-
-def _price_refused(decision: Decision, details: str) -> RequestError:
-    return UnpricedModel(
-        f"Route {decision.route.name} cannot be charged for: {details}. A model without a price is refused, never "
-        f"billed at zero. Ask an admin to add 'price' or 'gpu' to the deployment."
-    )
-
-
-# In the order in which an obstacle decides the answer: what the caller cannot mend comes first.
-OBSTACLES: dict[str, Callable[[Decision, str], RequestError]] = {
-    "residency": _residency_denied,
-    "ejected": _ejected_refused,
-    "operation": _operation_refused,
-    "capability": _capability_refused,
-    "leaves_region": _feature_refused,
-    "field": _field_refused,
-    "price": _price_refused,
-}

@@ -1,45 +1,89 @@
-"""How a request that is not sent would be ordered: for explanations, and for the cases that a policy is tested with."""
+"""A decision in words: each candidate with its rank or why it lost, and what its expectations stand on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
-from msgspec.structs import replace
-
-from gateway.domain.expectation import Live
-from gateway.domain.objectives import Lineup, assumed, lineup_of, rank
-from gateway.domain.policy import Operation
-from gateway.domain.request import Ask
-from gateway.domain.routing import Decision, Ranking
-from gateway.services.outlook import Outlook
-
-PROMPT_TOKENS = 1000  # where nobody says how long the prompt is
+from gateway.domain import expectation_words
+from gateway.domain.money import usd_from_nusd
+from gateway.domain.pricing import Price, cost_nusd, lines
+from gateway.domain.routing import Candidate, Decision, Ranking
+from gateway.domain.tokens import TokenUsage
 
 
-def imagined(
-    decision: Decision, ask: Ask, *, session: str, degrade: Callable[[], Decision] | None = None,
-    outlook: Outlook | None = None, tokens: int | None = None, answer_tokens: int = 0,
-) -> Ranking | None:  # fmt: skip
-    """The order of a request that is not sent, None where it is refused.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
 
-    From what `outlook` has seen, without one from what the policy declares. `tokens` and `answer_tokens`, where they
-    are given, are taken as they are.
+    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in words. `route` is the
+    route that is degraded to, where it is that one's.
     """
-    if not decision.eligible:
-        return None
-    operation = ask.operation
 
-    def look(of: Decision) -> tuple[Lineup, Live]:
-        lineup, live = _assumed(of, operation) if outlook is None else outlook.look(of, operation)
-        return lineup, _as_said(live, exact=tokens is not None, answer_tokens=answer_tokens)
+    deployment: str
+    region: str
+    rank: int | None
+    reason: str
+    price: Price | None = None
+    cost_usd: Decimal | None = None
+    route: str | None = None
+    expected: Mapping[str, object] | None = None
+    arithmetic: str = ""
 
-    def degraded() -> tuple[Lineup, Live] | None:
-        other = None if degrade is None else degrade()
-        return None if other is None or not other.eligible else look(other)
 
-    lineup, live = look(decision)
-    sized = ask if tokens is None else replace(ask, body_bytes=tokens)
-    return rank(lineup, sized, live, session=session, degrade=degraded)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A decision in words, for one team, route and data class.
+
+    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the expectations stand on.
+    """
+
+    policy_version: int
+    team: str
+    route: str
+    data_class: str
+    outcome: str
+    is_refused: bool
+    verdicts: tuple[Verdict, ...]
+    degraded: str | None = None
+    basis: str = ""
+
+    def record(self) -> dict[str, object]:
+        """All but the candidates, which command line and HTTP show each in its own way."""
+        record: dict[str, object] = {
+            "policy_version": self.policy_version, "team": self.team, "route": self.route,
+            "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
+        }  # fmt: skip
+        if self.basis:
+            record |= {"degraded": self.degraded, "basis": self.basis}
+        return record
+
+
+def explain(
+    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = ""
+) -> Explanation:
+    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
+
+    `ranking` is the order of a request, with what is expected of each; without it they stand as listed.
+    """
+    refusal = decision.refusal()
+    ranked = decision.as_listed if ranking is None else ranking
+    first = ranked.choices[0].candidate.deployment.name if ranked.choices else ""
+    record = ranked.record
+    why = expectation_words.degraded(record)
+    return Explanation(
+        policy_version=decision.policy.version,
+        team=decision.team.name,
+        route=decision.route.name,
+        data_class=decision.class_label,
+        outcome=refusal.message if refusal else f"Goes to {first}{f' ({why})' if why else ''}.",
+        is_refused=refusal is not None,
+        verdicts=tuple(_verdicts(decision, ranked, usage)),
+        degraded=why,
+        basis=basis,
+    )
 
 
 def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
@@ -54,14 +98,57 @@ def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
     return f"For {prompt}{answer}, from {known}."
 
 
-def _assumed(decision: Decision, operation: Operation) -> tuple[Lineup, Live]:
-    lineup = lineup_of(decision, operation)
-    return lineup, assumed(lineup)
+def _verdicts(decision: Decision, ranking: Ranking, usage: TokenUsage | None) -> Iterator[Verdict]:
+    """The route's own candidates as it lists them, then those of a route that is degraded to."""
+    ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
+    for candidate in decision.candidates:
+        yield _verdict(candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage)
+    for rank, choice in enumerate(ranking.choices):
+        if choice.decision is not decision:
+            yield _verdict(choice.candidate, choice.decision, ranking, rank=rank, usage=usage)
 
 
-def _as_said(live: Live, *, exact: bool, answer_tokens: int) -> Live:
-    """The same with sizes that were said: then a size counts tokens, not bytes."""
-    prospects = [replace(one, tokens_per_byte=1.0) for one in live.prospects] if exact else live.prospects
-    return replace(
-        live, prospects=prospects, output_tokens=float(answer_tokens) if answer_tokens else live.output_tokens
+def _verdict(
+    candidate: Candidate, decision: Decision, ranking: Ranking, *, rank: int | None, usage: TokenUsage | None
+) -> Verdict:
+    deployment = candidate.deployment
+    expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
+    missed = () if expected is None else expectation_words.missed(expected, _bounds(decision))
+    other = decision.route.name if decision is not ranking.decision else None
+    return Verdict(
+        deployment=deployment.name,
+        region=deployment.region,
+        rank=None if rank is None else rank + 1,
+        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
+        price=candidate.price,
+        cost_usd=_cost_usd(candidate.price, usage),
+        route=other,
+        expected=expected,
+        arithmetic="" if expected is None else expectation_words.arithmetic(expected, candidate.price),
     )
+
+
+def _bounds(decision: Decision) -> Mapping[str, Any]:
+    return {"ttft_p95_s": decision.ttft_bound_s, "max_cost_nusd": decision.route.max_cost_nusd}
+
+
+def _reason(obstacles: Sequence[Sequence[str]]) -> str:
+    return "; ".join(detail for _, detail in obstacles)
+
+
+def _in_shadow(candidate: Candidate) -> Iterator[str]:
+    return (f"in shadow: {denial.why}" for denial in candidate.shadow)
+
+
+def _place(rank: int | None, decision: Decision) -> str:
+    objective = decision.route.objective
+    return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
+
+
+def _cost_usd(price: Price | None, usage: TokenUsage | None) -> Decimal | None:
+    if price is None or usage is None:
+        return None
+    try:
+        return usd_from_nusd(cost_nusd(lines(usage, price)))
+    except ValueError:  # tokens of a kind that this price does not cover
+        return None

@@ -1,31 +1,20 @@
-"""Applying a policy document, pricing its deployments, and saying why a decision comes out as it does."""
+"""Applying a policy document, reading the one in force, and pricing its deployments."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Protocol
 
-from gateway.domain import expectation_words
-from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
-from gateway.domain.money import usd_from_nusd
-from gateway.domain.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Team
-from gateway.domain.pricing import Price, cost_nusd, lines
-from gateway.domain.regions import UNKNOWN
-from gateway.domain.request import unsent
-from gateway.domain.routing import NONE_EJECTED, Candidate, Decision, Ranking, decide, find_route
+from gateway.domain.budgets import BudgetRule
+from gateway.domain.policy import Deployment, Policy, PolicyVersion, Team
+from gateway.domain.pricing import Price
 from gateway.domain.selfhost import standard_price
-from gateway.domain.tokens import TokenUsage
-from gateway.errors import BadUsage, NothingFound
-from gateway.wire.policy import effective, parse
-from gateway.wire.policy.allowances import budget_to_wire
-
-_ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they come or go
-_TAKEN_APART = ("budgets", "limits", "projects", "keys")  # fields of a team that are compared one by one
+from gateway.errors import NothingFound
+from gateway.wire.policy import parse
 
 
 class StoredDocument(Protocol):
@@ -103,66 +92,6 @@ class Applied:
     is_new: bool
     policy: Policy
     prices: Mapping[str, Price]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One difference between two policies.
-
-    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has one: what it is.
-    """
-
-    verb: str  # added, removed or changed
-    kind: str
-    name: str
-    details: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
-
-    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in words. `route` is the
-    route that is degraded to, where it is that one's.
-    """
-
-    deployment: str
-    region: str
-    rank: int | None
-    reason: str
-    price: Price | None = None
-    cost_usd: Decimal | None = None
-    route: str | None = None
-    expected: Mapping[str, object] | None = None
-    arithmetic: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """A decision in words, for one team, route and data class.
-
-    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the expectations stand on.
-    """
-
-    policy_version: int
-    team: str
-    route: str
-    data_class: str
-    outcome: str
-    is_refused: bool
-    verdicts: tuple[Verdict, ...]
-    degraded: str | None = None
-    basis: str = ""
-
-    def record(self) -> dict[str, object]:
-        """All but the candidates, which command line and HTTP show each in its own way."""
-        record: dict[str, object] = {
-            "policy_version": self.policy_version, "team": self.team, "route": self.route,
-            "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
-        }  # fmt: skip
-        if self.basis:
-            record |= {"degraded": self.degraded, "basis": self.basis}
-        return record
 
 
 def apply_policy(
@@ -248,223 +177,10 @@ def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
     return tuple(name for name in policy.deployments if name not in prices)
 
 
-def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
-    """What differs between two policies, in the order of the document."""
-    old, new = _by_name(before), _by_name(after)
-    found = []
-    for kind, name in [*new, *(key for key in old if key not in new)]:
-        was, now = old.get((kind, name)), new.get((kind, name))
-        if was == now:
-            continue
-        verb = "added" if was is None else "removed" if now is None else "changed"
-        details = _allowance(was, now) if kind in _ALLOWANCES else _details(was, now)
-        found.append(Change(verb=verb, kind=kind, name=name, details=details))
-    return tuple(found)
-
-
-def decision_for(
-    version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price], day: date,
-    data_class: str | None = None, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
-    operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
-    features: frozenset[str] = frozenset(), ejected: Mapping[str, str] = NONE_EJECTED, is_degraded_to: bool = False,
-) -> Decision:  # fmt: skip
-    """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error.
-
-    A route that is degraded to need not be one of the team's.
-    """
-    policy = version.policy
-    asking = require_team(version, team)
-    wanted = _raised(policy, asking.data_class, data_class)
-    return decide(
-        version,
-        team=asking,
-        route=policy.routes[route] if is_degraded_to else find_route(policy, asking, route),
-        data_class=wanted,
-        data_tags=data_tags,
-        ask=unsent(operation, route, capabilities=capabilities, features=features),
-        prices=prices,
-        gateway_region=gateway_region,
-        day=day,
-        ejected=ejected,
-    )
-
-
-def explain(
-    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = ""
-) -> Explanation:
-    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
-
-    `ranking` is the order of a request, with what is expected of each; without it they stand as listed.
-    """
-    refusal = decision.refusal()
-    ranked = decision.as_listed if ranking is None else ranking
-    first = ranked.choices[0].candidate.deployment.name if ranked.choices else ""
-    record = ranked.record
-    why = expectation_words.degraded(record)
-    return Explanation(
-        policy_version=decision.policy.version,
-        team=decision.team.name,
-        route=decision.route.name,
-        data_class=decision.class_label,
-        outcome=refusal.message if refusal else f"Goes to {first}{f' ({why})' if why else ''}.",
-        is_refused=refusal is not None,
-        verdicts=tuple(_verdicts(decision, ranked, usage)),
-        degraded=why,
-        basis=basis,
-    )
-
-
 def _list_price(deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
     if book is not None and book.has_listed(deployment):
         return book.listed(deployment, at=at)
     return builtin(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at)
-
-
-def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
-    if policy is None:
-        return {}
-    document = effective(policy)
-    mappings = {("region", name): children for name, children in document["regions"].items()}
-    mappings |= {("class", name): rule for name, rule in document["classes"].items()}
-    mappings |= {("data tag", name): rule for name, rule in document["data_tags"].items()}
-    if "facts_valid_days" in document:
-        mappings["facts", "facts_valid_days"] = document["facts_valid_days"]
-    for kind in ("deployment", "route"):
-        mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
-    for team in document["teams"]:
-        # Each budget is a line of its own: nobody finds a changed number in a list of lists.
-        mappings["team", team["name"]] = {name: value for name, value in team.items() if name not in _TAKEN_APART}
-        mappings |= {("limits", owner): limits for owner, limits in _limits(team)}
-    for centre in document["cost_centres"]:
-        mappings["cost centre", centre["name"]] = {"time_zone": centre["time_zone"]}
-    mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
-    if "alerts" in document:
-        mappings["alerts", "webhook"] = document["alerts"]
-    return mappings
-
-
-def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    blocks = [
-        (team["name"], team),
-        *((f"{team['name']}/project:{project['name']}", project) for project in team["projects"]),
-        *((f"{team['name']}/key:{key['key']}", key) for key in team["keys"]),
-    ]
-    return ((owner, block["limits"]) for owner, block in blocks if "limits" in block)
-
-
-def _budget(rule: BudgetRule) -> dict[str, Any]:
-    fields = {name: value for name, value in budget_to_wire(rule).items() if name != "name"}
-    return {"of": _whose(rule), **fields}
-
-
-def _whose(rule: BudgetRule) -> str:
-    match rule.scope:
-        case BudgetScope.TEAM:
-            return f"team {rule.team}"
-        case BudgetScope.COST_CENTRE:
-            return f"cost centre {rule.owner}"
-        case scope:
-            owner = f"each {scope}" if rule.owner == EACH else f"{scope} {rule.owner}"
-            return f"{owner} of team {rule.team}"
-
-
-def _allowance(was: Any, now: Any) -> tuple[str, ...]:
-    if was is not None and now is not None:
-        return _details(was, now)
-    fields = was if now is None else now
-    return (", ".join(f"{name}: {_short(value)}" for name, value in fields.items()) or "no limit",)
-
-
-def _details(was: Any, now: Any) -> tuple[str, ...]:
-    if was is None or now is None:
-        return ()
-    if not isinstance(was, dict):
-        return (f"{_short(was)} → {_short(now)}",)
-    fields = [*now, *(field for field in was if field not in now)]
-    return tuple(
-        f"{field}: {_short(was.get(field))} → {_short(now.get(field))}"
-        for field in fields
-        if was.get(field) != now.get(field)
-    )
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "—"
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_short(inner)}" for key, inner in value.items()) + "}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
-    """The class a request would have. It may raise the team's class, never lower it."""
-    if asked is None:
-        return own
-    if asked.upper() not in DataClass.__members__ or DataClass[asked.upper()] not in policy.classes:
-        declared = [data_class.label for data_class in sorted(policy.classes)]
-        raise NothingFound(f"There is no data class '{asked}' in the policy. Declared: {', '.join(declared)}.")
-    wanted = DataClass[asked.upper()]
-    if wanted < own:
-        raise BadUsage(f"A request may raise its class, never lower it: the team's class is {own.label}, not {asked}.")
-    return wanted
-
-
-def _verdicts(decision: Decision, ranking: Ranking, usage: TokenUsage | None) -> Iterator[Verdict]:
-    """The route's own candidates as it lists them, then those of a route that is degraded to."""
-    ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
-    for candidate in decision.candidates:
-        yield _verdict(candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage)
-    for rank, choice in enumerate(ranking.choices):
-        if choice.decision is not decision:
-            yield _verdict(choice.candidate, choice.decision, ranking, rank=rank, usage=usage)
-
-
-def _verdict(
-    candidate: Candidate, decision: Decision, ranking: Ranking, *, rank: int | None, usage: TokenUsage | None
-) -> Verdict:
-    deployment = candidate.deployment
-    expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
-    missed = () if expected is None else expectation_words.missed(expected, _bounds(decision))
-    other = decision.route.name if decision is not ranking.decision else None
-    return Verdict(
-        deployment=deployment.name,
-        region=deployment.region,
-        rank=None if rank is None else rank + 1,
-        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
-        price=candidate.price,
-        cost_usd=_cost_usd(candidate.price, usage),
-        route=other,
-        expected=expected,
-        arithmetic="" if expected is None else expectation_words.arithmetic(expected, candidate.price),
-    )
-
-
-def _bounds(decision: Decision) -> Mapping[str, Any]:
-    return {"ttft_p95_s": decision.ttft_bound_s, "max_cost_nusd": decision.route.max_cost_nusd}
-
-
-def _reason(obstacles: Sequence[Sequence[str]]) -> str:
-    return "; ".join(detail for _, detail in obstacles)
-
-
-def _in_shadow(candidate: Candidate) -> Iterator[str]:
-    return (f"in shadow: {denial.why}" for denial in candidate.shadow)
-
-
-def _place(rank: int | None, decision: Decision) -> str:
-    objective = decision.route.objective
-    return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
-
-
-def _cost_usd(price: Price | None, usage: TokenUsage | None) -> Decimal | None:
-    if price is None or usage is None:
-        return None
-    try:
-        return usd_from_nusd(cost_nusd(lines(usage, price)))
-    except ValueError:  # tokens of a kind that this price does not cover
-        return None
 
 
 def _near(word: str, names: Mapping[str, object]) -> str:

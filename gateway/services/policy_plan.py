@@ -10,7 +10,8 @@ from gateway.domain.policy import Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing import Price
 from gateway.domain.replay import Alike, Place, fate_of
 from gateway.services.plan_words import sentence
-from gateway.services.policies import Change, changes, unpriced
+from gateway.services.policies import unpriced
+from gateway.services.policy_changes import Change, changes
 from gateway.services.replay import Replay
 
 

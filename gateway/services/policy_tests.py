@@ -11,8 +11,7 @@ from gateway.domain.pricing import Price
 from gateway.domain.replay import Place
 from gateway.domain.request import unsent
 from gateway.errors import OperatorError, RequestError
-from gateway.services.explanations import PROMPT_TOKENS, imagined
-from gateway.services.policies import decision_for
+from gateway.services.unsent_requests import PROMPT_TOKENS, decision_for, imagined
 from gateway.wire.policy_cases import DENIALS, Case
 
 _WORDS = {code: word for word, code in DENIALS.items()}

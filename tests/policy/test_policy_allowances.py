@@ -15,7 +15,7 @@ from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetS
 from gateway.domain.limits import NO_LIMITS, Limits
 from gateway.domain.policy import Alerts, CostCentre
 from gateway.errors import InvalidRequest
-from gateway.services.policies import Change, changes
+from gateway.services.policy_changes import Change, changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import ALLOWED, EXAMPLE, changed, findings
 

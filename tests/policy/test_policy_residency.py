@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.known_places import KNOWN_PLACES, Statement
 from gateway.domain.policy import DataClass, ResidencyRule
-from gateway.services.policies import Change, changes
+from gateway.services.policy_changes import Change, changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 

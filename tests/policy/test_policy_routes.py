@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.policy import Balance, LatencyPrior, Priority, Route, Timeouts
-from gateway.services.policies import changes
+from gateway.services.policy_changes import changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 

@@ -14,18 +14,10 @@ from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.pricing import Price, Rate
 from gateway.domain.tokens import TokenKind, TokenUsage
 from gateway.errors import BadUsage, ModelNotFound, NothingFound, PolicyRejected, RouteNotAllowed
-from gateway.services.policies import (
-    Change,
-    apply_policy,
-    changes,
-    decision_for,
-    document_sha256,
-    explain,
-    prices_of,
-    require_current,
-    unpriced,
-    version_of,
-)
+from gateway.services.explanations import explain
+from gateway.services.policies import apply_policy, document_sha256, prices_of, require_current, unpriced, version_of
+from gateway.services.policy_changes import Change, changes
+from gateway.services.unsent_requests import decision_for
 from gateway.wire.policy import parse
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
 

@@ -15,7 +15,7 @@ from gateway.domain.residency import verify
 from gateway.domain.routing import Decision, decide, origin_of
 from gateway.errors import InvalidRequest, ResidencyDenied
 from gateway.services import snapshot as snapshots
-from gateway.services.policies import explain
+from gateway.services.explanations import explain
 from tests import factories
 from tests.factories import NOW, ask, class_rule, deployment, policy, price, team, version
 from tests.fakes import FakeUpstreamAnswer

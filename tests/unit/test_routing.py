@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.domain.policy import DataClass, Operation, Route
 from gateway.domain.pricing import Price
+from gateway.domain.refusal_words import OBSTACLES
 from gateway.domain.request import Ask
-from gateway.domain.routing import OBSTACLES, Decision, decide, find_route, origin_of
+from gateway.domain.routing import Decision, decide, find_route, origin_of
 from gateway.errors import (
     InvalidRequest,
     ModelNotFound,

@@ -1,0 +1,82 @@
+"""The side of the upstreams: what this worker knows of deployments, and the way out to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.providers import probe
+from gateway.providers.registry import build_providers
+from gateway.providers.token_counting import TokenCounter
+from gateway.providers.transport import Http1Transport, open_transport
+from gateway.services.ejections import Ejections
+from gateway.services.endings import DrainLimits, Endings
+from gateway.services.engine_load import EngineLoads
+from gateway.services.engine_probes import EngineProbes
+from gateway.services.health import Health
+from gateway.services.outlook import Outlook
+from gateway.services.ports import Provider
+from gateway.serving.ground import Ground
+from gateway.settings import Settings
+from gateway.storage.ejections import EjectionStore
+from gateway.storage.engine_probes import EngineProbeNotes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployments:
+    """What is known of deployments: which are out of use, what engines say, what to expect, and how they fare."""
+
+    ejections: Ejections
+    loads: EngineLoads
+    outlook: Outlook
+    health: Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """The way out: who sends, who translates, and what becomes of an answer that does not end well."""
+
+    transport: Http1Transport
+    counter: TokenCounter
+    endings: Endings
+    providers: Mapping[str, Provider]
+    probes: EngineProbes
+
+
+def build_deployments(ground: Ground) -> Deployments:
+    """Nothing is known of any yet."""
+    clock, metrics = ground.clock, ground.metrics
+    ejections = Ejections(EjectionStore(ground.stores.database), clock, on_ejected=metrics.count_ejection)
+    loads = EngineLoads(policy=ground.policy, page=probe.metrics_page, clock=clock)
+    health = Health(
+        max_in_flight=max(ground.settings.max_streams // 2, 1), on_begin=loads.began, on_open=metrics.note_opened,
+        on_close=metrics.note_closed, on_retry=metrics.count_retry, on_retry_refused=metrics.count_refused_retry,
+    )  # fmt: skip
+    return Deployments(ejections=ejections, loads=loads, outlook=Outlook(clock, loads=loads), health=health)
+
+
+def build_dispatch(ground: Ground, deployments: Deployments) -> Dispatch:
+    """A tokenizer that cannot be used is said now, not when the first cut stream has to be counted."""
+    settings = ground.settings
+    transport = open_transport(settings.max_streams)
+    counter = _token_counter(settings)
+    limits = DrainLimits(
+        answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
+    )
+    endings = Endings(counter, limits, is_stopping=lambda: ground.drain.is_over)
+    providers = build_providers(salt_key=ground.peppers[0].secret)
+    probes = EngineProbes(
+        deployments.health, transport=transport, providers=providers, policy=ground.policy,
+        ejections=deployments.ejections, clock=ground.clock, new_id=ground.new_id, region=settings.region,
+        looks_alive=deployments.loads.looks_alive, notes=EngineProbeNotes(ground.stores.database),
+    )  # fmt: skip
+    return Dispatch(transport=transport, counter=counter, endings=endings, providers=providers, probes=probes)
+
+
+def _token_counter(settings: Settings) -> TokenCounter:
+    counter = TokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
+    for model, problem in counter.check().items():
+        structlog.get_logger().warning("tokenizer_not_usable", model=model, problem=problem)
+    return counter

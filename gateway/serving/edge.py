@@ -1,0 +1,86 @@
+"""The side of the callers: what answers them over HTTP, and what readiness and `/metrics` say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from gateway.api.app import PlainEndpoints, build_app
+from gateway.api.edge import Edge
+from gateway.api.forward import Forwarder
+from gateway.domain.allowance_health import allowance_checks
+from gateway.domain.checks import Check
+from gateway.domain.end_user import end_user_key
+from gateway.domain.ledger_health import health_checks
+from gateway.services.request import RequestService
+from gateway.services.snapshot import problems, snapshot_checks
+from gateway.serving.parts import Parts
+from gateway.telemetry.logs import RequestLog
+
+
+def build_edge(parts: Parts) -> Edge:
+    """The application that the server runs."""
+    settings = parts.ground.settings
+    return Edge(
+        forward=_forwarder(parts), plain=build_app(_plain_endpoints(parts)),
+        allowed_hosts=frozenset(settings.allowed_hosts), max_in_flight=settings.max_streams,
+        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}", drain=parts.ground.drain,
+    )  # fmt: skip
+
+
+def show_in_metrics(parts: Parts) -> None:
+    """Have `/metrics` look up, whenever it is read, what nobody counts."""
+    metrics, holder, allowances = parts.ground.metrics, parts.ground.holder, parts.allowances
+    purses, limiter, ejections = allowances.purses, allowances.limiter, parts.deployments.ejections
+    metrics.ejected.set_function(lambda: len(ejections.out({} if holder.current is None else holder.current.ejected)))
+    metrics.watch_health(parts.ledger.health)
+    metrics.loop_lag.set_function(lambda: parts.shedding.lag_s)
+    metrics.watch_allowances(budgets_away_s=lambda: purses.away_s, is_alone=lambda: limiter.is_alone)
+
+
+def _forwarder(parts: Parts) -> Forwarder:
+    ground, own = parts.ground, parts.ledger.own
+    settings = ground.settings
+    return Forwarder(
+        requests=_requests(parts), limiter=parts.allowances.limiter, holder=ground.holder, metrics=ground.metrics,
+        lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=ground.clock, new_id=ground.new_id,
+        is_full=lambda: own.is_full, shedding=parts.shedding, max_body_bytes=settings.max_body_bytes,
+        allows_demo_keys=ground.allows_demo_keys, end_user_key=end_user_key(ground.peppers[0]),
+    )  # fmt: skip
+
+
+def _requests(parts: Parts) -> RequestService:
+    ground, allowances, deployments, dispatch = parts.ground, parts.allowances, parts.deployments, parts.dispatch
+    return RequestService(
+        transport=dispatch.transport, providers=dispatch.providers, gate=allowances.gate, meter=parts.ledger.meter,
+        endings=dispatch.endings, clock=ground.clock, max_attempts=ground.settings.max_attempts,
+        refusals=allowances.refusals, ejections=deployments.ejections, outlook=deployments.outlook,
+        health=deployments.health, region=ground.settings.region,
+    )  # fmt: skip
+
+
+def _plain_endpoints(parts: Parts) -> PlainEndpoints:
+    ground, ledger = parts.ground, parts.ledger
+    settings, holder, drain = ground.settings, ground.holder, ground.drain
+    return PlainEndpoints(
+        holder=holder, reports=ground.reports, clock=ground.clock, standing=parts.allowances.limiter.standing,
+        allows_demo_keys=ground.allows_demo_keys,
+        not_ready=lambda: problems(holder, is_full=ledger.own.is_full, is_draining=drain.is_draining),
+        checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
+        region=settings.region, outlook=parts.deployments.outlook, max_body_bytes=settings.max_body_bytes,
+    )  # fmt: skip
+
+
+def _checks(parts: Parts) -> Sequence[Check]:
+    """What readiness tells besides its reasons to send traffic elsewhere."""
+    ground, ledger = parts.ground, parts.ledger
+    purses, limiter = parts.allowances.purses, parts.allowances.limiter
+    return (
+        *snapshot_checks(ground.holder),
+        *allowance_checks(
+            budgets_away_s=purses.away_s, lease_s=ground.settings.lease_s, is_alone=limiter.is_alone
+        ),
+        *health_checks(ledger.health()),
+        *ledger.watch.checks(),
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""What Postgres needs done from time to time; every worker has these jobs, Postgres lets one at each at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+from gateway.providers import probe
+from gateway.providers.webhook import Webhook
+from gateway.services.budget_alerts import BudgetAlerts
+from gateway.services.engine_resolution import EngineResolution
+from gateway.services.engine_watch import EngineWatch
+from gateway.services.months import MonthKeeper
+from gateway.services.rollups import RollupKeeper
+from gateway.serving.ground import Ground, Job
+from gateway.storage import adjustments, rollups
+from gateway.storage.budget_alerts import BudgetAlertStore
+from gateway.storage.engine_residuals import EngineResiduals
+from gateway.storage.engine_samples import EngineSamples
+from gateway.storage.journals_table import JournalTable
+from gateway.storage.leadership import Leadership
+from gateway.storage.partitions import ensure_months
+
+
+def build_shared_jobs(ground: Ground) -> Sequence[Job]:
+    """Months, roll-ups, engines' own figures, budget alerts."""
+    database, metrics, clock = ground.stores.database, ground.metrics, ground.clock
+    ttl = timedelta(seconds=ground.settings.unknown_hold_ttl_s)
+    lost_after = timedelta(seconds=ground.settings.journal_lost_after_s)
+    return (
+        MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
+        RollupKeeper(
+            lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl),
+            lambda: JournalTable(database).lose_silent(lost_after), clock,
+        ),
+        EngineWatch(
+            policy=ground.policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
+            store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
+            after_round=EngineResolution(EngineResiduals(database), policy=ground.policy).settle,
+        ),
+        BudgetAlerts(
+            store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=ground.policy,
+            leadership=Leadership(database, "budget_alerts"), clock=clock, draw=random.random,
+            on_raised=metrics.count_budget_alert, on_given_up=metrics.given_up_budget_alerts.inc,
+            on_waiting=metrics.undelivered_budget_alerts.set,
+        ),
+    )  # fmt: skip
