@@ -15,8 +15,11 @@ from uuid import UUID
 import msgspec
 
 from gateway.domain.intent import Intent
+from gateway.domain.pricing import Price
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
+
+MOST_PRICES = 1024  # a policy has one for each deployment
 
 
 def encode_event(event: UsageEvent) -> bytes:
@@ -31,7 +34,7 @@ def decode_event(document: bytes) -> UsageEvent:
 
 def encode_intent(intent: Intent) -> bytes:
     """Return the document of an intent."""
-    return _encode(intent)
+    return _encode(_IntentDocument(intent.event, _price_document(intent.price), intent.writes_output))
 
 
 def decode_intent(document: bytes) -> Intent:
@@ -49,7 +52,28 @@ def decode_progress(document: bytes) -> dict[Key, TokenUsage]:
     return {(request_id, attempt): usage for request_id, attempt, usage in _decode_progress(document)}
 
 
-def _encode(value: UsageEvent | Intent) -> bytes:
+class _IntentDocument(msgspec.Struct, frozen=True, gc=False):
+    """An `Intent` whose price is encoded already."""
+
+    event: UsageEvent
+    price: msgspec.Raw
+    writes_output: bool
+
+
+def _price_document(price: Price) -> msgspec.Raw:
+    """A price's document, made once: every intent at its deployment has it.
+
+    Known by identity, for which the price is kept: to compare two takes longer than to encode one.
+    """
+    kept = _PRICES.get(id(price))
+    if kept is None:
+        if len(_PRICES) >= MOST_PRICES:
+            _PRICES.clear()  # those of old policies are among them
+        kept = _PRICES[id(price)] = (price, msgspec.Raw(_encode(price)))
+    return kept[1]
+
+
+def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
     try:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape
@@ -82,6 +106,7 @@ def _plain(value: Any) -> Any:
 
 
 _JSON = msgspec.json.Encoder(enc_hook=_plain)
+_PRICES: dict[int, tuple[Price, msgspec.Raw]] = {}
 _decode_event = msgspec.json.Decoder(UsageEvent).decode
 _decode_intent = msgspec.json.Decoder(Intent).decode
 _decode_progress = msgspec.json.Decoder(list[tuple[UUID, int, TokenUsage]]).decode
