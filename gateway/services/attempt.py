@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from gateway.services.ports import Clock
 from gateway.services.tab import Follower, Tab
 from gateway.wire.seen import Seen
 
+MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
 
 
@@ -207,8 +209,8 @@ class Attempt(Struct, kw_only=True):
 
 
 def begin(
-    request: Request, ranking: Ranking, choice: Choice, *, bound: Bound, holds: tuple[Hold, ...], tab: Tab | None,
-    room: Follower | None, number: int, received_s: float, clock: Clock, meter: Meter,
+    request: Request, ranking: Ranking, choice: Choice, *, openings: Openings, bound: Bound, holds: tuple[Hold, ...],
+    tab: Tab | None, room: Follower | None, number: int, received_s: float, clock: Clock, meter: Meter,
     wanted_s: float | None = None,
 ) -> Attempt:  # fmt: skip
     """Start the clock of an attempt of one of a ranking's choices, whose upper bound is held.
@@ -225,31 +227,50 @@ def begin(
         request=request, decision=decision, candidate=choice.candidate, number=number, started_s=started_s,
         received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
         meter=meter, tab=tab, room=room, queue_s=queue_s,
-        begun=_begun(request, ranking, choice, number=number, started_at=clock.now(), held_nusd=bound.nusd,
-                     holds=holds, features=_features(request, bound, decision.team.data_tags),
-                     queue_s=queue_s),
+        begun=_begun(openings.of(choice, request.ask.operation), request, ranking, choice, number=number,
+                     started_at=clock.now(), bound=bound, holds=holds, queue_s=queue_s),
     )  # fmt: skip
 
 
-def _begun(
-    request: Request, ranking: Ranking, choice: Choice, *, number: int, started_at: datetime,
-    held_nusd: int, holds: tuple[Hold, ...], features: Mapping[str, object], queue_s: float | None,
-) -> UsageEvent:  # fmt: skip
-    """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+class Openings:
+    """The events with which attempts begin, but for what is their request's: put together once for each choice.
+
+    Choices are known by identity, for which each is kept with its own.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
+
+    def of(self, choice: Choice, operation: Operation) -> UsageEvent:
+        """The event of an attempt of which nothing is known but where it goes: interrupted, its usage unknown."""
+        kept = self._kept.get((id(choice), operation))
+        if kept is None:
+            if len(self._kept) >= MOST_OPENINGS:
+                self._kept.clear()  # choices of old policies are among them
+            kept = self._kept[id(choice), operation] = (choice, _opening(choice, operation))
+        return kept[1]
+
+
+# What stands in an opening for what is its request's; `_begun` writes over all of it.
+_NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
+
+
+def _opening(choice: Choice, operation: Operation) -> UsageEvent:
+    """An event of nobody, for `_begun` to complete."""
     decision, deployment, price = choice.decision, choice.candidate.deployment, choice.candidate.price
     assert price is not None
-    nothing = unheard(held_nusd)
+    nothing = unheard(0)
     return UsageEvent(
-        request_id=request.request_id,
-        attempt=number,
-        started_at=started_at,
-        team=request.caller.team,
-        project=request.project,
+        request_id=_NO_ID,
+        attempt=0,
+        started_at=_NO_TIME,
+        team=decision.team.name,
+        project=None,
         cost_centre=decision.team.cost_centre,
-        key_id=request.caller.key_id,
-        end_user=request.end_user,
-        tags=dict(request.tags),
-        route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
+        key_id="",
+        end_user=None,
+        tags={},
+        route=decision.route.name,
         deployment=deployment.name,
         provider=deployment.provider,
         model=deployment.model,
@@ -257,10 +278,10 @@ def _begun(
         is_self_hosted=deployment.is_self_hosted,
         data_class=decision.class_label,
         policy_version=decision.policy.version,
-        operation=request.ask.operation.value,
+        operation=operation.value,
         outcome=Outcome.INTERRUPTED,
         http_status=None,
-        streamed=request.ask.is_stream,
+        streamed=False,
         usage=nothing.usage,
         usage_source=nothing.source,
         price_id=price.price_id,
@@ -271,11 +292,31 @@ def _begun(
         tpot_s=None,
         duration_s=0.0,
         overhead_s=None,
+        is_stand_in_price=price.is_stand_in,
+    )
+
+
+def _begun(
+    opening: UsageEvent, request: Request, ranking: Ranking, choice: Choice, *, number: int, started_at: datetime,
+    bound: Bound, holds: tuple[Hold, ...], queue_s: float | None,
+) -> UsageEvent:  # fmt: skip
+    """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+    return replace(
+        opening,
+        request_id=request.request_id,
+        attempt=number,
+        started_at=started_at,
+        project=request.project,
+        key_id=request.caller.key_id,
+        end_user=request.end_user,
+        tags=dict(request.tags),
+        route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
+        streamed=request.ask.is_stream,
+        held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
         service_tier=_asked_tier(request),
-        is_stand_in_price=price.is_stand_in,
         holds=holds,
-        features=features,
+        features=_features(request, bound, choice.decision.team.data_tags),
         decision=ranking.record,
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),

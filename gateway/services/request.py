@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.services.attempt import Attempt, begin
+from gateway.services.attempt import Attempt, Openings, begin
 from gateway.services.course import Course
 from gateway.services.ejections import Ejections
 from gateway.services.endings import Endings
@@ -99,6 +99,7 @@ class RequestService:
     region: str = UNKNOWN
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    openings: Openings = field(default_factory=Openings)
 
     async def answer(
         self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
@@ -196,7 +197,7 @@ class RequestService:
             place.leave()
             raise
         attempt = begin(
-            going.request, going.ranking, choice, bound=bound, holds=holds, tab=going.tab,
+            going.request, going.ranking, choice, openings=self.openings, bound=bound, holds=holds, tab=going.tab,
             room=place.share(room), number=course.made + 1, received_s=going.received_s, clock=self.clock,
             meter=self.meter, wanted_s=wanted_s,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from gateway.domain.bound import bound_of
 from gateway.domain.pricing import Price
 from gateway.domain.routing import Choice, Ranking, decide
 from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.services.attempt import Attempt, begin
+from gateway.services.attempt import Attempt, Openings, begin
 from gateway.services.ejections import Ejections
 from gateway.services.meter import Meter
 from gateway.services.purses import Purses
@@ -66,6 +66,7 @@ class Running:
         now_s = self.clock.monotonic()
         self.attempt: Attempt = begin(
             request, Ranking(decision=of_asked, choices=(choice,), degraded=degraded, preferred=left), choice,
+            openings=Openings(),
             bound=bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=price), holds=(),
             tab=None, room=None, number=1, received_s=received_s, clock=self.clock, meter=meter,
             wanted_s=None if waited_s is None else now_s - waited_s,
