@@ -140,7 +140,10 @@ class Caller:
     def __init__(self, edge: Edge) -> None:
         self._loop = asyncio.get_running_loop()
         self._answered: asyncio.Future[None] = self._loop.create_future()
-        config = uvicorn.Config(edge, lifespan="off", log_config=None, access_log=False, date_header=False)
+        config = uvicorn.Config(
+            edge, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+            proxy_headers=False,
+        )  # fmt: skip
         config.load()
         self._protocol = HttpProtocol(config, ServerState(), {}, self._loop)
         self._protocol.connection_made(self)  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ class PlainEndpoints:
     def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `authenticate`."""
         return authenticate(
-            request.scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys
+            request.scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
         )
 
 

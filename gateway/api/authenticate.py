@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import blake2b
 
@@ -18,7 +18,7 @@ _HEADERS = (b"authorization", b"x-api-key", b"api-key")
 
 
 def authenticate(
-    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: datetime, allows_demo: bool
+    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: Callable[[], datetime], allows_demo: bool
 ) -> Caller:
     """Return who calls. Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
 
@@ -32,7 +32,7 @@ def authenticate(
     record = snapshot.checked.get(fingerprint)
     if record is None:
         record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=holder.is_stale)
-    if record.expires_at is not None and record.expires_at <= now:
+    if record.expires_at is not None and record.expires_at <= now():
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_paused:
         raise InvalidApiKey(f"The API key {record.key_id} is paused. A team's admin can resume it, or make another.")

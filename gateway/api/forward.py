@@ -99,7 +99,7 @@ class Forwarder:
         if "x-tollgate-data-class" in headers:  # sent twice it is one list: neither may hide what the other says
             said = (value.decode("latin-1") for name, value in scope["headers"] if name == attribution.DATA_CLASS)
             headers["x-tollgate-data-class"] = ",".join(said)
-        caller = authenticate(scope["headers"], self.holder, now=self.clock.now(), allows_demo=self.allows_demo_keys)
+        caller = authenticate(scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
         team = call.snapshot.policy.policy.teams[caller.team]

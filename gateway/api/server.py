@@ -70,11 +70,10 @@ class _Cycle(RequestResponseCycle):
         expected = 1 + len(headers)
         if head.count(b"\n") != expected or head.count(b"\r") != expected or head.find(b"\0") >= 0:
             raise RuntimeError("a header of an answer has a line break or a NUL")
-        names = dict(headers)
-        self.chunked_encoding = b"content-length" not in names
+        self.chunked_encoding = head.find(b"\ncontent-length: ") < 0
         if self.chunked_encoding:
             head += b"transfer-encoding: chunked\r\n"
-        if b"connection" in names:  # only ever to say that it closes
+        if head.find(b"\nconnection: ") >= 0:  # only ever to say that it closes
             self.keep_alive = False
         elif not self.keep_alive:
             head += b"connection: close\r\n"

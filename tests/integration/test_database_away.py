@@ -75,7 +75,7 @@ class Replica:
         """The team of a key, or the code of its refusal."""
         headers = [(b"authorization", f"Bearer {sent}".encode())]
         try:
-            return authenticate(headers, self.holder, now=self.clock.now(), allows_demo=False).team
+            return authenticate(headers, self.holder, now=self.clock.now, allows_demo=False).team
         except RequestError as error:
             return error.code
 

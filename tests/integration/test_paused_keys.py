@@ -43,7 +43,10 @@ async def test_a_pause_reaches_every_replica_and_outlives_the_database(
         )
         with pytest.raises(InvalidApiKey, match="is paused"):
             authenticate(
-                [(b"api-key", MINE.encode())], two[0].holder, now=datetime(2026, 11, 20, tzinfo=UTC), allows_demo=False
+                [(b"api-key", MINE.encode())],
+                two[0].holder,
+                now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
+                allows_demo=False,
             )
         assert keys.resume(KEY_ID)
         await soon(lambda: all(one.answer(MINE) == "payments" for one in two), "the end of the pause")

@@ -34,7 +34,7 @@ def ageing(clock: FakeClock, *, outage_s: float = 900.0, **changes: object) -> S
 
 def caller(sent: str | None, to: SnapshotHolder, *, header: str = "authorization", allows_demo: bool = False) -> Caller:
     headers = [] if sent is None else [(header.encode(), sent.encode("latin-1"))]
-    return authenticate(headers, to, now=NOW, allows_demo=allows_demo)
+    return authenticate(headers, to, now=lambda: NOW, allows_demo=allows_demo)
 
 
 def refused(sent: str | None, to: SnapshotHolder) -> RequestError:
@@ -120,7 +120,7 @@ def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:
     clock.advance(STALE_AFTER_S + 1)
     for now in (NOW - timedelta(hours=1), NOW, NOW + timedelta(hours=1)):
         with pytest.raises(Unavailable):
-            authenticate([(b"api-key", key(9).encode())], held, now=now, allows_demo=False)
+            authenticate([(b"api-key", key(9).encode())], held, now=lambda at=now: at, allows_demo=False)
 
 
 def test_after_the_stated_time_nobody_is_judged() -> None:
@@ -147,10 +147,10 @@ def test_a_key_expires_while_postgres_is_away() -> None:
     held = ageing(clock, expires_at=NOW + timedelta(seconds=60))
     held.problem = "Postgres cannot be reached"
     sent = [(b"api-key", MINE.encode())]
-    assert authenticate(sent, held, now=clock.now(), allows_demo=False).team == "payments"
+    assert authenticate(sent, held, now=clock.now, allows_demo=False).team == "payments"
     clock.advance(60)
     with pytest.raises(InvalidApiKey, match="has expired"):
-        authenticate(sent, held, now=clock.now(), allows_demo=False)
+        authenticate(sent, held, now=clock.now, allows_demo=False)
 
 
 def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:

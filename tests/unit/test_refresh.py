@@ -129,9 +129,7 @@ class Worker:
     def answer(self, sent: str) -> str:
         """The team of a key, or the code of its refusal."""
         try:
-            return authenticate(
-                [(b"api-key", sent.encode())], self.holder, now=self.clock.now(), allows_demo=False
-            ).team
+            return authenticate([(b"api-key", sent.encode())], self.holder, now=self.clock.now, allows_demo=False).team
         except RequestError as error:
             return error.code
 
