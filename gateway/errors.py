@@ -3,6 +3,7 @@
     TollgateError
     ├── RequestError                 the caller hears of it, in the caller's dialect
     │   ├── InvalidApiKey            invalid_api_key
+    │   │   └── KeyNotSeen           invalid_api_key: unless it was made since Postgres was asked for all keys
     │   ├── UnpricedModel            unpriced_model
     │   ├── BudgetExhausted          budget_exhausted
     │   ├── RouteNotAllowed          route_not_allowed
@@ -71,6 +72,10 @@ class RequestError(TollgateError):
 
 class InvalidApiKey(RequestError):
     code = "invalid_api_key"
+
+
+class KeyNotSeen(InvalidApiKey):
+    pass
 
 
 class UnpricedModel(RequestError):

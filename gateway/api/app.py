@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from gateway import __version__
 from gateway.api.attribution import DATA_CLASS
-from gateway.api.authenticate import authenticate
+from gateway.api.authenticate import caller_of
 from gateway.api.errors import error_answer
 from gateway.api.forward import read_body
 from gateway.api.route_explain import explained
@@ -72,9 +72,9 @@ class PlainEndpoints:
     max_body_bytes: int
     outlook: Outlook
 
-    def caller(self, request: Request) -> Caller:
-        """Who asks. Raises as `authenticate`."""
-        return authenticate(
+    async def caller(self, request: Request) -> Caller:
+        """Who asks. Raises as `caller_of`."""
+        return await caller_of(
             request.scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
         )
 
@@ -111,7 +111,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
 
 async def _models(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    caller = endpoints.caller(request)
+    caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
@@ -121,7 +121,7 @@ async def _models(request: Request) -> Response:
 
 async def _one_model(request: Request, model: str) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    caller = endpoints.caller(request)
+    caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
     policy = snapshot.policy.policy
     route = find_route(policy, policy.teams[caller.team], model)
@@ -156,7 +156,7 @@ def _pricing(price: Price | None) -> dict[str, str] | None:
 
 async def _receipt(request: Request, request_id: str) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    caller = endpoints.caller(request)
+    caller = await endpoints.caller(request)
     wanted = _request_id(request_id)
     try:
         found = await asyncio.to_thread(
@@ -208,7 +208,7 @@ def _receipt_from_memory(endpoints: PlainEndpoints, wanted: UUID, *, team: str) 
 
 async def _usage(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    caller = endpoints.caller(request)
+    caller = await endpoints.caller(request)
     now = endpoints.clock.now()
     snapshot = endpoints.holder.require()
     team = snapshot.policy.policy.teams[caller.team]
@@ -223,7 +223,7 @@ async def _usage(request: Request) -> Response:
 
 async def _route_explain(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    caller = endpoints.caller(request)
+    caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
     headers = dict(request.headers) | {"x-tollgate-data-class": ",".join(request.headers.getlist(DATA_CLASS.decode()))}
     body = await read_body(headers, request.receive, limit_bytes=endpoints.max_body_bytes)

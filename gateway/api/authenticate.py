@@ -9,20 +9,35 @@ from hashlib import blake2b
 
 from gateway.domain.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
 from gateway.domain.request import Caller
-from gateway.errors import InvalidApiKey, Unavailable
+from gateway.errors import InvalidApiKey, KeyNotSeen, Unavailable
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
 _DUMMY = Pepper(b"no such key")
 _HOW = "Send 'Authorization: Bearer tg_…'. A team's admin makes keys with: tollgate key create TEAM"
+_WRONG = f"The API key is not valid: unknown, revoked or mistyped. {_HOW}"
+_UNCHECKED = "The key cannot be checked: the database is away. Try again shortly."
 _HEADERS = (b"authorization", b"x-api-key", b"api-key")
+
+
+async def caller_of(
+    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: Callable[[], datetime], allows_demo: bool
+) -> Caller:
+    """Return who calls, as `authenticate`; of a key that may be a new one Postgres is asked before it is refused."""
+    try:
+        return authenticate(headers, holder, now=now, allows_demo=allows_demo)
+    except KeyNotSeen:
+        if not await holder.confirm():
+            raise Unavailable(_UNCHECKED, retry_after_s=5) from None
+    return authenticate(headers, holder, now=now, allows_demo=allows_demo)
 
 
 def authenticate(
     headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: Callable[[], datetime], allows_demo: bool
 ) -> Caller:
-    """Return who calls. Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
+    """Return who calls, by what is known here. Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
 
-    One answer for every wrong key: what is wrong with it is nobody's business who does not hold it.
+    `KeyNotSeen` is raised for a key that may have been made since Postgres was asked last. One answer for every wrong
+    key: what is wrong with it is nobody's business who does not hold it.
     """
     key = _presented(headers)
     if key is None:
@@ -31,7 +46,7 @@ def authenticate(
     fingerprint = blake2b(key.encode(), digest_size=32).digest()  # the key itself is kept nowhere
     record = snapshot.checked.get(fingerprint)
     if record is None:
-        record = snapshot.checked[fingerprint] = _checked(key, snapshot, is_stale=holder.is_stale)
+        record = snapshot.checked[fingerprint] = _checked(key, snapshot, holder)
     if record.expires_at is not None and record.expires_at <= now():
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_paused:
@@ -42,7 +57,7 @@ def authenticate(
     return Caller(key_id=record.key_id, team=record.team, project=record.project)
 
 
-def _checked(key: str, snapshot: Snapshot, *, is_stale: bool) -> KeyRecord:
+def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
     """The record of a key that is right. Raises as `authenticate`."""
     named = PATTERN.fullmatch(key)
     record = snapshot.keys.get(named[1]) if named else None
@@ -52,9 +67,12 @@ def _checked(key: str, snapshot: Snapshot, *, is_stale: bool) -> KeyRecord:
     if record is not None and pepper is not None and is_right:
         return record
     # The checksum only tells a typo from a key that may be new: a key whose digest is right is right.
-    if key_id_of(key) is not None and record is None and is_stale:
-        raise Unavailable("The key cannot be checked: the database is away. Try again shortly.", retry_after_s=5)
-    raise InvalidApiKey(f"The API key is not valid: unknown, revoked or mistyped. {_HOW}")
+    if key_id_of(key) is not None and record is None:
+        if holder.is_stale:
+            raise Unavailable(_UNCHECKED, retry_after_s=5)
+        if not holder.is_confirmed:
+            raise KeyNotSeen(_WRONG)
+    raise InvalidApiKey(_WRONG)
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

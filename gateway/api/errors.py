@@ -9,6 +9,7 @@ from gateway.wire.openai_error import error_body
 
 STATUSES: dict[type[errors.RequestError], int] = {
     errors.InvalidApiKey: 401,
+    errors.KeyNotSeen: 401,
     errors.UnpricedModel: 402,
     errors.BudgetExhausted: 402,
     errors.RouteNotAllowed: 403,

@@ -18,7 +18,7 @@ from uuid import UUID
 import structlog
 
 from gateway.api import attribution
-from gateway.api.authenticate import authenticate
+from gateway.api.authenticate import caller_of
 from gateway.api.errors import Headers, error_answer
 from gateway.api.limit_headers import limit_headers
 from gateway.api.routes import Endpoint
@@ -99,7 +99,7 @@ class Forwarder:
         if "x-tollgate-data-class" in headers:  # sent twice it is one list: neither may hide what the other says
             said = (value.decode("latin-1") for name, value in scope["headers"] if name == attribution.DATA_CLASS)
             headers["x-tollgate-data-class"] = ",".join(said)
-        caller = authenticate(scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys)
+        caller = await caller_of(scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
         call.caller, call.snapshot = caller, self.holder.require()
         team = call.snapshot.policy.policy.teams[caller.team]

@@ -21,6 +21,7 @@ T = TypeVar("T")
 FIRST_LOOK_S = 3.0  # then a start goes on with what was kept
 HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
 RENEW_AFTER_S = 60.0
+CONFIRMED_WITHIN_S = 1.0  # a caller waits for it
 # One listens, one may be kept waiting by a disk, one says what is served, and two looks may hang. No others' work can
 # use these threads up.
 _THREADS = 5
@@ -40,7 +41,8 @@ class Refresher:
     def __init__(
         self, source: SnapshotSource, holder: SnapshotHolder, *, every_s: float, clock: Clock,
         on_swap: Callable[[Snapshot], None], shelf: SnapshotShelf | None = None, first_look_s: float = FIRST_LOOK_S,
-        hung_after_s: float = HUNG_AFTER_S, tell: Callable[[int], None] = _tell_nobody,
+        hung_after_s: float = HUNG_AFTER_S, confirmed_within_s: float = CONFIRMED_WITHIN_S,
+        tell: Callable[[int], None] = _tell_nobody,
     ) -> None:  # fmt: skip
         self._tell, self._told = tell, 0
         self._taken = asyncio.Event()
@@ -48,7 +50,9 @@ class Refresher:
         self._every_s, self._first_look_s, self._hung_after_s = every_s, first_look_s, hung_after_s
         self._on_swap = on_swap
         self._threads = ThreadPoolExecutor(_THREADS, "snapshot")
-        self._changed, self._looked = asyncio.Event(), asyncio.Event()
+        self._changed, self._looked, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._confirmed_within_s = confirmed_within_s
+        holder.confirm = self.confirm
         self._kept: Snapshot | None = None
         self._kept_s = 0.0
         self._shelf_problem: str | None = None
@@ -74,6 +78,16 @@ class Refresher:
         except Exception:  # the background loop's boundary: without it nobody would look ever again
             log.exception("snapshot_not_refreshed")
             self._holder.problem = "the gateway failed on what it read; its log says how"
+
+    async def confirm(self) -> bool:
+        """Have Postgres asked once more; whether it has answered, soon. Needs `run`. One look is for all who wait."""
+        asked_s, holder = self._clock.monotonic(), self._holder
+        self._changed.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._confirmed_within_s):
+                while (holder.refreshed_s is None or holder.refreshed_s < asked_s) and holder.problem is None:
+                    await self._ended.wait()
+        return holder.problem is None and holder.refreshed_s is not None and holder.refreshed_s >= asked_s
 
     async def keep(self) -> None:
         """Keep the current snapshot where it is another one, or the time it was good at has moved on."""
@@ -125,6 +139,8 @@ class Refresher:
                     await self._changed.wait()
             self._changed.clear()
             await self.refresh()
+            self._ended.set()  # wakes those who wait now
+            self._ended.clear()
 
     async def _keep_on(self) -> None:
         while True:

@@ -5,7 +5,7 @@ It serves for a stated time without Postgres, and not a moment longer: a key may
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
@@ -24,6 +24,8 @@ from gateway.services.ports import Clock
 
 # Older than this, a key we do not know may be a new one, whatever the last look said: it may be hanging.
 STALE_AFTER_S = 15.0
+# Asked so shortly ago, Postgres has named all keys there are: under a flood of made-up ones it is not asked more often.
+CONFIRMED_S = 0.2
 MOST_REMEMBERED = 10_000  # a caller names the project: no number of them may fill the memory
 _MEND = "bring Postgres back, or mend TOLLGATE_DATABASE_URL; this replica goes on by itself"
 
@@ -98,12 +100,17 @@ class SnapshotShelf(Protocol):
         """What was kept last, however old. Raises `NotUsable`."""
 
 
+async def _nobody_asks() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class SnapshotHolder:
     """The current snapshot and how old it is.
 
     `refreshed_s` is when Postgres was asked for it, by the monotonic clock, `refreshed_at` the same moment in words.
-    `problem` is why the latest look failed. Without a clock, as in tests that are not about time, it does not age.
+    `problem` is why the latest look failed. `confirm` has Postgres asked once more, now: False where it did not answer.
+    Without a clock, as in tests that are not about time, it does not age.
     """
 
     current: Snapshot | None = None
@@ -112,6 +119,7 @@ class SnapshotHolder:
     clock: Clock | None = None
     outage_s: float = inf
     refreshed_s: float | None = None
+    confirm: Callable[[], Awaitable[bool]] = _nobody_asks
 
     def require(self) -> Snapshot:
         """The current snapshot. Raises `Unavailable` saying what an operator does about it."""
@@ -137,6 +145,11 @@ class SnapshotHolder:
     def is_stale(self) -> bool:
         """True where there may be keys that we have not heard of."""
         return self.problem is not None or self.age_s() > STALE_AFTER_S
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True where a key that we have not heard of is none."""
+        return self.age_s() <= CONFIRMED_S
 
     @property
     def is_over(self) -> bool:

@@ -38,6 +38,7 @@ PER_MINUTE = 600
 ASK_EVERY_S = 2.0  # with unknown keys, and with idempotency keys
 BACK_WITHIN_S = 10.0
 STALE_AFTER_S = 5.0
+UNKNOWN_AFTER_S = 0.5  # just before, Postgres may have named all keys there are
 FIRST_ODD = 10**6
 MOSTLY = 0.95
 
@@ -149,8 +150,8 @@ class Odd:
     def judge(self, result: Result) -> None:
         """Every one of them was 503 with a hint when to come back, as soon as the gateway can know."""
         first_s = self.unknown[0].sent_s
-        early = [call for call in self.unknown if call.sent_s < first_s + STALE_AFTER_S]
-        result.say(f"unknown keys in the first {STALE_AFTER_S:.0f} s", _answers(early))
+        early = [call for call in self.unknown if call.sent_s < first_s + UNKNOWN_AFTER_S]
+        result.say(f"unknown keys in the first {UNKNOWN_AFTER_S:g} s", _answers(early))
         late = self.unknown[len(early) :]
         for what, calls in (("unknown keys after that", late), ("requests with an Idempotency-Key", self.keyed)):
             answers = Counter(f"{call.status} {call.code}" for call in calls)

@@ -13,7 +13,7 @@ import httpx2
 import psycopg
 import pytest
 
-from gateway.api.authenticate import authenticate
+from gateway.api.authenticate import authenticate, caller_of
 from gateway.domain.checks import Status
 from gateway.errors import RequestError
 from gateway.services.refresh import Refresher
@@ -79,6 +79,14 @@ class Replica:
         except RequestError as error:
             return error.code
 
+    async def hears(self, sent: str) -> str:
+        """The same for a caller, for whom Postgres is asked once more where it matters."""
+        try:
+            headers = [(b"api-key", sent.encode())]
+            return (await caller_of(headers, self.holder, now=self.clock.now, allows_demo=False)).team
+        except RequestError as error:
+            return error.code
+
     def answers(self) -> list[str]:
         return [self.answer(each) for each in (MINE, REVOKED, UNKNOWN)]
 
@@ -125,6 +133,27 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
         gate.shut()  # else the threads listen for as long as they were told to
     for database in databases:
         database.close()
+
+
+async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called_invalid(
+    gate: PostgresGate, keys: KeyStore, tmp_path: Path
+) -> None:
+    """Nobody looks by itself here, and no notice is waited for: official SDKs never try again after a 401."""
+    database = Database(gate.url, role="tollgate_gateway")
+    replica = Replica(database, tmp_path, every_s=LONG_S)
+    await replica.refresher.start()
+    async with running(replica):
+        assert replica.answer(MINE) == "payments"
+        replica.clock.advance(1)
+        keys.create(key_record(UNKNOWN), created_by="ada")
+        assert await replica.hears(UNKNOWN) == "payments"
+        replica.clock.advance(1)
+        assert await replica.hears(key(10)) == "invalid_api_key"
+        replica.clock.advance(1)
+        gate.shut()
+        assert await replica.hears(key(10)) == "unavailable"
+        assert await replica.hears(MINE) == "payments"
+    database.close()
 
 
 async def test_a_revoked_key_stops_while_nobody_can_listen(

@@ -7,12 +7,19 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.api.authenticate import authenticate
+from gateway.api.authenticate import authenticate, caller_of
 from gateway.domain.api_keys import Pepper
 from gateway.domain.checks import Status
 from gateway.domain.request import Caller
-from gateway.errors import InvalidApiKey, RequestError, Unavailable
-from gateway.services.snapshot import MOST_REMEMBERED, STALE_AFTER_S, SnapshotHolder, problems, snapshot_checks
+from gateway.errors import InvalidApiKey, KeyNotSeen, RequestError, Unavailable
+from gateway.services.snapshot import (
+    CONFIRMED_S,
+    MOST_REMEMBERED,
+    STALE_AFTER_S,
+    SnapshotHolder,
+    problems,
+    snapshot_checks,
+)
 from tests.factories import NOW, PEPPER, holder, key, key_record, snapshot, team
 from tests.factories import policy as a_policy
 from tests.fakes import FakeClock
@@ -111,6 +118,48 @@ def test_a_failed_look_is_enough_for_an_unknown_key_to_wait() -> None:
     assert isinstance(refused("Bearer " + key(9), held), InvalidApiKey)
     held.problem = "Postgres cannot be reached"
     assert isinstance(refused("Bearer " + key(9), held), Unavailable)
+
+
+def test_a_key_that_may_be_new_is_not_judged_by_what_was_read_before() -> None:
+    """Only a look as late as its first use knows it; a typo and a known key's wrong secret need none."""
+    clock = FakeClock()
+    held = ageing(clock, digest=bytes(32))
+    clock.advance(CONFIRMED_S / 2)
+    assert type(refused("Bearer " + key(9), held)) is InvalidApiKey
+    clock.advance(CONFIRMED_S)
+    found = [type(refused("Bearer " + sent, held)) for sent in (key(9), "nonsense", MINE)]
+    assert found == [KeyNotSeen, InvalidApiKey, InvalidApiKey]
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_made", "expected"),
+    [(True, True, "payments"), (True, False, InvalidApiKey), (False, True, Unavailable)],
+)
+async def test_postgres_is_asked_before_a_key_is_refused(
+    answers: bool, is_made: bool, expected: str | type[RequestError]
+) -> None:
+    """A key works as soon as it is made; and in an outage, from its first moment on, none is called invalid."""
+    clock, new = FakeClock(), key(9)
+    held = ageing(clock)
+    clock.advance(CONFIRMED_S + 1)
+    asked = []
+
+    async def confirm() -> bool:
+        asked.append(new)
+        records = [key_record(MINE)] + ([key_record(new)] if is_made else [])
+        if answers:
+            held.take(snapshot(*records), good_at=clock.now(), good_s=clock.monotonic())
+        return answers
+
+    held.confirm = confirm
+    sent = [(b"api-key", new.encode())]
+    try:
+        told: object = (await caller_of(sent, held, now=clock.now, allows_demo=False)).team
+    except RequestError as error:
+        told = type(error)
+    assert (told, asked) == (expected, [new])
+    assert (await caller_of([(b"api-key", MINE.encode())], held, now=clock.now, allows_demo=False)).team == "payments"
+    assert len(asked) == 1
 
 
 def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:

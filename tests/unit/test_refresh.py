@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -169,6 +170,62 @@ async def test_a_database_without_a_policy_does_not_keep_old_keys_alive(worker: 
     worker.clock.advance(OUTAGE_S + 1)
     await worker.refresher.refresh()
     assert worker.answer(MINE) == "unavailable"
+
+
+@asynccontextmanager
+async def at_work(refresher: Refresher) -> AsyncIterator[None]:
+    """Its job in the background."""
+    job = asyncio.create_task(refresher.run())
+    try:
+        yield
+    finally:
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+
+
+async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> None:
+    """One that was under way may have missed what was made meanwhile; and one look is for all who wait."""
+    gate = worker.source.gate = threading.Event()
+    gate.set()
+    refresher = worker.made(every_s=60, confirmed_within_s=60)
+    await refresher.refresh()
+    async with at_work(refresher):
+        gate.clear()
+        worker.clock.advance(1)
+        under_way = asyncio.create_task(worker.holder.confirm())
+        await soon(lambda: worker.source.loads == 2, "the look for the first")
+        worker.clock.advance(1)
+        worker.source.now = snapshot(key_record(MINE), key_record(THEIRS))
+        later = [asyncio.create_task(worker.holder.confirm()) for _ in range(50)]
+        await asyncio.sleep(0)
+        gate.set()
+        assert await asyncio.gather(under_way, *later) == [True] * 51
+    assert (worker.answer(THEIRS), worker.source.loads) == ("payments", 3)
+
+
+async def test_a_postgres_that_is_away_confirms_nothing(worker: Worker) -> None:
+    """At once, though nobody had noticed yet; and what had noticed asks no more."""
+    refresher = worker.made(every_s=60, confirmed_within_s=60)
+    await refresher.refresh()
+    worker.clock.advance(1)
+    worker.away()
+    async with at_work(refresher):
+        assert not await worker.holder.confirm()
+        loads = worker.source.loads
+        assert not await worker.holder.confirm()
+        assert worker.source.loads == loads == 2
+
+
+async def test_a_postgres_that_hangs_confirms_nothing(worker: Worker) -> None:
+    """The caller is not kept for as long as a look may hang."""
+    gate = threading.Event()
+    refresher = worker.made(every_s=60, confirmed_within_s=0.01)
+    await refresher.refresh()
+    worker.clock.advance(1)
+    worker.source.gate = gate
+    async with at_work(refresher):
+        assert not await worker.holder.confirm()
+        gate.set()
 
 
 async def test_a_look_that_hangs_does_not_stop_the_next_one(worker: Worker) -> None:
