@@ -68,7 +68,7 @@ class EngineProbes:
         self._notes_away_until_s = -inf
 
     async def run(self) -> None:
-        """Look until cancelled. As long as this runs, no caller's request has to find out whether an engine is back."""
+        """Look until cancelled. As long as this runs and can note its probes, no caller's request has to be one."""
         try:
             while True:
                 try:
@@ -155,10 +155,13 @@ class EngineProbes:
             await asyncio.to_thread(note, at=self._clock.now())
         except DatabaseUnavailable as away:
             log.warning("probe_not_noted", problem=away.message)
-            self._notes_away_until_s = self._clock.monotonic() + NOTE_AGAIN_S
-            self._health.probes_engines = False
-            return False
-        return True
+        except Exception:  # the task's boundary: what is not noted is not sent
+            log.exception("probe_not_noted")
+        else:
+            return True
+        self._notes_away_until_s = self._clock.monotonic() + NOTE_AGAIN_S
+        self._health.probes_engines = False
+        return False
 
 
 @dataclass(slots=True)
