@@ -43,7 +43,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "audit.md"
 # here or gets a trigger `…_noted_for_audit` in its migration.
 NOT_ACTS = {
     "alembic_version", "audit_log", "audit_notes", "budget_alerts", "budget_corrections", "budget_losses",
-    "budget_periods", "deployment_prices", "dirty_days", "dirty_hours", "engine_samples", "gpu_hours",
+    "budget_periods", "deployment_prices", "dirty_days", "dirty_hours", "engine_probes", "engine_samples", "gpu_hours",
     "refusals",
     "idempotency_claims", "leases", "limit_slots", "limit_ticks", "limit_windows", "limit_workers", "prices",
     "spend_rollup", "spend_rollup_by_end_user", "spend_rollup_by_key", "usage_events",
