@@ -1,21 +1,23 @@
-"""`tollgate reconcile`: say what attempts of unknown cost did cost."""
+"""`tollgate reconcile`: say what attempts of unknown cost did cost, and deal with records that were set aside."""
 
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
-from gateway.cli.output import Format, FormatOption, note, show_record
+from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
 from gateway.cli.policy import request_uuid
 from gateway.domain.money import format_usd
-from gateway.errors import BadUsage
+from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.storage.adjustments import Verdict
 
+LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
 MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
 
 app = typer.Typer(
@@ -69,6 +71,98 @@ def resolve(
     show_record(record, format)
     if booked.held_usd is not None and booked.cost_usd > booked.held_usd:
         note(f"More than its hold of {format_usd(booked.held_usd)}: mind what that route's requests may cost at most.")
+
+
+@app.command(
+    "dead-letters",
+    short_help="List the records that could not be booked.",
+    epilog="\b\nExample:\n  tollgate reconcile dead-letters",
+)
+def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
+    """List the records that Postgres refused for good and that nobody has dealt with: attempts that are in no total.
+
+    The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile retry`), or a bug.
+    """
+    from gateway.storage.dead_letters import DeadLetters
+
+    toolbox: Toolbox = ctx.obj
+    with toolbox.open_stores() as stores:
+        letters = DeadLetters(stores.database).waiting()
+    rows = [(str(one.letter_id), one.recorded_at, _journal(one.journal_id), one.error) for one in letters]
+    show(Table(LETTER_COLUMNS, rows), format, empty="Every record is booked or dealt with.")
+
+
+@app.command(
+    "retry",
+    short_help="Try again to book records that were set aside.",
+    epilog="\b\nExamples:\n  tollgate db upgrade && tollgate reconcile retry\n"
+    "  tollgate reconcile retry 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6",
+)
+def retry(
+    ctx: typer.Context,
+    letter: Annotated[
+        str | None, typer.Argument(metavar="[LETTER]", help="One alone, from `tollgate reconcile dead-letters`.")
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Try again to book the records that were set aside, each exactly once. Exit 1 where one is refused again.
+
+    What they cost is spent of their budgets as when they came; one of a closed month is posted to the next that is
+    open. Runs as the login of the database's own URL.
+    """
+    from gateway.services.dead_letters import retry as book
+    from gateway.storage.dead_letters import DeadLetters
+
+    toolbox: Toolbox = ctx.obj
+    only = None if letter is None else _letter_id(letter)
+    with toolbox.open_as_owner() as stores:
+        tried = list(book(DeadLetters(stores.database), stores.ledger, only=only))
+    if only is not None and not tried:
+        raise _no_letter(only)
+    rows = [(str(one.letter.letter_id), one.resolution, None if one.resolution else one.letter.error) for one in tried]
+    show(Table(("letter", "booked", "refused"), rows), format, empty="No record waits.")
+    refused = sum(one.resolution is None for one in tried)
+    if refused:
+        note(f"Refused again: {refused} of {len(tried)}. docs/runbooks/rejected-events.md says what to look at.")
+        raise typer.Exit(1)
+
+
+@app.command(
+    "dismiss",
+    short_help="Say that a record will not be booked.",
+    epilog="\b\nExample:\n  tollgate reconcile dismiss 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6 --reason 'a test machine'",
+)
+def dismiss(
+    ctx: typer.Context,
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="From `tollgate reconcile dead-letters`.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")],
+) -> None:
+    """Say that a record which was set aside will never be booked. It is kept, with your reason and your login."""
+    from gateway.storage.dead_letters import DeadLetters
+
+    toolbox: Toolbox = ctx.obj
+    if not reason.strip():
+        raise BadUsage("--reason must say why nobody is charged for it. Nothing was changed.")
+    letter_id = _letter_id(letter)
+    with toolbox.open_stores() as stores:
+        if not DeadLetters(stores.database).close(letter_id, resolution=reason.strip()):
+            raise _no_letter(letter_id)
+    note(f"Record {letter_id} is dealt with: nobody is charged for it.")
+
+
+def _journal(journal_id: UUID | None) -> str | None:
+    return None if journal_id is None else str(journal_id)
+
+
+def _letter_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadUsage(f"'{text}' is not a record's id. tollgate reconcile dead-letters shows them.") from None
+
+
+def _no_letter(letter_id: UUID) -> NothingFound:
+    return NothingFound(f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do.")
 
 
 def _cost(text: str) -> Verdict | int:

@@ -84,6 +84,8 @@ def test_help_is_quick() -> None:
         (["budget", "list"], 3),
         (["budget", "grant", "x", "1"], 2),
         (["journal", "lost", "no-id", "--reason", "x"], 2),
+        (["reconcile", "dead-letters"], 3),
+        (["reconcile", "retry", "no-id"], 2),
         (["reconcile", "resolve", "no-id", "--as", "zero", "--reason", "x"], 2),
         (["report", "nonsense"], 1),
         (["report", "spend", "--by", "nonsense"], 2),
