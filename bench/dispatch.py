@@ -262,6 +262,8 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         for caller in callers:
             caller.cancel()
         await asyncio.gather(*callers, return_exceptions=True)
+        for caller in callers:
+            assert caller.cancelled(), f"they asked to the end: {caller.exception()}"
         assert all(one.status == 200 for one in every), "the healthy one serves everybody"
         heard = [one for one in every if one.began_s >= began_s + STREAM_S]  # by then as many have begun as are to run
         at_once = median(sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in heard)
@@ -283,7 +285,8 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
 async def _over_and_over(stand: Stand, route: str) -> None:
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
-            await stand.ask(route)
+            heard = await stand.ask(route)
+            assert (heard.status == 200) == (route == "well"), f"{route} answers {heard.status}"
         await asyncio.sleep(0.1)
 
 
@@ -306,8 +309,9 @@ async def _refuses_when_full(stand: Stand) -> Row:
     stand.postgres.stop()
 
     async def fill() -> None:
-        while (await stand.ask("well")).status == 200:
+        while (heard := await stand.ask("well")).status == 200:
             pass
+        assert heard.status == 503, f"it answers {heard.status}"
 
     await asyncio.gather(*(fill() for _ in range(CAP)))
     return await _refusing(stand, "where the journal fills")
@@ -361,7 +365,7 @@ def _policy(steady: str, mortal_port: int, *, closed: int, silent: int) -> str:
     ]  # fmt: skip
     routes = {
         "steady": "steady", "limited": "limited-1, limited-2", "broken": "broken-1, broken-2", "mortal": "mortal, well",
-        "dead": "dead", "stalled": "stalled", "long": "long",
+        "dead": "dead", "stalled": "stalled", "long": "long", "well": "well",
     }  # fmt: skip
     listed = "\n".join(f"  - {{name: {name}, deployments: [{places}]}}" for name, places in routes.items())
     return (
