@@ -80,7 +80,8 @@ class Forwarder:
         try:
             await self._serve(call, scope, receive)
         except RequestError as error:
-            await call.refuse(error)
+            # It was raised on purpose: nobody reads its frames, and each holds the request or what holds the error.
+            await call.refuse(error.with_traceback(None))
         except (ClientGone, asyncio.CancelledError) as gone:
             call.status = CLIENT_CLOSED
             if isinstance(gone, asyncio.CancelledError) and not call.client_left:

@@ -101,7 +101,7 @@ class Course(Struct, kw_only=True):
         choice = self._last
         self._note(choice, error)
         error.attempts = self.made
-        self.failure = error
+        self.failure = error.with_traceback(None)  # it is kept here, and its frames keep this
         self._timeouts += isinstance(error, UpstreamTimeout)
         self._is_final = not isinstance(error, ANOTHER_MAY_DO_BETTER) or self._timeouts == MOST_TIMEOUTS
         # What timed out may have been generated and billed: not twice at one place.

@@ -87,6 +87,7 @@ class Place(Struct, eq=False):
     def __call__(self, *, used_tokens: int | None, was_charged: bool) -> None:
         """The attempt is over."""
         standing, attempt = self.standing, self.attempt
+        self.attempt = None  # it has this place too: a circle would keep both until the collector comes
         standing.under_way.discard(self)
         if attempt is not None:
             if self.on_end is not None:

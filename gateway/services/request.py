@@ -308,7 +308,8 @@ def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:
 
 
 def _as_error(problem: RequestError | EventTooLarge, exchange: Exchange | None) -> RequestError:
+    """What the caller hears. Without its frames: they keep the request, and are kept by what they hold."""
     if isinstance(problem, RequestError):
-        return problem
+        return problem.with_traceback(None)
     assert exchange is not None, "only an answer has events"
     return UpstreamError(exchange.cut_message)
