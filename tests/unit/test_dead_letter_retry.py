@@ -16,7 +16,8 @@ LETTERS = [
     for n, document in enumerate((b"new", b"dead", b"known", b"conflict"))
 ]
 WRITTEN = {
-    b"new": Written(inserted=1), b"dead": Written(dead=1), b"known": Written(known=1), b"conflict": Written(conflicts=1),
+    b"new": Written(inserted=1), b"dead": Written(dead=1), b"known": Written(known=1),
+    b"conflict": Written(conflicts=1),
 }  # fmt: skip
 
 
