@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
+from gateway.cli.ids import journal_id_of
 from gateway.cli.output import Format, FormatOption, Table, note, show
 from gateway.errors import BadUsage
 
@@ -60,12 +60,5 @@ def lose_journal(
     if not reason.strip():
         raise BadUsage("--reason must say what happened. Nothing was changed.")
     with toolbox.open_stores() as stores:
-        JournalTable(stores.database).lose(_journal_id(journal_id), reason=reason.strip())
+        JournalTable(stores.database).lose(journal_id_of(journal_id), reason=reason.strip())
     note(f"Journal {journal_id} is noted as lost; what it had leased of budgets is booked as spent.")
-
-
-def _journal_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise BadUsage(f"'{text}' is not a journal's id. tollgate journal list shows them.") from None

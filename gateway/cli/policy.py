@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from gateway.cli.explain import recorded_explanation, show_explanation
+from gateway.cli.ids import request_id_of
 from gateway.cli.output import Format, FormatOption, Table, note, print_json, show, write
 from gateway.cli.policy_apply import apply, rollback
 from gateway.cli.policy_cases import run_cases
@@ -185,7 +185,7 @@ def explain_decision(
         if team or route:
             raise BadUsage("Give either a REQUEST_ID or --team and --route.")
         with toolbox.open_reports() as reports:
-            show_explanation(recorded_explanation(reports, request_uuid(request_id)), format)
+            show_explanation(recorded_explanation(reports, request_id_of(request_id)), format)
         return
     if team is None or route is None:
         raise BadUsage("Say --team and --route (a request that would be made), or a REQUEST_ID (one that was).")
@@ -218,14 +218,6 @@ def explain_decision(
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     said = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
     show_explanation(explain(decision, usage=usage, ranking=ranking, basis=said), format)
-
-
-def request_uuid(text: str) -> UUID:
-    """Read a request id. Raises `BadUsage`."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise BadUsage(f"'{text[:60]}' is not a request id. It is in the reply's x-request-id header.") from None
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import typer
 
+from gateway.cli.ids import letter_id_of, request_id_of
 from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
-from gateway.cli.policy import request_uuid
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
 
@@ -57,7 +57,7 @@ def resolve(
         raise BadUsage("--reason must say how you know. Nothing was booked.")
     said = _cost(cost)
     with toolbox.open_stores() as stores:
-        booked = book(stores.database, request_uuid(request_id), attempt=attempt, cost=said, reason=reason.strip())
+        booked = book(stores.database, request_id_of(request_id), attempt=attempt, cost=said, reason=reason.strip())
     record = {
         "request_id": str(booked.request_id),
         "attempt": booked.attempt,
@@ -114,7 +114,7 @@ def retry(
     from gateway.storage.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
-    only = None if letter is None else _letter_id(letter)
+    only = None if letter is None else letter_id_of(letter)
     with toolbox.open_as_owner() as stores:
         tried = list(book(DeadLetters(stores.database), stores.ledger, only=only))
     if only is not None and not tried:
@@ -143,7 +143,7 @@ def dismiss(
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must say why nobody is charged for it. Nothing was changed.")
-    letter_id = _letter_id(letter)
+    letter_id = letter_id_of(letter)
     with toolbox.open_stores() as stores:
         if not DeadLetters(stores.database).close(letter_id, resolution=reason.strip()):
             raise _no_letter(letter_id)
@@ -152,13 +152,6 @@ def dismiss(
 
 def _journal(journal_id: UUID | None) -> str | None:
     return None if journal_id is None else str(journal_id)
-
-
-def _letter_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise BadUsage(f"'{text}' is not a record's id. tollgate reconcile dead-letters shows them.") from None
 
 
 def _no_letter(letter_id: UUID) -> NothingFound:

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from gateway.cli.explain import find_receipt
+from gateway.cli.ids import request_id_of
 from gateway.cli.output import Format, FormatOption, Table, moment, note, rate_text, show, table_text, write
-from gateway.cli.policy import request_uuid
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage, NothingFound
 
@@ -107,7 +107,7 @@ def show_receipt(
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_reports() as reports:
-        receipt = find_receipt(reports, request_uuid(request_id))
+        receipt = find_receipt(reports, request_id_of(request_id))
     if format is Format.JSON:
         write(receipt_to_json(receipt) + "\n")
     elif format is Format.CSV:
