@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
 # Without a process start to go by, an engine that was up at both ends of a longer gap may have been down in it.
 LONGEST_BLIND_GAP = timedelta(minutes=3)
-# After a longer gap nobody can say which policy and rate were in force: those hours are not seen at all.
+# After a longer gap the hours are not watched: an engine seen up at both ends proves too little.
+# A reserved machine is billed for them all the same.
 LONGEST_GAP = timedelta(hours=24)
 
 
@@ -47,6 +48,11 @@ class Span:
             end = min(self.end, hour + HOUR)
             yield hour, (end - hour) // MILLISECOND - (begin - hour) // MILLISECOND
             begin = end
+
+    def within(self, other: Span) -> Span | None:
+        """Return the part that lies in `other`, or None where they do not touch."""
+        begin, end = max(self.begin, other.begin), min(self.end, other.end)
+        return Span(begin=begin, end=end) if begin < end else None
 
 
 def watched(previous: EngineSample | None, sample: EngineSample) -> Span | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from gateway.domain.engine_sample import LONGEST_GAP, EngineSample, up, watched
+from gateway.domain.engine_sample import LONGEST_BLIND_GAP, LONGEST_GAP, EngineSample, Span, up, watched
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.database import Database
+from gateway.storage.policy_timeline import first_apply, in_force
 
 KEPT = timedelta(days=35)
 
@@ -21,6 +22,10 @@ _NAMES = ", ".join(_COLUMNS)
 _LATEST = (
     f"SELECT DISTINCT ON (deployment) {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
     "WHERE at >= :since ORDER BY deployment, at DESC"
+)
+_LAST = (
+    f"SELECT {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
+    "WHERE deployment = :deployment ORDER BY at DESC LIMIT 1"
 )
 _ADD = (
     f"INSERT INTO tollgate.engine_samples ({_NAMES}) "  # noqa: S608 - constants
@@ -63,7 +68,7 @@ class EngineSamples:
             latest = connection.execute(text(_LATEST), {"since": at - LONGEST_GAP}).mappings()
             before = {row["deployment"]: EngineSample(**row) for row in latest}
             for sample in (*samples, *_departed(before, samples, at=at)):
-                previous = before.get(sample.deployment)
+                previous = before.get(sample.deployment) or _last(connection, sample.deployment)
                 if previous is not None and sample.at <= previous.at:
                     continue  # another leader with a clock ahead of ours was here
                 connection.execute(text(_ADD), {name: getattr(sample, name) for name in _COLUMNS})
@@ -84,25 +89,70 @@ def _departed(
     return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
 
 
+def _last(connection: Connection, deployment: str) -> EngineSample | None:
+    row = connection.execute(text(_LAST), {"deployment": deployment}).mappings().one_or_none()
+    return EngineSample(**row) if row is not None else None
+
+
 def _count(connection: Connection, previous: EngineSample | None, sample: EngineSample, policy: PolicyVersion) -> None:
-    span, up_span = watched(previous, sample), up(previous, sample)
-    deployment = policy.policy.deployments.get(sample.deployment)
-    if span is None or deployment is None:
+    """Add the time since the sample before: watched, up and billed."""
+    span = _since(connection, previous, sample)
+    if span is None:
         return
-    up_ms = dict(up_span.by_hour()) if up_span else {}
-    for hour, watched_ms in span.by_hour():
-        _add(connection, deployment, policy.version, hour=hour, watched_ms=watched_ms, up_ms=up_ms.get(hour, 0))
+    watched_span, up_span = watched(previous, sample), up(previous, sample)
+    is_next = previous is not None and previous.is_watched and span.end - span.begin <= LONGEST_BLIND_GAP
+    parts = [(policy, span)] if is_next else in_force(connection, span, otherwise=policy)
+    for version, part in parts:
+        deployment = version.policy.deployments.get(sample.deployment)
+        if deployment is None:
+            continue
+        watched_ms = _by_hour(watched_span, part)
+        up_ms = _by_hour(up_span, part)
+        billed_ms = _by_hour(span, part) if _is_always_billed(deployment.gpu) else up_ms
+        for hour in sorted({*watched_ms, *billed_ms}):
+            _add(
+                connection,
+                deployment,
+                version.version,
+                hour=hour,
+                watched_ms=watched_ms.get(hour, 0),
+                up_ms=up_ms.get(hour, 0),
+                billed_ms=billed_ms.get(hour, 0),
+            )
+
+
+def _since(connection: Connection, previous: EngineSample | None, sample: EngineSample) -> Span | None:
+    """Return the time since the sample before, however long ago that is.
+
+    The invoice for a reserved machine does not wait for a gateway: a deployment that was never
+    looked at is billed from the first apply, if a policy version declares it `hours: always`.
+    """
+    begin = previous.at if previous is not None else first_apply(connection)
+    if begin is None or begin >= sample.at or not sample.is_watched:
+        return None
+    return Span(begin=begin, end=sample.at)
+
+
+def _by_hour(span: Span | None, part: Span) -> dict[datetime, int]:
+    inside = span.within(part) if span is not None else None
+    return dict(inside.by_hour()) if inside is not None else {}
 
 
 def _add(
-    connection: Connection, deployment: Deployment, policy_version: int, *, hour: datetime, watched_ms: int, up_ms: int
+    connection: Connection,
+    deployment: Deployment,
+    policy_version: int,
+    *,
+    hour: datetime,
+    watched_ms: int,
+    up_ms: int,
+    billed_ms: int,
 ) -> None:
     key = {"deployment": deployment.name, "hour": hour, "policy_version": policy_version}
-    so_far = connection.execute(text(_HOUR), key).mappings().one_or_none() or {
-        "watched_ms": 0, "up_ms": 0, "billed_ms": 0,
-    }  # fmt: skip
+    nothing = {"watched_ms": 0, "up_ms": 0, "billed_ms": 0}
+    so_far = connection.execute(text(_HOUR), key).mappings().one_or_none() or nothing
     gpu = deployment.gpu
-    billed_ms = so_far["billed_ms"] + (watched_ms if _is_always_billed(gpu) else up_ms)
+    billed_ms += so_far["billed_ms"]
     totals = {
         "watched_ms": so_far["watched_ms"] + watched_ms,
         "up_ms": so_far["up_ms"] + up_ms,

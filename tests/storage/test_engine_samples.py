@@ -18,6 +18,7 @@ from gateway.domain.selfhost import BilledHours, GpuRate
 from gateway.storage.database import Database
 from gateway.storage.engine_samples import KEPT, EngineSamples
 from gateway.storage.leadership import Leadership
+from gateway.wire.policy import to_yaml
 from tests import factories
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -98,6 +99,66 @@ def test_a_reserved_machine_is_billed_while_it_is_down(samples: EngineSamples, d
     record(samples, seen(0, is_up=False), seen(60, is_up=False), under=reserved)
     (row,) = hours(database_url)
     assert (row["up_ms"], row["billed_ms"], row["bill_nusd"]) == (0, HOUR_MS, 6_200_000_000)
+
+
+def store_policy(database_url: str, gpu: GpuRate | None, *, applied_at: datetime) -> None:
+    """Store a version as of some day, without the deployment if `gpu` is None."""
+    hosted = factories.deployment("hosted", is_self_hosted=False)
+    own = [factories.deployment("qwen", is_self_hosted=True, gpu=gpu)] if gpu is not None else []
+    document = to_yaml(factories.policy(hosted, *own))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo, applied_at) "
+            "VALUES (encode(sha256(%s::bytea), 'hex'), %s, 'a test', '', false, %s)",
+            [document.encode(), document, applied_at],
+        )
+
+
+RESERVED = replace(GPU, hours=BilledHours.ALWAYS)
+SEPTEMBER, NOVEMBER = datetime(2026, 9, 30, 23, 59, tzinfo=UTC), datetime(2026, 11, 1, 0, 1, tzinfo=UTC)
+
+
+def look(at: datetime) -> EngineSample:
+    return EngineSample(deployment="qwen", at=at, is_up=True, started_at=None)
+
+
+def test_a_reserved_machine_is_billed_for_a_month_without_a_gateway(samples: EngineSamples, database_url: str) -> None:
+    """The invoice for October is due whether a gateway ran or not: 744 hours of two GPUs."""
+    store_policy(database_url, RESERVED, applied_at=SEPTEMBER - timedelta(days=9))
+    record(samples, look(SEPTEMBER), look(NOVEMBER), under=policy(gpu=RESERVED))
+    october = [row for row in hours(database_url) if row["hour"].month == 10]
+    assert len(october) == 744
+    assert {(row["watched_ms"], row["up_ms"], row["billed_ms"]) for row in october} == {(0, 0, HOUR_MS)}
+    assert sum(row["bill_nusd"] for row in october) == 744 * 6_200_000_000
+
+
+def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(samples: EngineSamples, database_url: str) -> None:
+    """An apply while no gateway runs still has its date: the rate before it, the rate after, nothing once removed."""
+    dearer = replace(RESERVED, usd_per_gpu_hour=Decimal("6.20"))
+    store_policy(database_url, RESERVED, applied_at=NOON - timedelta(days=1))
+    store_policy(database_url, dearer, applied_at=NOON + timedelta(days=10))
+    store_policy(database_url, None, applied_at=NOON + timedelta(days=12))
+    store_policy(database_url, dearer, applied_at=NOON + timedelta(days=20))
+    record(samples, look(NOON), look(NOON + timedelta(days=21)), under=policy(4, gpu=dearer))
+    billed = dict.fromkeys((1, 2, 3, 4), 0)
+    for row in hours(database_url):
+        billed[row["policy_version"]] += row["bill_nusd"]
+    assert billed == {1: 264 * 6_200_000_000, 2: 48 * 12_400_000_000, 3: 0, 4: 24 * 12_400_000_000}
+
+
+def test_a_reserved_machine_is_billed_from_its_apply(samples: EngineSamples, database_url: str) -> None:
+    """The first gateway may start days after the policy: the machine was paid for in between."""
+    store_policy(database_url, None, applied_at=NOON - timedelta(days=30))
+    store_policy(database_url, RESERVED, applied_at=NOON)
+    record(samples, look(NOON + timedelta(days=2)), under=policy(2, gpu=RESERVED))
+    assert sum(row["billed_ms"] for row in hours(database_url)) == 48 * HOUR_MS
+
+
+def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(samples: EngineSamples, database_url: str) -> None:
+    """Only a reserved machine is paid for while nobody looks."""
+    store_policy(database_url, GPU, applied_at=NOON - timedelta(days=1))
+    record(samples, look(NOON), look(NOON + timedelta(hours=25)))
+    assert hours(database_url) == []
 
 
 def test_a_deployment_that_left_the_policy_is_not_billed_until_it_is_back(
