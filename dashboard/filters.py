@@ -7,8 +7,9 @@ from datetime import date
 
 import streamlit as st
 
+from dashboard.display import inert
 from dashboard.source import answer
-from gateway.reports import Dataset, Dimension, Question, ask
+from gateway.reports import BadUsage, Dataset, Dimension, Question, ask
 
 ALL_MONTHS = "all"
 NONE = "(none)"
@@ -37,11 +38,21 @@ def choose_dataset() -> Dataset:
 
 
 def choose_month() -> str:
-    """Show the month picker: newest first, then all. Returns `YYYY-MM` or `all`."""
+    """Show the month picker: newest first, then all. Returns `YYYY-MM` or `all`.
+
+    A month of the address without data stays chosen, so that the page says that it has none.
+    """
     months = answer("months", Question(dataset=dataset()))
     options = [*(f"{row['month']:%Y-%m}" for row in months.records()), ALL_MONTHS]
+    wanted = st.query_params.get(MONTH_KEY, ALL_MONTHS)
+    if wanted not in options:
+        try:
+            ask(month=wanted)
+        except BadUsage as wrong:
+            del st.query_params[MONTH_KEY]
+            st.warning(inert(wrong.message))
     kept = st.session_state.get(MONTH_KEY, options[0])  # the month stays when another page is opened
-    st.session_state[MONTH_KEY] = _pick("Month (UTC)", options, MONTH_KEY, default=kept, read=_month_name)
+    st.session_state[MONTH_KEY] = _pick("Month (UTC)", options, MONTH_KEY, default=kept, read=month_name)
     return str(st.session_state[MONTH_KEY])
 
 
@@ -53,6 +64,24 @@ def choose(dimension: Dimension, *, month: str) -> str | None:
     label = dimension.value.replace("_", " ").capitalize()
     picked = _pick(label, [everything, *names], dimension.value, default=everything)
     return None if picked == everything else picked
+
+
+def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, str | None]:
+    """Return the filters of the address that have no picker on this page, and show each as a button that removes it.
+
+    A page applies every filter of its address: a link to one team's spend must not show everybody's.
+    """
+    found: dict[Dimension, str | None] = {}
+    for dimension in Dimension:
+        value = st.query_params.get(dimension.value)
+        if dimension in other_than or value is None:
+            continue
+        found[dimension] = value
+        label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"
+        if st.button(label, icon=":material/close:", key=f"without_{dimension.value}", help="Take this filter away"):
+            del st.query_params[dimension.value]
+            st.rerun()
+    return found
 
 
 def question(
@@ -70,9 +99,12 @@ def question(
 def _pick(label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str) -> str:
     """Show a picker that follows the address, and let the address follow it.
 
+    A value of the address that is not among the options is one more option: it matches nothing, and is not ignored.
     Not Streamlit's `bind`: a bound name cannot be set when one page opens another.
     """
     wanted = st.query_params.get(name, default)
+    if wanted not in options and name in st.query_params:
+        options = [*options, wanted]
     picked = st.selectbox(label, options, index=options.index(wanted) if wanted in options else 0, format_func=read)
     if picked == options[0]:
         st.query_params.pop(name, None)
@@ -81,7 +113,8 @@ def _pick(label: str, options: Sequence[str], name: str, *, default: str, read: 
     return picked
 
 
-def _month_name(month: str) -> str:
+def month_name(month: str) -> str:
+    """Return a month as people write it, `November 2026`."""
     return "All months" if month == ALL_MONTHS else f"{date.fromisoformat(month + '-01'):%B %Y}"
 
 

@@ -48,9 +48,12 @@ def show_no_budget(dataset: Dataset) -> None:
     st.caption("It is here as soon as it is applied. Grants for a running period: tollgate budget grant.")
 
 
-def show_nothing_matches() -> None:
-    """Say that the filters, not the database, are empty."""
-    st.info("No events match these filters. Choose another month, or take a filter away.", icon=":material/filter_alt:")
+def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
+    """Say that the month or the filters, not the database, are empty. `month` is as people write it."""
+    text = f"No data in {month}. Choose another month."
+    if is_filtered:
+        text = f"No events match these filters ({month}). Choose another month, or take a filter away."
+    st.info(text, icon=":material/filter_alt:")
 
 
 def show_away(message: str) -> None:

@@ -10,9 +10,9 @@ import streamlit as st
 
 from dashboard import states
 from dashboard.display import count, inert, money
-from dashboard.filters import DATASET_KEY, choose, choose_month, dataset, question
+from dashboard.filters import DATASET_KEY, address_filters, choose, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
-from dashboard.source import answer
+from dashboard.source import answer, whole_csv
 from dashboard.tables import show_report
 from dashboard.views import receipt
 from gateway.reports import BadUsage, Dataset, Dimension, to_csv
@@ -39,7 +39,7 @@ def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
 
 def show() -> None:
     """Show the page."""
-    title, save = st.columns([8, 1.3], vertical_alignment="bottom")
+    title, save, save_all = st.columns([6.5, 1.4, 1.6], vertical_alignment="bottom")
     title.title("Requests")
     if answer("months", question(month="all")).complete_until is None:
         states.show_no_data(dataset())
@@ -47,7 +47,7 @@ def show() -> None:
     pickers = st.columns(len(PICKERS) + 1)
     with pickers[0]:
         month = choose_month()
-    where: dict[Dimension, str | None] = _other_filters()
+    where = address_filters(other_than=PICKERS)
     for place, dimension in zip(pickers[1:], PICKERS, strict=True):
         with place:
             where[dimension] = choose(dimension, month=month)
@@ -58,17 +58,27 @@ def show() -> None:
         return
     attempts = answer("overview", everything).total["attempts"]
     if not attempts:
-        states.show_nothing_matches()
+        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     pages = -(-int(str(attempts)) // PAGE_ROWS)
     number = st.session_state.get("page_number", 1) if pages > 1 else 1
     number = min(number, pages)
     report = answer("events", question(month=month, where=where, limit=PAGE_ROWS, offset=(number - 1) * PAGE_ROWS))
     save.download_button(
-        "CSV", to_csv(report), file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv", mime="text/csv",
-        icon=":material/download:", on_click="ignore", width="stretch",
-        help=f"This page of {PAGE_ROWS} events. All of them: tollgate report events --format csv",
+        "This page", to_csv(report), file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv",
+        mime="text/csv", icon=":material/download:", on_click="ignore", width="stretch",
+        help=f"The {len(report.rows)} events of this page, as CSV.",
     )  # fmt: skip
+    save_all.download_button(
+        f"All {int(str(attempts)):,}",
+        lambda: whole_csv("events", everything),
+        file_name=f"tollgate-events-{month}-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+        help="Every event that matches, as CSV. On the command line: tollgate report events --format csv",
+    )
     total = report.total
     line, pager = st.columns([5, 1.4], vertical_alignment="bottom")
     line.markdown(
@@ -79,18 +89,3 @@ def show() -> None:
     if picked is not None:
         receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))
     show_notes(report)
-
-
-def _other_filters() -> dict[Dimension, str | None]:
-    """Filters of the address that have no picker here; each can be taken away."""
-    found: dict[Dimension, str | None] = {}
-    for dimension in Dimension:
-        value = st.query_params.get(dimension.value)
-        if dimension in PICKERS or value is None:
-            continue
-        found[dimension] = value
-        label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"
-        if st.button(label, icon=":material/close:", key=f"without_{dimension.value}", help="Take this filter away"):
-            del st.query_params[dimension.value]
-            st.rerun()
-    return found

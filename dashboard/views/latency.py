@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard import charts, states
-from dashboard.display import NOTHING, count, seconds
-from dashboard.filters import choose, choose_month, dataset, question
+from dashboard.display import NOTHING, count, inert, seconds
+from dashboard.filters import address_filters, choose, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension
+from gateway.reports import BadUsage, Cell, Dimension
 
 COLUMNS = ("route", "deployment", "attempts", "ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s",
            "duration_p50_s", "duration_p95_s", "ttft_measured", "ttft_not_measured")  # fmt: skip
@@ -34,10 +34,15 @@ def show() -> None:
         month = choose_month()
     with route_picker:
         route = choose(Dimension.ROUTE, month=month)
-    where = {Dimension.ROUTE: route}
-    report = answer("latency", question(month=month, where=where))
+    where = address_filters(other_than=(Dimension.ROUTE,)) | {Dimension.ROUTE: route}
+    try:
+        asked = question(month=month, where=where)
+    except BadUsage as wrong:
+        st.error(inert(wrong.message))
+        return
+    report = answer("latency", asked)
     if not report.rows:
-        states.show_nothing_matches()
+        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     _show_headlines(report.total)
     daily = answer("latency", question(month=month, by=(Dimension.DAY, Dimension.DEPLOYMENT), where=where)).records()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 import streamlit as st
 
 from dashboard import charts, states
-from dashboard.display import compact, count, counted, money, share
-from dashboard.filters import as_option, choose_month, dataset, question
+from dashboard.display import compact, count, counted, inert, money, share
+from dashboard.filters import address_filters, as_option, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
 from dashboard.views import events
-from gateway.reports import Dimension, Report, to_csv
+from gateway.reports import BadUsage, Dimension, Report, to_csv
 
 SPLITS = {
     "Team": Dimension.TEAM,
@@ -35,6 +36,7 @@ TOKEN_KINDS = {
     "plain_output_tokens": "Output",
     "reasoning_tokens": "Reasoning",
 }
+Where = Mapping[Dimension, str | None]
 PLACES = ("external", "self-hosted")
 PLACE_COLOURS = ("#C97B00", "#00997A")
 
@@ -53,29 +55,35 @@ def show() -> None:
         return
     with picker:
         month = choose_month()
-    _show_headlines(month)
+    where = address_filters()
+    try:
+        question(month=month, where=where)
+    except BadUsage as wrong:
+        st.error(inert(wrong.message))
+        return
+    _show_headlines(month, where)
     split = st.segmented_control("Split by", list(SPLITS), default="Team", required=True, key="split")
     by = SPLITS[split]
-    report = answer("spend", question(month=month, by=(by,)))
+    report = answer("spend", question(month=month, by=(by,), where=where))
     save.download_button(
         "CSV", to_csv(report), file_name=f"tollgate-spend-{month}-by-{by.value}-{dataset()}.csv",
         mime="text/csv", icon=":material/download:", on_click="ignore", width="stretch",
     )  # fmt: skip
     if not report.rows:
-        states.show_nothing_matches()
+        states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
-    _show_over_time(report, by, split, month)
-    _show_table(report, by, month)
+    _show_over_time(report, by, split, month=month, where=where)
+    _show_table(report, by, month, where)
     left, right = st.columns(2, gap="large")
     with left:
-        _show_destinations(month)
+        _show_destinations(month, where)
     with right:
-        _show_tokens(month)
+        _show_tokens(month, where)
     show_notes(report)
 
 
-def _show_headlines(month: str) -> None:
-    total = answer("overview", question(month=month)).total
+def _show_headlines(month: str, where: Where) -> None:
+    total = answer("overview", question(month=month, where=where)).total
     cost, own = total["cost_usd"], total["self_hosted_cost_usd"]
     cards = st.columns(4)
     cards[0].metric(
@@ -99,7 +107,7 @@ def _show_headlines(month: str) -> None:
     )  # fmt: skip
 
 
-def _show_over_time(report: Report, by: Dimension, split: str, month: str) -> None:
+def _show_over_time(report: Report, by: Dimension, split: str, *, month: str, where: Where) -> None:
     if by is Dimension.TAG:  # an event with two tags is in two groups: stacking would count it twice
         points = [{"group": row["tag"], "cost_usd": row["cost_usd"]} for row in report.records()[:20]]
         charts.bars(
@@ -107,7 +115,7 @@ def _show_over_time(report: Report, by: Dimension, split: str, month: str) -> No
             size_format=charts.MONEY_AXIS, alt_text="Cost in USD by tag",
         )  # fmt: skip
         return
-    daily = answer("spend", question(month=month, by=(Dimension.DAY, by)))
+    daily = answer("spend", question(month=month, by=(Dimension.DAY, by), where=where))
     points = [{**row, by.value: as_option(row[by.value])} for row in daily.records()]
     charts.stacked_days(
         charts.keep_largest(points, group=by.value, size="cost_usd"), group=by.value, size="cost_usd",
@@ -116,35 +124,36 @@ def _show_over_time(report: Report, by: Dimension, split: str, month: str) -> No
     )  # fmt: skip
 
 
-def _show_table(report: Report, by: Dimension, month: str) -> None:
+def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None:
+    others = {name: value for name, value in where.items() if value}
     total = report.total
     st.caption("Pick a row to open the events behind it.")
     picked = show_report(report, (by.value, *FIGURES), key=f"spend_{month}_{by.value}_{dataset()}")
     if picked is not None:
-        events.open_events(month=month, where={by: as_option(report.rows[picked][0])})
+        events.open_events(month=month, where=others | {by: as_option(report.rows[picked][0])})
     line, opener = st.columns([5, 1.4], vertical_alignment="center")
     held = f", {money(total['held_usd'])} held for unknown" if total["unknown_attempts"] else ""
     text = f"Total {money(total['cost_usd'])}{held} · {counted(total['attempts'], 'attempt')}"
     line.markdown(f"**{text.replace('$', chr(92) + '$')}**")
     if opener.button("Open all events", icon=":material/list_alt:", width="stretch"):
-        events.open_events(month=month, where={})
+        events.open_events(month=month, where=others)
 
 
-def _show_destinations(month: str) -> None:
+def _show_destinations(month: str, where: Where) -> None:
     st.subheader("Self-hosted and external")
-    daily = answer("destinations", question(month=month, by=(Dimension.DAY, Dimension.DESTINATION)))
+    daily = answer("destinations", question(month=month, by=(Dimension.DAY, Dimension.DESTINATION), where=where))
     charts.stacked_days(
         daily.records(), group="destination", size="cost_usd", size_title="Cost per day, USD", read=money,
         size_format=charts.MONEY_AXIS, names=PLACES, colours=PLACE_COLOURS,
         alt_text="Cost per day in USD, self-hosted and external",
     )  # fmt: skip
-    report = answer("destinations", question(month=month))
+    report = answer("destinations", question(month=month, where=where))
     show_report(report, ("destination", "deployment", "region", "cost_usd", "cost_per_mtok_usd"))
 
 
-def _show_tokens(month: str) -> None:
+def _show_tokens(month: str, where: Where) -> None:
     st.subheader("Tokens by kind")
-    report = answer("tokens", question(month=month))
+    report = answer("tokens", question(month=month, where=where))
     points = [
         {"day": row["day"], "kind": label, "tokens": row[name]}
         for row in report.records()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime
 from decimal import Decimal
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +19,10 @@ from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import Cell, Column, Receipt, Report
+    from gateway.reports import Cell, Column, Export, Receipt, Report
 
+PAGE_ROWS = 100  # of a table, which a person reads
+PROGRESS_EVERY_S, ROWS_A_LOOK = 5.0, 1_000
 NAMED = "NAME"  # the command behind every report's name
 
 
@@ -57,29 +61,31 @@ def run_report(
     by: Annotated[list[str] | None, typer.Option("--by", help="Split by these, comma separated.")] = None,
     month: Annotated[str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")] = None,
     where: Annotated[list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Rows a page, where events are listed.")] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", help="Rows a page. Default: 100 in a table, all in CSV and JSON."),
+    ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Rows to skip.")] = 0,
     demo: Annotated[bool, typer.Option("--demo", help="Generated demo data in place of real events.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Answer the question called NAME. Money is in USD; days and months are UTC."""
-    from gateway.reports import REPORTS, ask, to_csv, to_json
+    from gateway.reports import REPORTS, ask
 
     toolbox: Toolbox = ctx.obj
     if name not in REPORTS:
         raise NothingFound(f"There is no report '{name}'. There are: {', '.join(REPORTS)}.")
     dimensions = None if by is None else [word.strip() for words in by for word in words.split(",") if word.strip()]
+    if limit is None and format is Format.TABLE:
+        limit = PAGE_ROWS
     question = ask(month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset)
-    with toolbox.open_reports() as reports:
-        report = reports.run(name, question)
-    if format is Format.JSON:
-        write(to_json(report) + "\n")
-    elif format is Format.CSV:
-        write(to_csv(report))
-    else:
-        write(_report_text(report))
+    with toolbox.open_reports() as reports, reports.export(name, question) as export:
+        if format is Format.TABLE:
+            write(_report_text(export.report))
+        else:
+            _write_export(export, format)
     if format is not Format.JSON:  # there the notes are part of the document
-        for line in report.notes:
+        for line in export.report.notes:
             note(line)
 
 
@@ -116,6 +122,20 @@ def show_receipt(
         write(_receipt_text(receipt))
         for line in receipt.notes:
             note(line)
+
+
+def _write_export(export: Export, format: Format) -> None:
+    """Write row by row, with a word about the progress now and then: a month may have millions of rows."""
+    from gateway.reports import csv_lines, json_pieces
+
+    is_json = format is Format.JSON
+    said_s = monotonic()
+    for number, piece in enumerate(json_pieces(export) if is_json else csv_lines(export)):
+        sys.stdout.write(piece)
+        if number % ROWS_A_LOOK == 0 and monotonic() - said_s >= PROGRESS_EVERY_S:
+            said_s = monotonic()
+            note(f"{number:,} rows written.")
+    write("\n" if is_json else "")
 
 
 def _filters(where: list[str] | None) -> dict[str, str | None]:

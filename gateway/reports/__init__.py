@@ -31,9 +31,9 @@ from gateway.reports.receipt import (
 )
 from gateway.reports.receipt_words import Verdict
 from gateway.reports.registry import REPORTS, ReportKind
-from gateway.reports.report import Cell, Column, Dataset, Kind, Report
+from gateway.reports.report import Cell, Column, Dataset, Export, Kind, Report
 from gateway.reports.residency import RefusedRequests, ResidencyMonth, Sent, residency_month
-from gateway.reports.table import receipt_to_json, to_csv, to_json, usage_me_to_json
+from gateway.reports.table import csv_lines, json_pieces, receipt_to_json, to_csv, to_json, usage_me_to_json
 from gateway.reports.usage_me import OwnBudget, OwnUsage, Spent, usage_me
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "DatabaseUnavailable",
     "Dataset",
     "Dimension",
+    "Export",
     "Kind",
     "MonthStatus",
     "OwnBudget",
@@ -72,6 +73,8 @@ __all__ = [
     "Verdict",
     "arithmetic",
     "ask",
+    "csv_lines",
+    "json_pieces",
     "open",
     "plain_decimal",
     "receipt_of_events",
@@ -91,13 +94,24 @@ class Reports:
 
     def run(self, name: str, question: Question) -> Report:
         """Answer a report of `REPORTS`. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`."""
-        kind = REPORTS.get(name)
-        if kind is None:
-            raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
-        if kind.by is None and question.by:
-            raise BadUsage(f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`.")
+        kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
             return kind.run(snapshot, question)
+
+    @contextmanager
+    def export(self, name: str, question: Question) -> Iterator[Export]:
+        """Answer a report whose rows are read one by one while the export is open: all, without a limit.
+
+        Raises as `run` does; reading a row may raise `DatabaseUnavailable`.
+        """
+        kind = _kind_of(name, question)
+        with self._reader.snapshot() as snapshot:
+            snapshot.take_time()
+            report = kind.run(snapshot, question)
+            if kind.each_row is None or report.rows:
+                yield Export(report=report, rows=iter(report.rows))
+            else:
+                yield Export(report=report, rows=kind.each_row(snapshot, question))
 
     def receipt(
         self, request_id: UUID, *, team: str | None = None, dataset: Dataset = Dataset.REAL,
@@ -169,6 +183,15 @@ class Reports:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _kind_of(name: str, question: Question) -> ReportKind:
+    kind = REPORTS.get(name)
+    if kind is None:
+        raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
+    if kind.by is None and question.by:
+        raise BadUsage(f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`.")
+    return kind
 
 
 def open(dsn: str) -> Reports:

@@ -43,6 +43,12 @@ class Snapshot:
         for rows in result.partitions(batch):
             yield cast(Sequence[tuple[Any, ...]], rows)
 
+    def each(self, sql: str, *, batch: int, **values: object) -> Iterator[Row]:
+        """Run one SELECT as `stream` does, and yield its rows one by one, by column name."""
+        options = {"stream_results": True, "max_row_buffer": batch}
+        result = self._connection.execute(text(sql), values, execution_options=options)
+        yield from cast(Iterator[Row], result.mappings())
+
 
 class Reader:
     """A small pool of read-only connections. Nothing is opened before the first snapshot."""

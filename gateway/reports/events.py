@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.reports.aggregate import ATTEMPTS, SPENT, figures_of, total_of
 from gateway.reports.connection import Snapshot
 from gateway.reports.facts import events as events_of
 from gateway.reports.facts import facts
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
-from gateway.reports.report import Column, Kind, Report
+from gateway.reports.report import Cell, Column, Kind, Report
 
 TITLE = "Events"
 
@@ -58,29 +60,51 @@ _AS_TEXT = {
 }
 
 
+_BATCH = 5_000
+
+
 def events(snapshot: Snapshot, question: Question) -> Report:
-    """One page of attempts, newest first; the total covers all pages."""
+    """One page of attempts, newest first; the total covers all pages. Without a limit it lists no rows."""
     condition, values = question.condition()
-    chosen = f"FROM {question.dataset.events} AS event WHERE {condition}"
-    wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
-    rows = snapshot.rows(
-        f"SELECT {wanted} {chosen} ORDER BY event.occurred_at DESC, event.request_id, event.attempt "
-        f"LIMIT :page_rows OFFSET :page_start",
-        **values, page_rows=question.limit, page_start=question.offset,
-    )  # fmt: skip
+    rows = () if question.limit is None else tuple(event_rows(snapshot, question))
     figures = figures_of(_TOTAL)
     summed = facts(events_of(question.dataset), condition)
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {summed}", **values)
     fresh = read_freshness(snapshot, question)
-    first, last = question.offset + 1, question.offset + len(rows)
-    listed = f"Events {first:,} to {last:,} of {total['attempts']:,}, newest first." if rows else "No events here."
     return Report(
         name="events",
         title=TITLE,
         dataset=question.dataset,
         columns=COLUMNS,
-        rows=tuple(tuple(row[column.name] for column in COLUMNS) for row in rows),
+        rows=rows,
         total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
-        notes=(listed, *notes_on(question, total, fresh)),
+        notes=(_listed(question, total["attempts"], len(rows)), *notes_on(question, total, fresh)),
     )
+
+
+def event_rows(snapshot: Snapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
+    """Read the page's attempts one by one, newest first; all of them if there is no limit."""
+    condition, values = question.condition()
+    wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
+    rows = snapshot.each(
+        f"SELECT {wanted} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
+        f"ORDER BY event.occurred_at DESC, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
+        batch=_BATCH,
+        **values,
+        page_rows=question.limit,
+        page_start=question.offset,
+    )
+    for row in rows:
+        yield tuple(row[column.name] for column in COLUMNS)
+
+
+def _listed(question: Question, attempts: int, rows: int) -> str:
+    if question.limit is None and not question.offset:
+        return f"All {attempts:,} events, newest first."
+    if question.limit is None:
+        return f"Events {question.offset + 1:,} to {attempts:,}, newest first."
+    if not rows:
+        return "No events here."
+    first, last = question.offset + 1, question.offset + rows
+    return f"Events {first:,} to {last:,} of {attempts:,}, newest first."

@@ -20,14 +20,14 @@ class Question:
     """Which events, split by what. `month` None means all months; `by` None means the report's own default.
 
     `where` pairs a dimension with the value it must have; None asks for events without one. `limit` and
-    `offset` page through reports that list events.
+    `offset` page through reports that list events; an export without a `limit` has every row.
     """
 
     dataset: Dataset = Dataset.REAL
     month: date | None = None
     by: tuple[Dimension, ...] | None = None
     where: tuple[tuple[Dimension, str | None], ...] = ()
-    limit: int = 100
+    limit: int | None = 100
     offset: int = 0
 
     def condition(self) -> tuple[str, dict[str, object]]:
@@ -52,15 +52,18 @@ def ask(
     by: Sequence[str] | None = None,
     where: Mapping[str, str | None] | None = None,
     demo: bool = False,
-    limit: int = 100,
+    limit: int | None = 100,
     offset: int = 0,
 ) -> Question:
     """Return a question from words that a user typed. `month` is `YYYY-MM` or `all`.
 
     Raises `BadUsage` saying which words there are.
     """
-    if not 1 <= limit <= MAX_PAGE or offset < 0:
-        raise BadUsage(f"A page has 1 to {MAX_PAGE} rows and starts at 0 or later; got {limit} from {offset}.")
+    if (limit is not None and not 1 <= limit <= MAX_PAGE) or offset < 0:
+        raise BadUsage(
+            f"A page has 1 to {MAX_PAGE} rows and starts at 0 or later; got {limit} from {offset}. "
+            f"CSV and JSON without --limit have every row."
+        )
     filters = tuple((dimension(name), value) for name, value in (where or {}).items())
     for name, value in filters:
         if name is Dimension.DAY and value is not None:

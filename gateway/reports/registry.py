@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gateway.reports import (
@@ -21,18 +21,22 @@ from gateway.reports import (
 from gateway.reports.connection import Snapshot
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Question
-from gateway.reports.report import Report
+from gateway.reports.report import Cell, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportKind:
-    """One report. `by` is what it splits by unless asked otherwise; None: it cannot be split."""
+    """One report. `by` is what it splits by unless asked otherwise; None: it cannot be split.
+
+    `each_row` reads the rows of a report that lists attempts one by one; other reports hold theirs.
+    """
 
     name: str
     title: str
     question: str
     by: tuple[Dimension, ...] | None
     run: Callable[[Snapshot, Question], Report]
+    each_row: Callable[[Snapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
 
 
 REPORTS: dict[str, ReportKind] = {
@@ -47,7 +51,7 @@ REPORTS: dict[str, ReportKind] = {
             question="What did it cost, split by team, model, tag, day or anything else?",
         ),
         ReportKind(
-            name="events", title=events.TITLE, by=None, run=events.events,
+            name="events", title=events.TITLE, by=None, run=events.events, each_row=events.event_rows,
             question="Which attempts are behind a total?",
         ),
         ReportKind(
@@ -72,6 +76,7 @@ REPORTS: dict[str, ReportKind] = {
         ),
         ReportKind(
             name="unsettled", title=unsettled.TITLE, by=None, run=unsettled.unsettled,
+            each_row=unsettled.unsettled_rows,
             question="Which attempts have an unknown cost, for how long, and why?",
         ),
         ReportKind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -67,3 +67,15 @@ class Report:
         """The rows by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A report whose rows are read one by one, so that any number of them fits into memory.
+
+    `rows` are valid until the export is closed. `report` has the rest; its own rows are empty where
+    they are streamed.
+    """
+
+    report: Report
+    rows: Iterator[tuple[Cell, ...]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ from gateway.domain.money import plain_usd
 from gateway.domain.pricing import Line
 from gateway.reports.plain import plain_decimal
 from gateway.reports.receipt import Receipt, arithmetic
-from gateway.reports.report import Cell, Kind, Report
+from gateway.reports.report import Cell, Export, Kind, Report
 from gateway.reports.usage_me import OwnUsage
 
 # What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a name.
@@ -26,18 +26,25 @@ LATENCY_DIGITS = 6  # a microsecond; the clock knows no more
 
 def to_json(report: Report) -> str:
     """Return `{"columns": [{"name", "unit"}], "rows": [{…}], "total": {…}, …}`; unknown is null."""
-    return _encoded(
-        {
-            "report": report.name,
-            "title": report.title,
-            "dataset": report.dataset,
-            "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
-            "rows": report.records(),
-            "total": dict(report.total),
-            "complete_until": report.complete_until,
-            "notes": report.notes,
-        }
-    )
+    return "".join(json_pieces(Export(report=report, rows=iter(report.rows))))
+
+
+def json_pieces(export: Export) -> Iterator[str]:
+    """Yield the text of `to_json` row by row."""
+    report = export.report
+    head = {
+        "report": report.name,
+        "title": report.title,
+        "dataset": report.dataset,
+        "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
+    }
+    yield _encoded(head).removesuffix("}") + ',"rows":['
+    names, separator = [column.name for column in report.columns], ""
+    for row in export.rows:
+        yield separator + _encoded(dict(zip(names, row, strict=True)))
+        separator = ","
+    rest = {"total": dict(report.total), "complete_until": report.complete_until, "notes": report.notes}
+    yield "]," + _encoded(rest).removeprefix("{")
 
 
 def receipt_to_json(receipt: Receipt) -> str:
@@ -52,16 +59,25 @@ def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] 
 
 def to_csv(report: Report) -> str:
     """Return RFC 4180 text with a header row. Unknown is an empty cell; text cannot become a formula."""
-    out = StringIO()
-    writer = csv.writer(out)
-    writer.writerow([column.name for column in report.columns])
-    for row in report.rows:
-        writer.writerow(
+    return "".join(csv_lines(Export(report=report, rows=iter(report.rows))))
+
+
+def csv_lines(export: Export) -> Iterator[str]:
+    """Yield the text of `to_csv` line by line."""
+    columns = export.report.columns
+    yield _csv_line([column.name for column in columns])
+    for row in export.rows:
+        yield _csv_line(
             [
                 _neutral(cell) if column.kind is Kind.TEXT else _csv_cell(cell)
-                for column, cell in zip(report.columns, row, strict=True)
+                for column, cell in zip(columns, row, strict=True)
             ]
         )
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    out = StringIO()
+    csv.writer(out).writerow(cells)
     return out.getvalue()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.domain.usage_event import Outcome
 from gateway.reports.aggregate import ATTEMPTS, HELD, figures_of, total_of
 from gateway.reports.connection import Row, Snapshot
@@ -46,19 +48,13 @@ SUSPECT = "the usage it reported cannot be true"
 _TOTAL = (ATTEMPTS, HELD)
 
 
+_BATCH = 5_000
+
+
 def unsettled(snapshot: Snapshot, question: Question) -> Report:
-    """One page of attempts nobody has settled, the oldest first. The total covers all pages."""
-    condition, values = question.condition()
-    condition = f"{condition} AND is_unsettled"
-    listed = (
-        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, provider, outcome, "
-        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double precision) AS age_s"
-    )
-    rows = snapshot.rows(
-        f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
-        f"ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
-        **values, page_rows=question.limit, page_start=question.offset,
-    )  # fmt: skip
+    """One page of unsettled attempts, the oldest first. The total covers all pages; no limit, no rows."""
+    condition, values = _condition(question)
+    rows = () if question.limit is None else tuple(unsettled_rows(snapshot, question))
     figures = figures_of(_TOTAL)
     chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)
@@ -68,11 +64,34 @@ def unsettled(snapshot: Snapshot, question: Question) -> Report:
         title=TITLE,
         dataset=question.dataset,
         columns=COLUMNS,
-        rows=tuple(_cells(row) for row in rows),
+        rows=rows,
         total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
-        notes=(*_what_to_do(len(rows)), *notes_on(question, total, fresh)),
+        notes=(*_what_to_do(total["attempts"]), *notes_on(question, total, fresh)),
     )
+
+
+def unsettled_rows(snapshot: Snapshot, question: Question) -> Iterator[tuple[Cell, ...]]:
+    """Read the page's attempts one by one, the oldest first; all of them if there is no limit."""
+    condition, values = _condition(question)
+    listed = (
+        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, provider, outcome, "
+        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double precision) AS age_s"
+    )
+    rows = snapshot.each(
+        f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
+        f"ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
+        batch=_BATCH,
+        **values,
+        page_rows=question.limit,
+        page_start=question.offset,
+    )
+    yield from map(_cells, rows)
+
+
+def _condition(question: Question) -> tuple[str, dict[str, object]]:
+    condition, values = question.condition()
+    return f"{condition} AND is_unsettled", values
 
 
 def _cells(row: Row) -> tuple[Cell, ...]:
