@@ -14,7 +14,7 @@ from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
 from dashboard.views import events
-from gateway.reports import BadUsage, Dimension, Report, to_csv
+from gateway.reports import UNALLOCATED, BadUsage, Dimension, Report, to_csv
 
 SPLITS = {
     "Team": Dimension.TEAM,
@@ -109,7 +109,8 @@ def _show_headlines(month: str, where: Where) -> None:
 
 def _show_over_time(report: Report, by: Dimension, split: str, *, month: str, where: Where) -> None:
     if by is Dimension.TAG:  # an event with two tags is in two groups: stacking would count it twice
-        points = [{"group": row["tag"], "cost_usd": row["cost_usd"]} for row in report.records()[:20]]
+        tagged = [row for row in report.records() if row["tag"] != UNALLOCATED]
+        points = [{"group": row["tag"], "cost_usd": row["cost_usd"]} for row in tagged[:20]]
         charts.bars(
             points, group="group", size="cost_usd", size_title="Cost, USD", read=money,
             size_format=charts.MONEY_AXIS, alt_text="Cost in USD by tag",

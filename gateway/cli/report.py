@@ -165,6 +165,8 @@ def _report_text(report: Report) -> str:
 def _total_text(report: Report) -> str:
     """The total alone: a report that is not split has no other row."""
     cells = {c.name: _cell_text(report.total[c.name], c) for c in report.columns if c.name in report.total}
+    if not cells:
+        return "No rows.\n"
     width = max(map(len, cells))
     return "".join(f"{name:<{width}}  {cell}\n" for name, cell in cells.items())
 

@@ -15,7 +15,7 @@ from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.reports.budget_detail import BudgetAlert, BudgetDetail, BudgetGrant, Spender, budget_detail
 from gateway.reports.budgets import NO_BUDGET, PRESENT_RATE, BudgetStanding, all_budgets, budget_names, running_budgets
 from gateway.reports.connection import Reader
-from gateway.reports.dimensions import UNTAGGED, Dimension
+from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.month_status import MonthStatus, month_status
 from gateway.reports.past_requests import Past, recent_traffic
 from gateway.reports.plain import plain_decimal
@@ -40,7 +40,7 @@ __all__ = [
     "NO_BUDGET",
     "PRESENT_RATE",
     "REPORTS",
-    "UNTAGGED",
+    "UNALLOCATED",
     "Adjustment",
     "AttemptReceipt",
     "BadUsage",

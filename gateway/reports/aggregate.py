@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway.reports.connection import Row, Snapshot
-from gateway.reports.dimensions import Dimension
+from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.facts import Source, events, facts, source_for
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
@@ -20,7 +20,7 @@ MAX_ROWS = 50_000  # by key and day in a large company; more than that is an exp
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `needs_events`: it cannot be computed from sums, such as a percentile.
+    `needs_events`: it cannot be computed from sums, such as a percentile. `is_ratio`: it is one sum by another.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Measure:
     kind: Kind
     sql: str
     needs_events: bool = False
+    is_ratio: bool = False
 
     @property
     def column(self) -> Column:
@@ -48,7 +49,8 @@ def count(name: str, unit: str = "attempts") -> Measure:
 def money(name: str, condition: str = "true") -> Measure:
     """Known cost. NULL where events are there but the cost of none is known: unknown is never 0."""
     filtered = f"FILTER (WHERE {condition})"
-    known = f"CASE WHEN coalesce(sum(attempts) {filtered}, 0) = 0 THEN 0 ELSE sum(cost_usd) {filtered} END"
+    has_events = f"coalesce(bool_or(attempts <> 0) {filtered}, false)"
+    known = f"CASE WHEN {has_events} THEN sum(cost_usd) {filtered} ELSE 0 END"
     return Measure(name=name, unit="USD", kind=Kind.MONEY, sql=known)
 
 
@@ -61,7 +63,7 @@ TOTAL = Measure(
     name="total_usd",
     unit="USD, cost and adjustments",
     kind=Kind.MONEY,
-    sql="CASE WHEN sum(attempts) > 0 AND sum(cost_usd) IS NULL AND sum(adjustments) = 0 THEN NULL "
+    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT bool_or(adjustments <> 0) THEN NULL "
     "ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
 )
 HELD = Measure(
@@ -88,7 +90,8 @@ def aggregate(
     rows: Sequence[Row] = []
     if by:
         groups = ", ".join(f"by_{dimension.value}" for dimension in by)
-        split = facts(source, condition, by=by, has_adjustments=has_adjustments)
+        adds_up = not any(measure.needs_events for measure in measures)
+        split = facts(source, condition, by=by, has_adjustments=has_adjustments, adds_up=adds_up)
         rows = snapshot.rows(
             f"SELECT {groups}, {figures} {split} "
             f"GROUP BY {groups} ORDER BY {order or _order(by)}, {groups} LIMIT {MAX_ROWS + 1}",
@@ -101,7 +104,7 @@ def aggregate(
         title=title,
         dataset=question.dataset,
         columns=(*(dimension.column for dimension in by), *(measure.column for measure in measures)),
-        rows=tuple((*(row[name] for name in names), *cells(row, measures)) for row in rows[:MAX_ROWS]),
+        rows=tuple((*(row[name] for name in names), *_group_cells(row, measures)) for row in rows[:MAX_ROWS]),
         total=total_of(total, measures),
         complete_until=fresh.complete_until,
         notes=(*notes_on(question, total, fresh, by=by), *_left_out(rows)),
@@ -128,6 +131,15 @@ def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
 def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
     """The figures of a row. Counts come as NUMERIC, since sums of them do."""
     return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
+
+
+def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
+    """The figures of a group. `unallocated` may be a difference, of which a share or a rate says nothing."""
+    is_difference = row.get("by_tag") == UNALLOCATED
+    return tuple(
+        None if is_difference and measure.is_ratio else cell
+        for measure, cell in zip(measures, cells(row, measures), strict=True)
+    )
 
 
 def _cell(value: Any, kind: Kind) -> Cell:

@@ -16,7 +16,7 @@ MEASURES = (
     tokens("output_tokens"),
     *SPENT,
     Measure(
-        name="cost_per_mtok_usd", unit="USD per million tokens", kind=Kind.MONEY,
+        name="cost_per_mtok_usd", unit="USD per million tokens", kind=Kind.MONEY, is_ratio=True,
         sql="round(sum(cost_usd) * 1000000 / nullif(sum(total_tokens), 0), 9)",
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.reports.dimensions import TAG_JOIN, Dimension
+from gateway.reports.dimensions import TAGS_THAT_ADD_UP, TAGS_THAT_OVERLAP, Dimension
 from gateway.reports.report import Dataset
 
 _EVERYWHERE = {
@@ -142,22 +142,31 @@ _OF_EVENTS = {
 }
 
 
-def facts(source: Source, condition: str, *, by: tuple[Dimension, ...] = (), has_adjustments: bool = True) -> str:
+def facts(
+    source: Source,
+    condition: str,
+    *,
+    by: tuple[Dimension, ...] = (),
+    has_adjustments: bool = True,
+    adds_up: bool = True,
+) -> str:
     """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the figures.
 
     `condition` is over the columns of an event; what a roll-up calls its hour or day is `occurred_at` here too.
-    Adjustments are of real events alone.
+    Adjustments are of real events alone. Split by tag, the rows add up to the whole, unless `adds_up` is False.
     """
-    parts = [_part(source.relation, condition, by, _of_source(source))]
+    tags = "" if Dimension.TAG not in by else TAGS_THAT_ADD_UP if adds_up else TAGS_THAT_OVERLAP
+    parts = [_part(source.relation, condition, by, _of_source(source), tags)]
     if has_adjustments and source.dataset is Dataset.REAL:
-        parts.append(_part("finance.adjustments", condition, by, _of_adjustments()))
+        parts.append(_part("finance.adjustments", condition, by, _of_adjustments(), tags))
     return f"FROM ({' UNION ALL '.join(parts)}) AS fact"
 
 
-def _part(relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str]) -> str:
+def _part(relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str], tags: str) -> str:
     groups = "".join(f"{dimension.sql} AS by_{dimension.value}, " for dimension in by)
+    if tags == TAGS_THAT_ADD_UP:
+        figures = {name: f"{sql} * pair.times" if name in _SUMS else sql for name, sql in figures.items()}
     listed = ", ".join(f"{sql} AS {name}" for name, sql in figures.items())
-    tags = TAG_JOIN if Dimension.TAG in by else ""
     return (
         f"SELECT {groups}posted_period, team, is_self_hosted, {listed} "  # noqa: S608 - constants; values are bound
         f"FROM {relation} AS event {tags} WHERE {condition}"
@@ -181,4 +190,5 @@ def _cast(sql: str, figure: _Figure) -> str:
     return f"CAST({sql} AS {figure.kind})"
 
 
-_ALL = _FIGURES | _OF_ADJUSTMENTS | _OF_EVENTS
+_SUMS = _FIGURES | _OF_ADJUSTMENTS
+_ALL = _SUMS | _OF_EVENTS

@@ -64,8 +64,8 @@ def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dime
 
 
 _TAGS = (
-    "An event with several tags is in several rows, so rows by tag may add up to more than the total. "
-    "The total counts each event once.",
+    "An event with several tags is in the row of each, in full. The row unallocated is the total less the rows above: "
+    "events without a tag, less what the others count more than once. So it may be negative.",
 )
 
 

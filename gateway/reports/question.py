@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from gateway.errors import BadUsage
-from gateway.reports.dimensions import HAS_NO_TAG, HAS_TAG, UNTAGGED, Dimension
+from gateway.reports.dimensions import HAS_NO_TAG, HAS_TAG, UNALLOCATED, UNTAGGED, Dimension
 from gateway.reports.report import Dataset
 
 MAX_PAGE = 1000
@@ -39,7 +39,7 @@ class Question:
         for position, (dimension, wanted) in enumerate(self.where):
             name = f"value_{position}"
             if dimension is Dimension.TAG:
-                parts.append(HAS_NO_TAG if wanted in (None, UNTAGGED) else HAS_TAG.format(name=name))
+                parts.append(HAS_NO_TAG if wanted in (None, UNALLOCATED, UNTAGGED) else HAS_TAG.format(name=name))
             else:
                 parts.append(f"{dimension.sql} IS NULL" if wanted is None else f"{dimension.sql} = :{name}")
             values[name] = date.fromisoformat(wanted) if dimension is Dimension.DAY and wanted else wanted

@@ -14,7 +14,7 @@ DEFAULT_BY = (Dimension.TEAM,)
 
 def _share(name: str, part: str) -> Measure:
     return Measure(
-        name=name, unit="share of attempts", kind=Kind.SHARE,
+        name=name, unit="share of attempts", kind=Kind.SHARE, is_ratio=True,
         sql=f"round(sum({part}) / nullif(sum(attempts), 0), 6)",
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from random import Random
 
 from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.domain.usage_event import UsageEvent
-from gateway.reports import UNTAGGED, Dimension
+from gateway.reports import UNALLOCATED, Dimension
 from tests.storage.factories import NOON, event
 
 # Names that SQL, JSON, Markdown or a spreadsheet could take for something else.
@@ -39,10 +39,17 @@ def random_event(number: int, rng: Random) -> UsageEvent:
     )  # fmt: skip
 
 
+def parts_of(one: UsageEvent, dimension: Dimension) -> list[tuple[object, int]]:
+    """The rows that an event is in, and how often it counts there: its tags in full, the rest in `unallocated`."""
+    if dimension is Dimension.TAG and len(one.tags) != 1:
+        return [*((f"{name}={value}", 1) for name, value in one.tags.items()), (UNALLOCATED, 1 - len(one.tags))]
+    return [(value, 1) for value in values_of(one, dimension)]
+
+
 def values_of(one: UsageEvent, dimension: Dimension) -> list[object]:
     """What an event has of a dimension: one value, or one for each of its tags."""
     if dimension is Dimension.TAG:
-        return [f"{name}={value}" for name, value in one.tags.items()] or [UNTAGGED]
+        return [f"{name}={value}" for name, value in one.tags.items()] or [UNALLOCATED]
     if dimension is Dimension.DAY:
         return [one.occurred_at.date()]
     if dimension is Dimension.DESTINATION:
