@@ -7,7 +7,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, money, seconds
+from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, seconds
 from dashboard.filters import DATASET_KEY, dataset
 from dashboard.notes import show_notes
 from dashboard.source import find_receipt
@@ -62,7 +62,7 @@ def _show_request(found: Receipt) -> None:
     held = f"at most {inert(exact_money(found.held_usd))} more" if found.held_usd else None
     cards[0].metric(
         "Cost, USD",
-        inert(money(found.cost_usd)),
+        inert(exact_money(found.cost_usd)),
         border=True,
         height="stretch",
         delta=held,

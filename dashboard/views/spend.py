@@ -30,10 +30,10 @@ SPLITS = {
 FIGURES = ("attempts", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_usd",
            "held_usd", "unknown_share", "derived_share")  # fmt: skip
 TOKEN_KINDS = {
-    "uncached_input_tokens": "Input",
+    "uncached_input_tokens": "Input, not cached",
     "cached_input_tokens": "Cached input",
     "cache_write_tokens": "Cache write",
-    "plain_output_tokens": "Output",
+    "plain_output_tokens": "Output, no reasoning",
     "reasoning_tokens": "Reasoning",
 }
 Where = Mapping[Dimension, str | None]

@@ -14,7 +14,7 @@ from gateway.cli import price_changes
 from gateway.cli.output import Format, FormatOption, Table, note, print_json, show, show_record, write
 from gateway.cli.price_changes import current_policy, outdated_models
 from gateway.cli.price_terms import moment_of
-from gateway.domain.money import usd_from_nusd
+from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
 from gateway.domain.policy import Deployment
 from gateway.domain.price_book import BookEntry, Dated, ModelKey
 from gateway.domain.pricing import Price, cost_nusd, lines
@@ -218,7 +218,8 @@ def _print(one: Shown, at: datetime) -> None:
         write("\nRates, USD per million:\n")
         show(Table(RATE_COLUMNS, _rate_rows(one.price)), Format.TABLE, empty="")
         write("\nA request of 1,000 tokens in and 1,000 out:\n")
-        show(Table(("service_tier", "cost_usd"), list(_examples(one.price))), Format.TABLE, empty="")
+        examples = [(tier, f"${plain_usd(nusd_from_usd(cost_usd))}") for tier, cost_usd in _examples(one.price)]
+        show(Table(("service_tier", "cost_usd"), examples), Format.TABLE, empty="")
     write("\nIn the price book:\n")
     show(Table(HISTORY_COLUMNS, one.history), Format.TABLE, empty="nothing: it is priced from elsewhere.")
     if one.in_force:

@@ -175,7 +175,8 @@ def _cell_text(cell: Cell, column: Column) -> str:
     """A cell for people, by the kind of its column."""
     kind = column.kind.value
     if cell is None:
-        return "unknown" if kind == "money" else "—"
+        # Nothing is held for a cost that is known; any other amount that is missing is not known.
+        return "unknown" if kind == "money" and column.name != "held_usd" else "—"
     match kind:
         case "money":
             amount = Decimal(str(cell))

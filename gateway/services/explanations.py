@@ -121,7 +121,7 @@ def _verdict(
         rank=None if rank is None else rank + 1,
         reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
         price=candidate.price,
-        cost_usd=_cost_usd(candidate.price, usage),
+        cost_usd=_cost_usd(candidate.price, usage, expected),
         route=other,
         expected=expected,
         arithmetic="" if expected is None else expectation_words.arithmetic(expected, candidate.price),
@@ -145,9 +145,12 @@ def _place(rank: int | None, decision: Decision) -> str:
     return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
 
 
-def _cost_usd(price: Price | None, usage: TokenUsage | None) -> Decimal | None:
+def _cost_usd(price: Price | None, usage: TokenUsage | None, expected: Mapping[str, Any] | None) -> Decimal | None:
+    """What the tokens asked about cost; without a length of the answer, what is expected, the answer included."""
     if price is None or usage is None:
         return None
+    if not usage.output_tokens and expected is not None:
+        return usd_from_nusd(expected["cost_nusd"])
     try:
         return usd_from_nusd(cost_nusd(lines(usage, price)))
     except ValueError:  # tokens of a kind that this price does not cover
