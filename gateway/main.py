@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING
 
 from gateway.settings import Settings, read
@@ -89,13 +90,19 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
-def open_stores(settings: Settings, *, role: str | None = None) -> Iterator[Stores]:
-    """Everything stored, as the login of the database's own URL or in a narrower role."""
+def open_stores(settings: Settings, *, role: str | None = None, limit_s: float = inf) -> Iterator[Stores]:
+    """Everything stored, as the login of the database's own URL or in a narrower role.
+
+    `limit_s` is how long a transaction may wait for Postgres.
+    """
     from gateway.cli.operator import operator_name
     from gateway.storage.database import Database
 
     operator = operator_name() if role is None else None
-    with database_url(settings) as url, _stores(url, Database(url, role=role, operator=operator)) as stores:
+    with (
+        database_url(settings) as url,
+        _stores(url, Database(url, role=role, operator=operator, limit_s=limit_s)) as stores,
+    ):
         yield stores
 
 
@@ -155,6 +162,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     from gateway import reports
     from gateway.api.server import bind, tune_allocator
     from gateway.storage import pepper
+    from gateway.storage.database import SERVING_LIMIT_S
     from gateway.telemetry import logs
 
     tune_allocator()
@@ -163,7 +171,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")
     from gateway.serving import process  # half a second of imports: a port that is taken is said before
 
-    with open_stores(settings, role="tollgate_gateway") as stores:
+    with open_stores(settings, role="tollgate_gateway", limit_s=SERVING_LIMIT_S) as stores:
         opened = reports.open(settings.reports_database_url or stores.url)
         try:
             uvloop.run(

@@ -145,7 +145,6 @@ class FakeLedger:
     is_away: bool = False
     loses_next_reply: bool = False
     batches: list[int] = field(default_factory=list)
-    interrupts: int = 0
 
     def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
         if self.is_away:
@@ -159,10 +158,6 @@ class FakeLedger:
             raise DatabaseUnavailable("committed, but the answer was lost")
         new = len(self.rows) - before
         return Written(inserted=new, known=len(documents) - new)
-
-    def interrupt(self) -> bool:
-        self.interrupts += 1
-        return True
 
 
 @dataclass
@@ -197,12 +192,6 @@ class FakeLeases:
             self.loses_next_reply = False
             raise DatabaseUnavailable("committed, but the answer was lost")
         return granted
-
-    def interrupt(self) -> bool:
-        if self.gate is not None:
-            self.is_away = True
-            self.gate.set()
-        return True
 
     def leased(self, account_id: str) -> int:
         """What all workers have of an account, in all its periods."""

@@ -32,6 +32,7 @@ class Drain:
 
     is_draining: bool = False
     is_over: bool = False  # those still in flight get no more time
+    asked_s: float | None = None  # when the stop was asked for, by the monotonic clock
     in_flight: set[asyncio.Task[object]] = field(default_factory=set)
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import signal
 import socket
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, cast
@@ -128,6 +129,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._edge.drain.is_draining = True
+        self._edge.drain.asked_s = self._edge.drain.asked_s or time.monotonic()
         asyncio.get_running_loop().call_soon_threadsafe(self.stop_asked.set)
         super().handle_exit(sig, frame)
 

@@ -172,6 +172,10 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return recent_traffic(snapshot, since)
 
+    def end_by(self, end_s: float) -> None:
+        """Have every question fail at that moment of the monotonic clock: the process is about to end."""
+        self._reader.end_by(end_s)
+
     def close(self) -> None:
         """Close all connections."""
         self._reader.close()

@@ -63,6 +63,10 @@ class Reader:
         with self._database.explained(), self._database.engine.connect() as connection:
             yield Snapshot(connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True))
 
+    def end_by(self, end_s: float) -> None:
+        """Have every question fail at that moment of the monotonic clock."""
+        self._database.end_by(end_s)
+
     def close(self) -> None:
         """Close the pool."""
         self._database.close()

@@ -34,7 +34,6 @@ TWIN_RETRY_AFTER_S = 1.0
 MOST_WAITING = 10_000
 BATCH = 100
 PAUSE_S = 1.0  # after a failure
-HUNG_AFTER_S = 10.0  # Postgres neither answers nor breaks the connection
 FORGET_EVERY_S = 600.0
 FLUSH_WITHIN_S = 2.0
 
@@ -50,9 +49,6 @@ class ClaimStore(Protocol):
 
     def forget(self) -> int:
         """Drop old claims; return how many."""
-
-    def interrupt(self) -> bool:
-        """Make what hangs in other threads raise. From any thread, at once."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,7 +134,6 @@ class Claims:
                 await self.look()
         self._asking.shutdown(wait=False, cancel_futures=True)
         self._writing.shutdown(wait=False, cancel_futures=True)
-        self._store.interrupt()  # a thread that hangs would keep the process from ending
         self._store.close()
 
     async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
@@ -156,7 +151,6 @@ class Claims:
         try:
             await asyncio.wait({asking}, timeout=self._patience_s)
             if not asking.done():
-                self._store.interrupt()
                 raise _away()
             earlier = asking.result()
             is_heard = True
@@ -198,11 +192,7 @@ class Claims:
                 self._has_ended.set()
 
     async def _in_background(self, work: Callable[[], object]) -> None:
-        writing = asyncio.get_running_loop().run_in_executor(self._writing, work)
-        await asyncio.wait({writing}, timeout=HUNG_AFTER_S)
-        if not writing.done():
-            self._store.interrupt()
-        await writing
+        await asyncio.get_running_loop().run_in_executor(self._writing, work)
 
 
 def _refusal(earlier: Earlier) -> RequestError:

@@ -26,7 +26,6 @@ log = structlog.get_logger()
 
 WAIT_S = 0.05  # no request waits longer for Postgres
 SPACING_S = 0.02  # between two exchanges: so many requests share one
-HUNG_AFTER_S = 1.0
 RETRY_S = 0.5
 LATE_RETRY_S = 1.0
 HEARTBEAT_S = 5.0  # Postgres counts as workers those that it heard of in the last 15 s
@@ -42,9 +41,6 @@ class LimitStore(Protocol):
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[Ask]) -> Answer:
         """Ask for all limits at once; the same number again changes nothing. Raises `DatabaseUnavailable`."""
-
-    def interrupt(self) -> None:
-        """Make an exchange that hangs in another thread fail."""
 
     def close(self) -> None:
         """Give the connection back."""
@@ -288,7 +284,9 @@ class Limiter:
         asks = self._asks(pools, now_s)
         self._is_asking = True
         try:
-            answer = await self._answer(asks)
+            answer = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._store.exchange, self._worker, self._number, asks
+            )
         except DatabaseUnavailable as problem:
             self._note_away(problem.message)
         except Exception as problem:  # the background loop's boundary: requests go on from this worker's part
@@ -298,14 +296,6 @@ class Limiter:
             self._note_answer(answer, pools, asked_s=now_s)
         finally:
             self._is_asking = False
-
-    async def _answer(self, asks: Sequence[Ask]) -> Answer:
-        loop = asyncio.get_running_loop()
-        asking = loop.run_in_executor(self._thread, self._store.exchange, self._worker, self._number, asks)
-        await asyncio.wait({asking}, timeout=HUNG_AFTER_S)
-        if not asking.done():
-            self._store.interrupt()
-        return await asking
 
     def _due_pools(self, now_s: float) -> list[Pool]:
         soon_s = now_s + SPACING_S

@@ -163,18 +163,12 @@ class EventLedger(Protocol):
     def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
         """Write events exactly once. Raises `DatabaseUnavailable`; then nothing of the batch is in."""
 
-    def interrupt(self) -> bool:
-        """Make a call that hangs in another thread raise `DatabaseUnavailable`; False where none is running."""
-
 
 class BudgetLeases(Protocol):
     """What workers have leased of budgets, in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         """Give back and take slices, each turn once. Raises `DatabaseUnavailable`, `LeasesLost`."""
-
-    def interrupt(self) -> bool:
-        """Make a call that hangs in another thread raise `DatabaseUnavailable`; False where none is running."""
 
 
 class Clock(Protocol):

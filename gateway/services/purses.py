@@ -27,7 +27,6 @@ log = structlog.get_logger()
 WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
 MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
 AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
-HUNG_AFTER_S = 5.0  # Postgres neither answers nor breaks the connection
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
 
 
@@ -151,12 +150,8 @@ class Purses:
         return is_answered
 
     async def close(self) -> None:
-        """Wait for a question under way, not long. What is still leased comes back with the journal."""
-        closing = asyncio.ensure_future(asyncio.to_thread(self._thread.shutdown))
-        await asyncio.wait({closing}, timeout=AWAY_AFTER_S)
-        if not closing.done():
-            self._leases.interrupt()
-        await closing
+        """End. What is still leased comes back with the journal, and so does what a question under way is granted."""
+        self._thread.shutdown(wait=False)
 
     def _purse(self, account: Account, moment: datetime, moment_s: float) -> Purse:
         purse = self._current.get(account.account_id)
@@ -222,19 +217,14 @@ class Purses:
 
     async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
         """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again."""
-        asking = asyncio.get_running_loop().run_in_executor(self._thread, self._leases.exchange, self._worker, asks)
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait({asking}, timeout=HUNG_AFTER_S)
-            if not asking.done():
-                self._leases.interrupt()
-            granted = await asking
+            granted = await loop.run_in_executor(self._thread, self._leases.exchange, self._worker, asks)
         except LeasesLost:
             log.error("leases_lost", journal=str(self._worker))
             for purse in self._purses.values():
                 purse.lose()
             granted = ()
-        finally:
-            del asking  # a failure's traceback holds this frame, and this frame the failure
         self._unanswered = ()
         self._heard_s = asyncio.get_running_loop().time()
         self._away_since_s, self._pause_s = None, FIRST_PAUSE_S

@@ -29,7 +29,6 @@ BATCH_EVENTS = 1000
 MAX_PAUSE_S = 5.0
 NOTE_EVERY_S = 15.0
 ADOPT_EVERY_S = 2.0
-HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class EventWriter:
         self, own: SettledEvents, adopt: Callable[[], Sequence[SettledEvents]], ledger: EventLedger,
         journals: JournalNotes, clock: Clock,
         *, every_s: float, on_written: Callable[[Progress], None], on_failure: Callable[[], None],
-        replica: str = "", hung_after_s: float = HUNG_AFTER_S,
+        replica: str = "",
     ) -> None:  # fmt: skip
         self._own, self._adopt = own, adopt
         self._adopted: list[SettledEvents] = []
@@ -60,7 +59,7 @@ class EventWriter:
         self._ledger, self._journals, self._clock = ledger, journals, clock
         self._noted_at_s: float | None = None
         self._every_s = self._pause_s = every_s
-        self._replica, self._hung_after_s = replica, hung_after_s
+        self._replica = replica
         self._on_written, self._on_failure = on_written, on_failure
         self._whole_until_s = clock.monotonic()
         self._failing_since_s: float | None = None
@@ -115,7 +114,7 @@ class EventWriter:
     async def _write(self, journal: SettledEvents) -> None:
         started_s, end = self._clock.monotonic(), journal.end()
         while True:
-            batch, written = await self._moved(journal, end)
+            batch, written = await self._in_thread(self._move, journal, end)
             if written is None:
                 break
             journal.let_go(batch)
@@ -123,19 +122,6 @@ class EventWriter:
         journal.let_go(batch)
         if journal is self._own:
             self._whole_until_s = started_s
-
-    async def _moved(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
-        """Move a batch in a thread; a database that neither answers nor breaks is cut off."""
-        moving = self._in_thread(self._move, journal, end)
-        try:
-            await asyncio.wait({moving}, timeout=self._hung_after_s)
-            if not moving.done():
-                self._ledger.interrupt()
-            return await moving
-        finally:
-            # A failure's traceback holds this frame, and this frame the failure: its batch would stay until the
-            # collector came by, and a database that is away makes one with every try.
-            del moving
 
     async def _look_for_left(self) -> None:
         """Take over what processes of this volume left that are gone."""

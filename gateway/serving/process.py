@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from socket import socket
 
@@ -20,6 +21,9 @@ from gateway.serving.shared_jobs import build_shared_jobs
 from gateway.settings import Settings
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, start_listener
+
+# What is left to do after the drain. Postgres is not waited for longer: the journal has what it did not take.
+STOP_S = 7.0
 
 
 async def serve(
@@ -45,6 +49,9 @@ async def serve(
     try:
         await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
     finally:
+        end_s = (ground.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
+        stores.database.end_by(end_s)
+        reports.end_by(end_s)
         await _stop(parts, background, writing)
 
 

@@ -196,7 +196,7 @@ def expire_holds(database: Database, *, ttl: timedelta) -> int:
     """
     total = 0
     while True:
-        with database.begin() as connection:
+        with database.begin(is_long=True) as connection:
             connection.execute(text(ONE_AT_A_TIME))
             expired = int(connection.execute(text(_EXPIRE), {"ttl": ttl, "most": MOST_AT_ONCE}).scalar_one())
         total += expired

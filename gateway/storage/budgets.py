@@ -30,10 +30,11 @@ from gateway.domain.budgets import (
 )
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.storage.database import Database
-from gateway.storage.writing import Asking
+from gateway.storage.writing import Sessions
 
 LEASES_ENDED = "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
 MOST_NEAR = 3
+LIMIT_S = 5.0  # Postgres neither answers nor breaks the connection
 
 _EXCHANGE = "SELECT * FROM tollgate.exchange_slices(%s, %s, %s)"
 _WRITE_RULE = """
@@ -73,9 +74,9 @@ RETURNING grant_id, author
 class BudgetLeases:
     """Takes and gives back slices, on a connection of its own that is kept between calls."""
 
-    def __init__(self, database: Database) -> None:
-        """Take the database; nothing is opened before the first question."""
-        self._asking = Asking(database)
+    def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
+        """Take the database and the time a question may take; nothing is opened before the first one."""
+        self._sessions = Sessions(database, limit_s=limit_s)
         self._losses: dict[UUID, int] = {}
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
@@ -87,7 +88,7 @@ class BudgetLeases:
         """
         rows = msgspec.json.encode([_to_row(ask) for ask in asks]).decode()
         try:
-            found = self._asking.rows(_EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0)))
+            found = self._sessions.rows(_EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0)))
         except psycopg.Error as refused:
             if refused.sqlstate != LEASES_ENDED:
                 raise DatabaseUnavailable(f"Postgres leases nothing now: {refused} ({refused.sqlstate}).") from refused
@@ -95,13 +96,9 @@ class BudgetLeases:
             raise LeasesLost(refused.diag.message_primary) from None
         return tuple(_granted(row) for row in found)
 
-    def interrupt(self) -> bool:
-        """Make an exchange that hangs raise `DatabaseUnavailable`; False where none is running. From another thread."""
-        return self._asking.interrupt()
-
     def close(self) -> None:
         """Close the connection. A later exchange opens it again."""
-        self._asking.close()
+        self._sessions.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

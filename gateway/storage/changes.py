@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from gateway.storage.database import Database
+from gateway.storage.database import PING_S, Database, within
 
 CHANNEL = "tollgate_changes"
 
@@ -29,7 +29,11 @@ class ChangeFeed:
                 if self._connection is None:
                     self._connection = self._listen()
                     return True
-                return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
+                if any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1)):
+                    return True
+                with within(PING_S):  # a line that is dead hears nothing for ever
+                    self._connection.execute("SELECT 1")
+                return False
         except BaseException:
             self.close()
             raise

@@ -1,20 +1,26 @@
 """The connection to Postgres: one pool, one transaction per block, and errors an operator can act on.
 
 Sync on purpose: the async gateway calls it through threads, so that one driver serves the CLI, the writer and tests.
+Every connection of Tollgate is a `Session`: a wait for Postgres ends at the deadline of the thread that waits, so a
+server that holds the line and says nothing keeps no thread (docs/decisions/0019).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from math import ceil, inf
+from time import monotonic
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from gateway.errors import BadUsage, DatabaseUnavailable
 
@@ -34,6 +40,12 @@ SESSION = {
     "timezone": "UTC",
 }
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
+# A connection of the pool that does not answer a ping within this time is replaced, and with it all the others.
+PING_S = 1.0
+LONGEST_CONNECT_S = 60  # where the address says 0, which is without end
+# The limits of a serving process: of a transaction, and of a job that reads or books whole hours.
+SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
+END_SEEN_S = 0.5  # how soon a wait under way sees that the process ends
 ROLES_SET_APART = 160000  # the server version from which being a member and acting as the role are two rights
 
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
@@ -43,7 +55,10 @@ SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
 WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
 """
 
-_DISCONNECT_CLASSES = ("08", "57")  # connection exception, operator intervention
+_LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
+# What speaks of the server's state and not of the statement: invalid transaction state, rollback, resources, object
+# state, system error, internal error.
+_SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = "Postgres was too busy to answer in time. Nothing was changed. Try again; look for long transactions."
 _MENDS = {
@@ -61,6 +76,62 @@ _MENDS = {
 }
 
 
+T = TypeVar("T")
+
+
+class _Deadline(threading.local):
+    """Until when this thread may wait for Postgres, by the monotonic clock."""
+
+    until_s: float = inf
+
+
+_deadline = _Deadline()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Give all that this thread asks of Postgres in the block so much time together.
+
+    After it a question fails as if the server were gone, and its connection is closed: whether a statement was done is
+    not known then.
+    """
+    before_s = _deadline.until_s
+    _deadline.until_s = min(before_s, monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.until_s = before_s
+
+
+class _Silent(psycopg.OperationalError):
+    """Postgres did not answer before the deadline."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds the connection and did not answer in time")
+
+
+class Session(psycopg.Connection[Any]):
+    """A connection whose waits end with the deadline of their thread, and with the end of its database."""
+
+    database: Database
+    is_lost = False  # noted by `writing.Sessions`: the connection broke while it was asked
+
+    def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait as the driver does, in parts: an end that is set meanwhile counts at once."""
+        asked_until_s = inf if timeout is None else monotonic() + timeout
+        while True:
+            now_s = monotonic()
+            left_s = self.database.left_s(now_s)
+            if left_s <= 0:
+                self.pgconn.finish()  # what was asked may be answered later: nothing else can use this line
+                raise _Silent
+            try:
+                return super().wait(gen, interval, min(left_s, asked_until_s - now_s, END_SEEN_S))
+            except psycopg.errors._WaitTimeout:
+                if monotonic() >= asked_until_s:
+                    raise
+
+
 class Database:
     """A pool of connections to one database as one role. Nothing is opened before the first use."""
 
@@ -72,21 +143,26 @@ class Database:
         role_if_member: str | None = None,
         operator: str | None = None,
         application_name: str = "tollgate",
+        limit_s: float = inf,
     ) -> None:
-        """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log."""
+        """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log.
+
+        `limit_s` is how long a transaction of the pool may wait for Postgres in all.
+        """
         self.role = role
         self._role_if_member = role_if_member
         self._operator = operator
         self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | _parse(url)
+        self._limit_s, self._end_s = limit_s, inf
         self.engine = create_engine(
             "postgresql+psycopg://",
             creator=self.connect,
             pool_size=POOL_SIZE,
             max_overflow=POOL_OVERFLOW,
             pool_timeout=POOL_WAIT_S,
-            pool_pre_ping=True,
             use_native_hstore=False,  # saves a catalogue query on every first connection
         )
+        event.listen(self.engine, "checkout", self._ping)
 
     @property
     def name(self) -> str:
@@ -94,12 +170,14 @@ class Database:
         return f"{self._login.get('host', 'localhost')}/{self._login.get('dbname', '')}"
 
     @contextmanager
-    def begin(self, *, reason: str | None = None) -> Iterator[Connection]:
+    def begin(self, *, reason: str | None = None, is_long: bool = False) -> Iterator[Connection]:
         """One transaction: committed at the end, rolled back on any error. The audit log keeps `reason`.
 
-        Raises `DatabaseUnavailable` where Postgres cannot be asked or refuses the role.
+        One that `is_long` has at least `JOB_LIMIT_S` for its waits. Raises `DatabaseUnavailable` where Postgres cannot
+        be asked, refuses the role or does not answer in time.
         """
-        with self.explained(), self.engine.begin() as connection:
+        limit_s = max(self._limit_s, JOB_LIMIT_S) if is_long else self._limit_s
+        with self.explained(), within(limit_s), self.engine.begin() as connection:
             if reason:
                 connection.execute(text(_GIVE_REASON), {"reason": reason})
             yield connection
@@ -118,13 +196,27 @@ class Database:
         except PoolTimeout as error:
             raise DatabaseUnavailable(f"{_BUSY} (all connections to {self.name} are in use)") from error
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def left_s(self, now_s: float) -> float:
+        """How long this thread may still wait for this database, in seconds."""
+        return min(_deadline.until_s, self._end_s) - now_s
+
+    def end_by(self, end_s: float) -> None:
+        """Have every wait fail at that moment of the monotonic clock: the process is about to end."""
+        self._end_s = end_s
+
+    def connect(self) -> Session:
         """Open a connection outside the pool. The caller closes it."""
         settings = dict(SESSION) if self.role is None else SESSION | {"role": self.role}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
+        left_s = self.left_s(monotonic())
+        if left_s <= 0:
+            raise _Silent
+        login["connect_timeout"] = min(int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600)))
         try:
-            return self._prepared(psycopg.connect(**login))
+            session = Session.connect(**login)
+            session.database = self
+            return self._prepared(session)
         except psycopg.OperationalError as error:
             _let_go(error)
             if self.role is not None and self._lets_in_without_role():
@@ -144,7 +236,22 @@ class Database:
         """Close the pool. A later use opens it again."""
         self.engine.dispose()
 
-    def _prepared(self, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    def _ping(self, session: Session, record: ConnectionPoolEntry, proxy: object) -> None:
+        """Replace what the pool keeps if it does not answer.
+
+        Not the pool's own `pre_ping`: that has no limit, or would use up the whole time of the question.
+        """
+        if record.info.setdefault("is_new", True):
+            record.info["is_new"] = False
+            return
+        try:
+            with within(PING_S):
+                self.engine.dialect.do_ping(session)  # type: ignore[arg-type]  # the driver's connection, as in `creator`
+        except psycopg.Error as error:
+            _let_go(error)
+            raise InvalidatePoolError from None
+
+    def _prepared(self, connection: Session) -> Session:
         """For the whole session: before the schema there is no such role, so this cannot be an option of the login."""
         try:
             if self._operator is not None:
@@ -177,10 +284,14 @@ class Database:
         if state in _MENDS:
             raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error
         is_lost = state is None and isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError))
-        if is_lost or (state or "")[:2] in _DISCONNECT_CLASSES:
+        if is_lost or (state or "")[:2] in _LOST_CLASSES:
             raise DatabaseUnavailable(
                 f"Postgres cannot be reached at {self.name}: {_first_line(cause)}. "
                 f"Start it, or mend TOLLGATE_DATABASE_URL."
+            ) from error
+        if (state or "")[:2] in _SERVER_CLASSES:
+            raise DatabaseUnavailable(
+                f"Postgres at {self.name} cannot do its work now: {_first_line(cause)} ({state}). Look at its log."
             ) from error
         raise error
 

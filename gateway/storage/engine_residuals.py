@@ -120,7 +120,7 @@ class EngineResiduals:
 
         Attempts whose engine was never seen idle after them are in none yet.
         """
-        with self._database.begin() as connection:
+        with self._database.begin(is_long=True) as connection:
             values = {"since": now - LOOK_BACK, "deployments": list(deployments)}
             rows = _rows(connection, _UNKNOWN, values)
             spans: dict[tuple[str, datetime, datetime], list[Row]] = {}

@@ -15,12 +15,14 @@ from psycopg.rows import dict_row
 from sqlalchemy import Connection
 
 from gateway.domain.idempotency import HASH_BYTES, KEPT, Claim, Earlier
-from gateway.storage.database import Database
+from gateway.storage.database import Database, within
 from gateway.storage.writing import Sessions
 
 # Postgres itself ends what takes longer. Whoever waits for a claim waits a little longer than that, so that a server
 # which is merely slow costs one request and not the connection of every other.
 STATEMENT_LIMIT_MS = 800
+# Of a server that holds the line and says nothing.
+CLAIM_LIMIT_S, END_LIMIT_S = 1.0, 10.0
 MOST_FORGOTTEN_AT_ONCE = 1000
 # A live worker says that it is there every quarter of a minute.
 _SILENT_AFTER = "interval '1 minute'"
@@ -94,12 +96,13 @@ class ClaimTable:
     """Claims keys, ends claims and forgets old ones. Safe to share between threads.
 
     On connections of its own (`writing.Sessions`), not on the pool: there a request could wait seconds for the reports
-    and jobs before it, and the pool's check of a connection cannot be cut off when the server hangs.
+    and jobs before it.
     """
 
     def __init__(self, database: Database, *, limit_ms: int = STATEMENT_LIMIT_MS) -> None:
         """Take the database, and how long a statement may take, its wait for locks included."""
-        self._sessions = Sessions(database, prepare=f"SET statement_timeout = {limit_ms}; SET lock_timeout = 0")
+        prepare = f"SET statement_timeout = {limit_ms}; SET lock_timeout = 0"
+        self._sessions = Sessions(database, prepare=prepare, limit_s=END_LIMIT_S)
 
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
         """Claim the key and return None, or who has it already.
@@ -107,7 +110,8 @@ class ClaimTable:
         Raises `DatabaseUnavailable`: then the claim may be there or not, until it is `end`ed.
         """
         values = _values(claim) | {"body_hash": body_hash, "journal_id": journal_id, "kept": KEPT}
-        return self._sessions.transact(lambda connection: _claimed(connection, values))
+        with within(CLAIM_LIMIT_S):
+            return self._sessions.transact(lambda connection: _claimed(connection, values))
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
         """Finish each claim that is paired with True, release the others. A repetition changes nothing.
@@ -131,10 +135,6 @@ class ClaimTable:
             total += dropped
             if dropped < MOST_FORGOTTEN_AT_ONCE:
                 return total
-
-    def interrupt(self) -> bool:
-        """Make what hangs in other threads raise `DatabaseUnavailable`; False where nothing is running."""
-        return self._sessions.interrupt()
 
     def close(self) -> None:
         """Close the connections. A later use opens them again."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 import psycopg
 
 from gateway.errors import DatabaseUnavailable
-from gateway.storage.database import Database
+from gateway.storage.database import PING_S, SERVING_LIMIT_S, Database, within
 
 
 class Leadership:
@@ -31,7 +31,7 @@ class Leadership:
             return self._take()
 
     def _take(self) -> bool:
-        with self._database.explained(), ExitStack() as unless_taken:
+        with self._database.explained(), within(SERVING_LIMIT_S), ExitStack() as unless_taken:
             connection = self._database.connect()
             unless_taken.callback(connection.close)
             connection.autocommit = True
@@ -44,7 +44,7 @@ class Leadership:
 
     def _still_leads(self, connection: psycopg.Connection) -> bool:
         """A connection that answers is the very session that holds the lock."""
-        with suppress(psycopg.Error, DatabaseUnavailable):
+        with suppress(psycopg.Error, DatabaseUnavailable), within(PING_S):
             connection.execute("SELECT 1")
             return True
         return False

@@ -19,6 +19,7 @@ from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
 from gateway.storage.writing import Sessions
 
+LIMIT_S = 20.0  # Postgres neither answers nor breaks the connection
 # What a row takes from its document by name. `usage` and `reported` are objects of their own, see below.
 MEMBERS = {
     "request_id": "uuid",
@@ -139,9 +140,9 @@ _SETTLE = "SELECT tollgate.settle_holds(%s, %s)"
 class Ledger:
     """Writes usage events. Nothing here updates or deletes one. Safe to share between threads."""
 
-    def __init__(self, database: Database) -> None:
-        """Take the database; nothing is opened before the first batch."""
-        self._sessions = Sessions(database, prepare=_STAGES)
+    def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
+        """Take the database and the time a batch may take; nothing is opened before the first one."""
+        self._sessions = Sessions(database, prepare=_STAGES, limit_s=limit_s)
 
     def write(self, events: Sequence[UsageEvent]) -> int:
         """Insert events; return how many are new. See `write_documents`."""
@@ -166,13 +167,6 @@ class Ledger:
                 else:  # halves, until the one that is refused is alone
                     waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
         return written
-
-    def interrupt(self) -> bool:
-        """Make a write that hangs raise `DatabaseUnavailable`; False where none is running. From another thread.
-
-        For a server that holds the line and says nothing, which no timeout of its own can end.
-        """
-        return self._sessions.interrupt()
 
     def close(self) -> None:
         """Close the connections. A later write opens them again."""

@@ -11,9 +11,10 @@ import psycopg
 from gateway.domain.limits import Answer, Ask
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.database import Database
-from gateway.storage.writing import Asking
+from gateway.storage.writing import Sessions
 
 # A second is far beyond what any request waits for. Nothing here outlives a crash, so no commit waits for the disk.
+LIMIT_S = 1.0
 _PREPARE = "SET statement_timeout = '1s'; SET lock_timeout = '1s'; SET synchronous_commit = off"
 _EXCHANGE = "SELECT tollgate.exchange_units(%s, %s, %s::jsonb)::text"
 
@@ -26,7 +27,7 @@ class LimitWindows:
 
     def __init__(self, database: Database) -> None:
         """Nothing is opened before the first exchange."""
-        self._asking = Asking(database, prepare=_PREPARE)
+        self._sessions = Sessions(database, prepare=_PREPARE, limit_s=LIMIT_S)
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[Ask]) -> Answer:
         """Ask for all limits of a worker at once; the same number again gives the same answer and takes nothing.
@@ -34,15 +35,11 @@ class LimitWindows:
         One call at a time. Raises `DatabaseUnavailable`: then it is not known whether it was done.
         """
         try:
-            ((answer,),) = self._asking.rows(_EXCHANGE, (worker, number, _encoder.encode(asks).decode()))
+            ((answer,),) = self._sessions.rows(_EXCHANGE, (worker, number, _encoder.encode(asks).decode()))
         except psycopg.Error as error:
             raise DatabaseUnavailable(f"Postgres does not count limits now: {error} ({error.sqlstate}).") from error
         return _decoder.decode(answer)
 
-    def interrupt(self) -> None:
-        """Make an exchange that hangs in another thread fail."""
-        self._asking.interrupt()
-
     def close(self) -> None:
         """Give the connection back. A later exchange opens it again."""
-        self._asking.close()
+        self._sessions.close()

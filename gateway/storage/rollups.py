@@ -53,7 +53,7 @@ def check(database: Database, *, since: datetime | None = None) -> tuple[datetim
 def _all(database: Database, statement: str, most: int) -> int:
     total = 0
     while True:
-        with database.begin() as connection:
+        with database.begin(is_long=True) as connection:
             done = int(connection.execute(text(statement), {"most": most}).scalar_one())
         total += done
         if done < most:

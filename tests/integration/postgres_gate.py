@@ -1,4 +1,4 @@
-"""A gate in front of Postgres: open, shut as when it is down, or dumb as when its host hangs."""
+"""A gate in front of Postgres: open, shut as when it is down, dumb as when its host hangs, or frozen in part."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class PostgresGate:
         self._folder = Path(tempfile.mkdtemp(prefix="tollgate-gate-", dir="/tmp"))
         self.url = urlunsplit(parts._replace(query=f"host={self._folder}&port={PORT}"))
         self._lock, self._wires, self._is_dumb = Lock(), list[socket.socket](), False
+        self._frozen: frozenset[socket.socket] = frozenset()
         self._listener: socket.socket | None = None
         self.open()
 
@@ -41,6 +42,7 @@ class PostgresGate:
             (self._folder / f".s.PGSQL.{PORT}").unlink()
         with self._lock:
             wires, self._wires, self._is_dumb = self._wires, [], False
+            self._frozen = frozenset()
         for wire in wires:
             _end(wire)
 
@@ -49,6 +51,14 @@ class PostgresGate:
         self.shut()
         self._is_dumb = True
         self._listen()
+
+    def freeze(self) -> None:
+        """Nothing passes on the connections there are, and they stay open; new ones work.
+
+        As after a failover whose old host hangs: its kernel still acknowledges.
+        """
+        with self._lock:
+            self._frozen = self._frozen | frozenset(self._wires)
 
     def close(self) -> None:
         """Shut for good."""
@@ -76,14 +86,17 @@ class PostgresGate:
         with self._lock:
             self._wires.append(server)
         for one, other in ((client, server), (server, client)):
-            Thread(target=_pump, args=(one, other), daemon=True).start()
+            Thread(target=self._pump, args=(one, other), daemon=True).start()
 
-
-def _pump(one: socket.socket, other: socket.socket) -> None:
-    with suppress(OSError):
-        while data := one.recv(1 << 16):
-            other.sendall(data)
-    _end(other)
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                if self._frozen.intersection((one, other)):
+                    return  # what was read is gone, as in a host that hangs
+                other.sendall(data)
+            if self._frozen.intersection((one, other)):
+                return
+        _end(other)
 
 
 def _end(wire: socket.socket) -> None:

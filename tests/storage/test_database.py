@@ -47,7 +47,7 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
         with pytest.raises(DatabaseUnavailable):
             ChangeFeed(database).wait(1)
         with pytest.raises(DatabaseUnavailable):
-            Sessions(database, prepare="SELECT").transact(lambda connection: None)
+            Sessions(database, prepare="SELECT", limit_s=20).transact(lambda connection: None)
 
     try_all()  # once before: what is made once and kept is no garbage
     gc.collect()

@@ -81,9 +81,6 @@ class ClaimsInMemory:
     def forget(self) -> int:
         return 0
 
-    def interrupt(self) -> bool:
-        return False
-
     def close(self) -> None:
         return
 
@@ -93,9 +90,6 @@ class NoWindows:
 
     def exchange(self, worker: UUID, number: int, asks: Any) -> Any:
         raise DatabaseUnavailable("away")
-
-    def interrupt(self) -> None:
-        return
 
     def close(self) -> None:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import Sequence
 from uuid import UUID
@@ -26,9 +25,7 @@ def settled(count: int, *, first: int = 0) -> FakeSettled:
 class Stage:
     """A writer over fakes."""
 
-    def __init__(
-        self, own: FakeSettled, *left: FakeSettled, ledger: FakeLedger | None = None, hung_after_s: float = 60
-    ) -> None:
+    def __init__(self, own: FakeSettled, *left: FakeSettled, ledger: FakeLedger | None = None) -> None:
         self.own, self.left, self.ledger, self.clock = own, left, ledger or FakeLedger(), FakeClock()
         self.notes = FakeNotes()
         self.progress: list[Progress] = []
@@ -36,7 +33,7 @@ class Stage:
         self.unadopted = list(left)
         self.writer = EventWriter(
             own, self.adopt, self.ledger, self.notes, self.clock, every_s=0.001, on_written=self.progress.append,
-            on_failure=self._failed, hung_after_s=hung_after_s,
+            on_failure=self._failed,
         )  # fmt: skip
 
     def adopt(self) -> list[FakeSettled]:
@@ -173,25 +170,6 @@ async def test_stopping_writes_what_is_left() -> None:
     on.writer.stop()
     await running
     assert len(on.ledger.rows) == 4
-
-
-async def test_a_hung_database_is_interrupted() -> None:
-    """A server that neither answers nor breaks the connection must not hold the writer for ever."""
-
-    class Hung(FakeLedger):
-        let_go = threading.Event()
-
-        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
-            assert self.let_go.wait(20), "nobody interrupted"
-            return super().write_documents(documents, journal_id=journal_id)
-
-        def interrupt(self) -> bool:
-            self.let_go.set()
-            return super().interrupt()
-
-    on = Stage(settled(1), ledger=Hung(), hung_after_s=0.01)
-    assert await on.writer.write_all()
-    assert on.ledger.interrupts == 1
 
 
 async def test_a_neighbour_that_died_is_looked_for_now_and_then() -> None:

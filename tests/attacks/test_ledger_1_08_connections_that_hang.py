@@ -1,0 +1,144 @@
+"""Ledger 1.8: connections that hang while Postgres is well stopped the writer and the policy for good."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from gateway.domain.budgets import LeasesLost
+from gateway.errors import DatabaseUnavailable
+from gateway.services.writer import EventWriter
+from gateway.storage.budgets import BudgetLeases
+from gateway.storage.changes import ChangeFeed
+from gateway.storage.database import Database
+from gateway.storage.event_journal import LeftJournals, open_own
+from gateway.storage.journals_table import JournalTable
+from gateway.storage.keys import KeyStore
+from gateway.storage.leadership import Leadership
+from gateway.storage.ledger import Ledger
+from tests.fakes import FakeClock
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+from tests.integration.policy import small
+from tests.integration.postgres_gate import PostgresGate
+from tests.storage.factories import event
+from tests.waiting import eventually
+
+LIMIT_S = 2.0  # of a transaction, in the tests that wait for it
+HEALED_WITHIN_S, ENDED_WITHIN_S = 45.0, 35.0
+
+
+@pytest.fixture
+def behind(gate: PostgresGate) -> Iterator[Database]:
+    """A serving process's database behind the gate, with a limit that a test can wait for."""
+    database = Database(gate.url, limit_s=LIMIT_S)
+    yield database
+    database.close()
+
+
+STEPS: dict[str, Callable[[Database], Callable[[], object]]] = {
+    "register": lambda database: lambda: JournalTable(database).register(uuid4(), replica="one"),
+    "drained": lambda database: lambda: JournalTable(database).drained(uuid4()),
+    "keys": lambda database: lambda: KeyStore(database).live(),
+    "write": lambda database: _writing(Ledger(database, limit_s=LIMIT_S)),
+    "exchange": lambda database: _exchanging(BudgetLeases(database, limit_s=LIMIT_S)),
+    "leadership": lambda database: Leadership(database, "a test").is_mine,
+    "changes": lambda database: _listening(ChangeFeed(database)),
+}
+
+
+def _writing(ledger: Ledger) -> Callable[[], object]:
+    return lambda: ledger.write([event(time.monotonic_ns())])
+
+
+def _exchanging(leases: BudgetLeases) -> Callable[[], object]:
+    journal_id = uuid4()
+
+    def exchange() -> object:
+        try:
+            return leases.exchange(journal_id, ())
+        except LeasesLost:
+            return None
+
+    return exchange
+
+
+def _listening(feed: ChangeFeed) -> Callable[[], object]:
+    return lambda: feed.wait(0.1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_question_waits_for_a_frozen_connection(gate: PostgresGate, behind: Database, step: str) -> None:
+    """Each step of the writer and of the refresher kept its thread for ever; now it fails once, and then works."""
+    ask = STEPS[step](behind)
+    ask()
+    gate.freeze()
+    began_s = time.monotonic()
+    with suppress(DatabaseUnavailable):
+        ask()
+    assert time.monotonic() - began_s < 10 * LIMIT_S, "a loaded machine, but no hang"
+    ask()
+
+
+async def test_a_writer_that_was_frozen_writes_again(gate: PostgresGate, behind: Database, tmp_path: Path) -> None:
+    """Register, write and drained go through the one thread: whichever hung, nothing was written ever again."""
+    own = open_own(
+        tmp_path, max_bytes=32 * 2**20, syncs=False, on_failed_sync=lambda error: None, on_synced=lambda seconds: None
+    )
+    written: list[int] = []
+    writer = EventWriter(
+        own, LeftJournals(tmp_path).adopt, Ledger(behind, limit_s=LIMIT_S), JournalTable(behind), FakeClock(),
+        every_s=0.01, on_written=lambda progress: written.append(progress.written.inserted), on_failure=lambda: None,
+    )  # fmt: skip
+    assert await writer.write_all()
+    for _ in range(2):
+        gate.freeze()
+        tries = 0
+        while not await writer.write_all():
+            tries += 1
+            assert tries < 3, "one step failed for each frozen connection"
+    own.finish()
+
+
+@pytest.fixture
+def gateway(gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+    """A gateway that reaches Postgres through the gate."""
+    return start_gateway(small(fake_upstream.url), database_url=gate.url)
+
+
+def ask(gateway: Gateway, key: str) -> httpx2.Response:
+    """One small request."""
+    body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+
+
+def test_a_gateway_goes_on_where_only_new_connections_work(gateway: Gateway, gate: PostgresGate) -> None:
+    """A failover whose old host hangs: the event is written, and a revoked key is refused, without a restart."""
+    fresh = gateway.make_key("payments")
+    eventually(lambda: ask(gateway, fresh).status_code == 200, "the new key")
+    gate.freeze()
+    request_id = ask(gateway, gateway.key).headers["x-request-id"]
+    gateway.revoke_key(fresh)
+    eventually(lambda: ask(gateway, fresh).status_code == 401, "the revocation", within_s=HEALED_WITHIN_S)
+    count = "SELECT count(*) FROM tollgate.usage_events WHERE request_id = %s"
+    eventually(lambda: gateway.query(count, request_id)[0]["count"] == 1, "the event", within_s=HEALED_WITHIN_S)
+
+
+@pytest.mark.parametrize("state", ["freeze", "hang", "shut"])
+def test_a_stop_ends_whatever_postgres_does(gateway: Gateway, gate: PostgresGate, state: str) -> None:
+    """The process was still there after 75 s: threads that hang in Postgres kept it from ending."""
+    assert ask(gateway, gateway.key).status_code == 200
+    getattr(gate, state)()
+    assert ask(gateway, gateway.key).status_code == 200
+    began_s = time.monotonic()
+    gateway.stop(signal.SIGTERM)
+    took_s = time.monotonic() - began_s
+    gate.open()  # the gateway's fixture looks into the database
+    assert took_s < ENDED_WITHIN_S
