@@ -11,9 +11,9 @@ import streamlit as st
 
 from dashboard import sign_in, states
 from dashboard.filters import choose_dataset
-from dashboard.source import NotConfigured
+from dashboard.source import NotConfigured, hours_not_summed
 from dashboard.views import budgets, events, latency, receipt, spend
-from gateway.reports import DatabaseUnavailable, Dataset
+from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (Path(__file__).parent / name for name in ("logo.svg", "icon.svg"))  # nothing is fetched from outside
 
@@ -33,6 +33,8 @@ def main() -> None:
         page.run()
     except NotConfigured:
         states.show_not_configured()
+    except DatabaseTooSlow:
+        states.show_too_slow(hours_not_summed())
     except DatabaseUnavailable as away:
         states.show_away(away.message)
 

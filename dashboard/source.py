@@ -37,6 +37,14 @@ def whole_csv(name: str, question: Question) -> bytes:
         return "".join(reports.csv_lines(export)).encode()
 
 
+def hours_not_summed() -> int | None:
+    """Return how many hours wait to be summed up, None if that cannot be asked."""
+    try:
+        return _door(_url()).hours_not_summed()
+    except reports.DatabaseUnavailable:
+        return None
+
+
 def _url() -> str:
     url = os.environ.get(URL_VARIABLE)
     if not url:

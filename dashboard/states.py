@@ -67,6 +67,20 @@ def show_away(message: str) -> None:
     st.button("Try again", icon=":material/refresh:")
 
 
+def show_too_slow(hours: int | None) -> None:
+    """Say that a question took too long, and what makes it fast. `hours` wait to be summed up, None if not known."""
+    st.error(
+        "The database answers, but this question took too long. No figure is shown rather than a wrong one.",
+        icon=":material/hourglass_disabled:",
+    )
+    if hours:
+        st.write(f"{hours:,} hours are not summed up yet, so their events are read one by one. A gateway sums them up:")
+        st.code("tollgate serve", language="bash")
+    else:
+        st.write("Choose a shorter time, or ask an admin to look for long transactions in Postgres.")
+    st.button("Try again", icon=":material/refresh:")
+
+
 def show_not_configured() -> None:
     """Say how the dashboard is started."""
     st.error("The dashboard does not know which database to ask.", icon=":material/settings:")

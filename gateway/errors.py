@@ -32,6 +32,7 @@
         ├── NothingFound             a name that does not exist (exit 1)
         ├── BadUsage                 a wrong option or setting (exit 2)
         └── DatabaseUnavailable      could not find out (exit 3)
+            └── DatabaseTooSlow      could not find out in time (exit 3)
 
 HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
 """
@@ -224,3 +225,7 @@ class BadUsage(OperatorError):
 
 class DatabaseUnavailable(OperatorError):
     """Postgres could not be asked. The answer may be different when it is back."""
+
+
+class DatabaseTooSlow(DatabaseUnavailable):
+    """Postgres was asked and did not answer within the time limit of a statement."""

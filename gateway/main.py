@@ -5,6 +5,7 @@ It and `gateway.serving`, which puts a serving process together, alone name adap
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING
 
-from gateway.settings import Settings, read
+from gateway.settings import Settings, misspelt, read
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
@@ -38,7 +39,13 @@ def run() -> None:
     """The `tollgate` command."""
     from gateway.cli.app import run_cli
 
-    sys.exit(run_cli(lambda: build_toolbox(read())))
+    sys.exit(run_cli(lambda: build_toolbox(_settings())))
+
+
+def _settings() -> Settings:
+    for warning in misspelt(os.environ):
+        print(warning, file=sys.stderr)
+    return read()
 
 
 def build_toolbox(settings: Settings) -> Toolbox:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -16,6 +18,9 @@ from pydantic_settings import (
 from gateway.errors import BadUsage
 
 PREFIX = "TOLLGATE_"
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+# Variables that other parts of Tollgate read.
+_OTHER = frozenset({"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"})
 
 
 class Settings(BaseSettings):
@@ -74,6 +79,14 @@ class Settings(BaseSettings):
     drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
 
+    @field_validator("database_url", "admin_database_url", "reports_database_url")
+    @classmethod
+    def _is_postgres(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(_POSTGRES):
+            given = "it is empty: set it, or unset it to use the embedded Postgres" if not url else "got another scheme"
+            raise ValueError(f"a database URL looks like postgresql://user:password@host:5432/tollgate; {given}")
+        return url
+
     @property
     def home_path(self) -> Path:
         """The home as an absolute path."""
@@ -119,3 +132,14 @@ def read() -> Settings:
     except ValidationError as broken:
         problems = "; ".join(f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in broken.errors())
         raise BadUsage(f"A setting is wrong. {problems}") from None
+
+
+def misspelt(environment: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each variable that is no setting and looks like one."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in known or variable.removeprefix(PREFIX) in _OTHER:
+            continue
+        near = get_close_matches(variable, known, n=1, cutoff=0.85)
+        if near:
+            yield f"{variable} is not a setting and is ignored; did you mean {near[0]}?"

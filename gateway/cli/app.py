@@ -33,6 +33,7 @@ from gateway.cli import (
     serve,
     team,
 )
+from gateway.cli.heartbeat import heartbeat
 from gateway.errors import (
     BadUsage,
     DatabaseUnavailable,
@@ -109,8 +110,10 @@ class LazyToolbox:
 def run_cli(factory: Callable[[], Toolbox], arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     app = build_app(cast("Toolbox", LazyToolbox(factory)))
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="tollgate")
+        with heartbeat(given):
+            app(args=given, prog_name="tollgate")
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as exit:

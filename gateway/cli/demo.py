@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 DAYS = 90
 SEED = 1  # the same figures on every machine, so that a screenshot can be compared
 BATCH = 1000
+PROGRESS_EVERY_S = 2.0
 
 
 def register(app: typer.Typer) -> None:
@@ -42,20 +44,31 @@ def demo_data(
     Running it again adds the days since, and nothing twice.
     """
     from gateway.services.demo_data import demo_events, demo_prices
-    from gateway.storage import partitions
+    from gateway.storage import partitions, rollups
 
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
     prices = demo_prices(_listed_prices(now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
-    written = 0
+    written, said_s = 0, monotonic()
     with toolbox.open_as_owner() as stores:
         partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
         stores.prices.keep(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
+            said_s = _say_progress(f"{written:,} events written.", said_s)
+        note("Summing up the hours, so that reports and dashboard are fast.")
+        rollups.refresh(stores.database)
     show_record({"days": DAYS, "new_events": written}, format)
     note("Look at it with: tollgate report spend --demo, or in the dashboard.")
+
+
+def _say_progress(text: str, said_s: float) -> float:
+    """Report now and then; return when that was last."""
+    if monotonic() - said_s < PROGRESS_EVERY_S:
+        return said_s
+    note(text)
+    return monotonic()
 
 
 def _listed_prices(now: datetime) -> dict[str, Price]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from gateway.domain.budget_names import NamedBudget
 from gateway.domain.budgets import Account
 from gateway.domain.usage_event import UsageEvent
-from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
+from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
 from gateway.reports.budget_detail import BudgetAlert, BudgetDetail, BudgetGrant, Spender, budget_detail
 from gateway.reports.budgets import NO_BUDGET, PRESENT_RATE, BudgetStanding, all_budgets, budget_names, running_budgets
 from gateway.reports.connection import Reader
@@ -50,6 +50,7 @@ __all__ = [
     "BudgetStanding",
     "Cell",
     "Column",
+    "DatabaseTooSlow",
     "DatabaseUnavailable",
     "Dataset",
     "Dimension",
@@ -175,6 +176,11 @@ class Reports:
     def end_by(self, end_s: float) -> None:
         """Have every question fail at that moment of the monotonic clock: the process is about to end."""
         self._reader.end_by(end_s)
+
+    def hours_not_summed(self) -> int:
+        """Return how many hours wait to be summed up: reports read their events one by one."""
+        with self._reader.snapshot() as snapshot:
+            return int(snapshot.row("SELECT count(DISTINCT hour) AS hours FROM finance.dirty_hours")["hours"])
 
     def close(self) -> None:
         """Close all connections."""

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable
 
 # A server that vanished without a word is noticed within 25 s, instead of the two hours of Linux.
 LOGIN = {
@@ -61,6 +61,11 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = "Postgres was too busy to answer in time. Nothing was changed. Try again; look for long transactions."
+_CANCELLED = "57014"
+_TOO_SLOW = (
+    f"Postgres answers, but this question took longer than its limit of {SESSION['statement_timeout']}. Nothing was "
+    f"changed. Ask for less, look for long transactions, or let a gateway sum up the hours first: tollgate serve"
+)
 _MENDS = {
     "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at the primary.",
     "3D000": "The database does not exist. Create it, or mend TOLLGATE_DATABASE_URL.",
@@ -70,7 +75,6 @@ _MENDS = {
     "42883": _SCHEMA,
     "40P01": _BUSY,
     "55P03": _BUSY,
-    "57014": _BUSY,
     "53100": "The disk of Postgres is full. Make room there; nothing is lost meanwhile.",
     "53300": "Postgres has no connection left. Raise max_connections or run fewer workers.",
 }
@@ -167,7 +171,10 @@ class Database:
     @property
     def name(self) -> str:
         """Where this is, for messages: never with a password."""
-        return f"{self._login.get('host', 'localhost')}/{self._login.get('dbname', '')}"
+        host, port = str(self._login.get("host", "localhost")), self._login.get("port")
+        # A socket's folder says enough; of several programs on one host only the port tells which was asked.
+        where = f"{host}:{port}" if port is not None and not host.startswith("/") else host
+        return f"{where}/{self._login.get('dbname', '')}"
 
     @contextmanager
     def begin(self, *, reason: str | None = None, is_long: bool = False) -> Iterator[Connection]:
@@ -281,6 +288,8 @@ class Database:
                 f"{self.role or self._role_if_member or 'The login'} may not do this in {self.name} "
                 f"({_first_line(cause)}). Run as the owner of the schema: tollgate db upgrade"
             ) from error
+        if state == _CANCELLED:
+            raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
         if state in _MENDS:
             raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error
         is_lost = state is None and isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError))

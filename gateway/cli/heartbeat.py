@@ -1,0 +1,60 @@
+"""A line on standard error while a command is silent: a person must see that it waits, and for how long."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+SILENT_S = 3.0
+RUNS_ON = frozenset({"serve", "dashboard", "up"})  # these are silent because nothing happens
+
+
+@contextmanager
+def heartbeat(arguments: list[str], *, silent_s: float = SILENT_S) -> Iterator[None]:
+    """Report every `silent_s` seconds in which the command prints nothing."""
+    if not RUNS_ON.isdisjoint(arguments):
+        yield
+        return
+    streams = sys.stdout, sys.stderr
+    began_s = monotonic()
+    watched = tuple(_Watched(stream) for stream in streams)
+    done = threading.Event()
+    thread = threading.Thread(target=_report, args=(watched, began_s, silent_s, done), daemon=True)
+    sys.stdout, sys.stderr = watched
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        sys.stdout, sys.stderr = streams
+
+
+class _Watched:
+    """A stream that notes when it was last written to."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.written_s = monotonic()
+
+    def write(self, text: str) -> int:
+        self.written_s = monotonic()
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _report(watched: tuple[_Watched, ...], began_s: float, silent_s: float, done: threading.Event) -> None:
+    waits_s = silent_s
+    while not done.wait(waits_s):
+        silent_since_s = max(stream.written_s for stream in watched)
+        waits_s = silent_s - (monotonic() - silent_since_s)
+        if waits_s <= 0:
+            waits_s = silent_s
+            working_s = monotonic() - began_s
+            sys.stderr.write(f"Still working after {working_s:.0f} s, most likely on Postgres. Ctrl-C stops it.\n")
+            sys.stderr.flush()

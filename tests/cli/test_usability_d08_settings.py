@@ -1,0 +1,50 @@
+"""Usability D8: a wrong address did not say which variable it came from, and a misspelt variable was ignored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.storage.database import Database
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that needs the settings and the database."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.main", "policy", "history"],
+        env={**os.environ, "TOLLGATE_HOME": str(tmp_path)} | variables,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("variable", ["DATABASE_URL", "ADMIN_DATABASE_URL", "REPORTS_DATABASE_URL"])
+@pytest.mark.parametrize(("value", "why"), [("", "it is empty"), ("mysql://x/y", "another scheme")])
+def test_a_wrong_address_names_its_variable(tmp_path: Path, variable: str, value: str, why: str) -> None:
+    """An empty variable is the usual slip of a pipeline; three of them take an address."""
+    done = run(tmp_path, **{f"TOLLGATE_{variable}": value})
+    assert done.returncode == 2
+    assert f"TOLLGATE_{variable}: " in done.stderr
+    assert why in done.stderr
+
+
+def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
+    """It was ignored, and the port stayed the default."""
+    done = run(tmp_path, TOLLGATE_PORTT="1", TOLLGATE_DATABASE_URL="postgresql://nobody@127.0.0.1:9/none")
+    assert "TOLLGATE_PORTT is not a setting and is ignored; did you mean TOLLGATE_PORT?" in done.stderr
+    assert done.returncode == 3
+
+
+def test_the_address_in_a_message_has_its_port_and_no_password() -> None:
+    """The port was what was wrong, and the message left it out."""
+    assert Database("postgresql://me:secret@127.0.0.1:5433/tollgate").name == "127.0.0.1:5433/tollgate"
+    assert Database("postgresql://me@/tollgate?host=/run/pg&port=5432").name == "/run/pg/tollgate"
