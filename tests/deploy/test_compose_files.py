@@ -114,7 +114,7 @@ def test_every_image_is_pinned() -> None:
 
 def test_the_engine_is_the_version_that_this_product_locks() -> None:
     """The flags and the metering were checked with one version of vLLM."""
-    locked = re.search(r"^vllm==(\S+)", (REPOSITORY / "engine" / "requirements-gpu.lock").read_text(), re.M)
+    locked = re.search(r"^vllm==(\S+)", (REPOSITORY / "engine" / "locks" / "gpu-3.11.lock").read_text(), re.M)
     assert locked is not None
     assert SERVICES["engine"]["image"] == f"vllm/vllm-openai:v{locked[1]}"
 

