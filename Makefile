@@ -18,7 +18,6 @@ run: setup ## Everything on this machine: engine, database, gateway, dashboard
 test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m engine setup
-	@$(BIN)/python -m engine model
 	@$(BIN)/python -m pytest
 
 check: .venv/dev.stamp lint types imports test ## Format, lint, types, imports, tests

@@ -189,7 +189,7 @@ class Stand:
             if process.poll() is not None or time.monotonic() > deadline_s:
                 raise DemoFailed(
                     f"The engine did not start:\n{log.read_text(errors='replace')[-2000:]}\n"
-                    f"It needs: python -m engine setup && python -m engine model"
+                    "It needs: python -m engine setup"
                 )
             time.sleep(0.5)
         return process, url

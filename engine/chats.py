@@ -107,7 +107,7 @@ class Chat:
     tools: tuple[Tool, ...] = ()
 
     def prompt_text(self, *, is_thinking: bool) -> str:
-        """Return the prompt as `chat_template.jinja` writes it."""
+        """Return the prompt as the chat template writes it."""
         tools = "".join(f"{tool.name} {tool.argument}\n" for tool in self.tools)
         head = f"<|im_start|>system\nTools:\n{tools}<|im_end|>\n" if tools else ""
         turns = "".join(f"<|im_start|>{turn.role}\n{turn.text}<|im_end|>\n" for turn in self.turns)

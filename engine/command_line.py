@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine import environment, health, model, serve, supervisor
 from engine import home as homes
+from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
 from engine.progress import Progress
 from engine.status import as_text, status
@@ -17,12 +18,12 @@ TOUR = """\
 Self-hosted inference for Tollgate: vLLM in an environment of its own.
 
   python -m engine setup      install vLLM (0.6 GB to download, 2.3 GB of disk, about 2 minutes)
-  python -m engine model      train a tiny chat model on this machine (about 2 minutes, no download)
+  python -m engine model      say where the tiny chat model is that comes with this package
   python -m engine serve      serve it on http://127.0.0.1:8001 until you press Ctrl-C
   python -m engine wait       wait until it answers
   python -m engine status     what is installed and made
 
-Run them in this order; each is instant where its work is already done.
+Run setup and serve in this order; setup is instant where its work is already done.
 """
 EXITS = """\
 Everything is kept in TOLLGATE_ENGINE_HOME (else TOLLGATE_HOME/engine, else ~/.tollgate/engine).
@@ -101,30 +102,37 @@ def _setup(options: argparse.Namespace) -> int:
 
 
 def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
-    command = _command(commands, "model", does="Train the tiny chat model on this machine.", act=_model)
-    command.add_argument("--out", type=Path, metavar="DIR", help="default: models/tiny in the engine's home")
-    command.add_argument("--steps", type=_positive, default=model.Training().steps, help="default: %(default)s")
-    command.add_argument(
-        "--seconds",
-        type=_positive,
-        default=round(model.Training().limit_s),
-        help="end earlier than --steps after this",
+    command = _command(
+        commands, "model", does="Say where the shipped tiny chat model is, or train it again.", act=_model
     )
-    command.add_argument("--seed", type=int, default=0, help="the same seed and steps give the same model")
+    command.add_argument("--train", action="store_true", help="train it here (2 to 10 minutes on two cores)")
+    command.add_argument("--out", type=Path, metavar="DIR", help="default: models/trained in the engine's home")
+    command.add_argument("--steps", type=_positive, help=f"default: {model.Training().steps}")
+    command.add_argument("--seconds", type=_positive, help="end a round earlier than --steps after this")
+    command.add_argument("--seed", type=int, help="the same seed and steps on the same machine give the same model")
     _add_progress(command)
 
 
 def _model(options: argparse.Namespace) -> int:
+    progress = Progress(stage="model", format=options.progress)
+    given = {"steps": options.steps, "limit_s": options.seconds, "seed": options.seed}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if not options.train:
+        if chosen or options.out:
+            raise UsageError("--out, --steps, --seconds and --seed belong to: python -m engine model --train")
+        progress.say("done", f"The tiny model is in {model.TINY}. Serve it with: python -m engine serve")
+        return 0
     home = _home()
-    training = model.Training(steps=options.steps, limit_s=float(options.seconds), seed=options.seed)
-    out = options.out.expanduser().absolute() if options.out else model.default_model(home)
-    model.make(home, out, training=training, progress=Progress(stage="model", format=options.progress))
+    out = options.out.expanduser().absolute() if options.out else model.default_out(home)
+    model.make(home, out, training=model.Training(**chosen), progress=progress)
     return 0
 
 
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = _command(commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve)
-    command.add_argument("--model", default="tiny", help="folder, name in the engine's home, or hub name (ORG/NAME)")
+    command.add_argument(
+        "--model", default="tiny", help="tiny, a folder, a name in the engine's home, or a hub name (ORG/NAME)"
+    )
     command.add_argument("--served-model-name", metavar="NAME", help="what clients call it; default: the folder's name")
     command.add_argument("--host", default="127.0.0.1", help="default: %(default)s. An engine port is never public")
     command.add_argument(
@@ -173,6 +181,7 @@ def _serve(options: argparse.Namespace) -> int:
         tool_call_parser=options.tool_call_parser,
         api_key_file=options.api_key_file,
         extra=tuple(options.extra),
+        number_format=number_format_here(os.environ),
     )
     argv, variables = (serve.command(home, serving), serve.environment(home, serving, os.environ))
     serve.require_free_port(serving.host, serving.port)

@@ -17,6 +17,8 @@ from typing import Any
 from engine.errors import UsageError
 
 PACKAGE = Path(__file__).resolve().parent
+SHIPPED_MODELS = PACKAGE / "models"
+"""Models that come with this package, read in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,29 +1,34 @@
-"""Makes the tiny chat model on this machine: no download, two minutes, the same weights each time.
+"""The tiny chat model that comes with this package, and the recipe that trains it again.
 
 Owns the order: write the lessons, train, sit the exam, publish. What is taught is in `chats.py`, how in
-`inside/train.py`.
+`inside/train.py`. Weights depend on the CPU that trained them, so one trained model is shipped.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine import chats
 from engine import home as homes
 from engine.children import start_bound
+from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
 from engine.home import EngineHome
 from engine.progress import Progress
 
-RECIPE = 1
-"""Raise it when the lessons or the training change: models made before are then made again."""
+TINY = homes.SHIPPED_MODELS / "tiny"
+RECIPE = 2
+"""Raise it when the lessons or the training change, and train the shipped model again."""
 
+TEMPLATE = TINY / "chat_template.jinja"
 STAMP = "tollgate-model.json"
 TRAINING_CHATS = 40_000
 MODEL_DISK_BYTES = 50_000_000
@@ -42,8 +47,9 @@ class Training:
         return {"recipe": RECIPE, "steps": self.steps, "seed": self.seed}
 
 
-def default_model(home: EngineHome) -> Path:
-    return home.models / "tiny"
+def default_out(home: EngineHome) -> Path:
+    """Return the folder of a model trained on this machine; `tiny` names the shipped one."""
+    return home.models / "trained"
 
 
 def is_made(model: Path, training: Training) -> bool:
@@ -59,8 +65,7 @@ def make(home: EngineHome, out: Path, *, training: Training, progress: Progress)
         EngineError: training broke, or the model failed its exam twice.
         UsageError: there is no environment, or `out` holds something else.
     """
-    if not home.python.exists():
-        raise UsageError(f"There is no engine environment in {home.venv}. Make it with: python -m engine setup")
+    _require_environment(home)
     homes.require_writable(out.parent)
     homes.require_free(out.parent, MODEL_DISK_BYTES, setting="TOLLGATE_ENGINE_HOME")
     with homes.exclusive(out.with_name(f".{out.name}.lock")):
@@ -72,6 +77,24 @@ def make(home: EngineHome, out: Path, *, training: Training, progress: Progress)
             _teach(home, draft, training=training, progress=progress)
             _publish(draft, out)
     progress.say("done", f"Model is ready in {out} ({progress.elapsed_s:.0f} s).")
+
+
+def examine(home: EngineHome, folder: Path) -> list[dict[str, Any]]:
+    """Let a trained model sit the exam, in each number format, and return its answers.
+
+    Raises:
+        EngineError: the model cannot be loaded.
+        UsageError: there is no environment.
+    """
+    _require_environment(home)
+    with tempfile.TemporaryDirectory() as drafts:
+        exam = _write_exam(Path(drafts))
+        return _answers(home, ["examine", "--model", str(folder), "--exam", str(exam)], _ignore)
+
+
+def _require_environment(home: EngineHome) -> None:
+    if not home.python.exists():
+        raise UsageError(f"There is no engine environment in {home.venv}. Make it with: python -m engine setup")
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -100,8 +123,11 @@ def _publish(draft: Path, out: Path) -> None:
 def _teach(home: EngineHome, draft: Path, *, training: Training, progress: Progress) -> None:
     """Train and examine; the trainer itself gives a model that fails a second round."""
     progress.say("lessons", f"Writing {TRAINING_CHATS:,} short chats to learn from.")
-    _write_lessons(draft, training.seed)
-    progress.say("train", f"Training a 3.7 M parameter model on the CPU, at most {training.limit_s:.0f} s.")
+    number_format = number_format_here(os.environ)
+    progress.say(
+        "train",
+        f"Training a 3.7 M parameter model on the CPU, in {number_format}, at most {training.limit_s:.0f} s a round.",
+    )
     answers = _train(home, draft, training=training, progress=progress)
     if not all(answer["is_right"] for answer in answers):
         raise EngineError(_exam_complaint(answers))
@@ -109,50 +135,77 @@ def _teach(home: EngineHome, draft: Path, *, training: Training, progress: Progr
 
 
 def _exam_complaint(answers: list[dict[str, Any]]) -> str:
-    wrong = [f"  {answer['asked']!r} -> {answer['got']!r}" for answer in answers if not answer["is_right"]]
+    wrong = [
+        f"  in {answer['number_format']}: {answer['asked']!r} -> {answer['got']!r}"
+        for answer in answers
+        if not answer["is_right"]
+    ]
     return "\n".join(
         (
             "The trained model fails its exam:",
             *wrong,
             "The machine may be too busy or too slow: try again with a longer limit, for example:",
-            "  python -m engine model --seconds 1800",
+            "  python -m engine model --train --seconds 1800",
         )
     )
 
 
-def _write_lessons(draft: Path, seed: int) -> None:
-    with (draft / "chats.jsonl").open("w", encoding="utf-8") as lessons:
+def _write_lessons(draft: Path, seed: int) -> Path:
+    lessons = draft / "chats.jsonl"
+    with lessons.open("w", encoding="utf-8") as opened:
         for line in chats.training_lines(seed, TRAINING_CHATS):
-            lessons.write(f"{line}\n")
-    questions = [question.as_json() for question in chats.exam()]
-    (draft / "exam.json").write_text(json.dumps(questions), encoding="utf-8")
+            opened.write(f"{line}\n")
+    return lessons
+
+
+def _write_exam(draft: Path) -> Path:
+    exam = draft / "exam.json"
+    exam.write_text(json.dumps([question.as_json() for question in chats.exam()]), encoding="utf-8")
+    return exam
 
 
 def _train(home: EngineHome, draft: Path, *, training: Training, progress: Progress) -> list[dict[str, Any]]:
-    """Run the trainer under the engine's interpreter and return the exam's answers."""
-    argv = [str(home.python), str(homes.PACKAGE / "inside" / "train.py")]
-    argv += ["--chats", str(draft / "chats.jsonl"), "--exam", str(draft / "exam.json")]
-    argv += ["--template", str(homes.PACKAGE / "chat_template.jinja"), "--out", str(draft / "model")]
-    argv += ["--steps", str(training.steps), "--seconds", str(training.limit_s), "--seed", str(training.seed)]
+    """Train into the draft and return the exam's answers."""
+    arguments = ["train", "--chats", str(_write_lessons(draft, training.seed)), "--exam", str(_write_exam(draft))]
+    arguments += ["--template", str(TEMPLATE), "--out", str(draft / "model")]
+    arguments += ["--steps", str(training.steps), "--seconds", str(training.limit_s), "--seed", str(training.seed)]
+    arguments += ["--number-format", number_format_here(os.environ)]
+    return _answers(home, arguments, partial(_report, progress))
+
+
+def _report(progress: Progress, event: dict[str, Any]) -> None:
+    match event:
+        case {"event": "step", "step": step, "steps": steps, "loss": loss, "left_s": left_s}:
+            progress.advance("train", f"Training, loss {loss:.2f}", done=step, total=steps, unit="steps", left_s=left_s)
+        case {"event": "exam", "answers": answers}:
+            right = sum(answer["is_right"] for answer in answers)
+            progress.say("exam", f"Exam: {right} of {len(answers)} answers are right.")
+
+
+def _ignore(event: dict[str, Any]) -> None:
+    """Report nothing: an exam takes seconds."""
+
+
+def _answers(
+    home: EngineHome, arguments: Sequence[str], report: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Run the trainer's program under the engine's interpreter and return the answers of its last exam."""
+    argv = [str(home.python), str(homes.PACKAGE / "inside" / "train.py"), *arguments]
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     trainer = start_bound(argv, os.environ | offline, stdout=subprocess.PIPE)
     assert trainer.stdout is not None
     answers: list[dict[str, Any]] = []
     other_lines: list[str] = []
     for line in trainer.stdout:
-        match _event(line):
-            case {"event": "step", "step": step, "steps": steps, "loss": loss, "left_s": left_s}:
-                progress.advance(
-                    "train", f"Training, loss {loss:.2f}", done=step, total=steps, unit="steps", left_s=left_s
-                )
-            case {"event": "exam", "answers": answers}:
-                right = sum(answer["is_right"] for answer in answers)
-                progress.say("exam", f"Exam: {right} of {len(answers)} answers are right.")
-            case _:
-                other_lines.append(line.rstrip())
+        event = _event(line)
+        report(event)
+        if "answers" in event:
+            answers = event["answers"]
+        elif not event:
+            other_lines.append(line.rstrip())
     if trainer.wait() != 0 or not answers:
         raise EngineError(
-            "Training broke off:\n" + "\n".join(other_lines[-8:]) + "\nRun it again: python -m engine model"
+            "Training broke off:\n" + "\n".join(other_lines[-8:]) + "\nRun it again: python -m engine model --train"
         )
     return answers
 

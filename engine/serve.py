@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine import home as homes
+from engine.cpu import NumberFormat
 from engine.environment import Device
 from engine.errors import UsageError
 from engine.home import EngineHome
@@ -31,7 +32,7 @@ class Serving:
     """What to serve and where."""
 
     model: str
-    """A folder, a name below `<engine home>/models`, or a model's name on the Hugging Face hub."""
+    """A folder, a shipped model, a name below `<engine home>/models`, or a model's name on the Hugging Face hub."""
     served_model_name: str
     host: str
     port: int
@@ -43,6 +44,8 @@ class Serving:
     tool_call_parser: str = "hermes"
     api_key_file: Path | None = None
     extra: tuple[str, ...] = ()
+    number_format: NumberFormat
+    """What a CPU calculates in; a GPU follows the model's own format."""
 
 
 def model_path(home: EngineHome, name: str) -> Path | None:
@@ -51,14 +54,14 @@ def model_path(home: EngineHome, name: str) -> Path | None:
     Raises:
         UsageError: the name looks like a local model and there is none.
     """
-    for folder in (Path(name).expanduser(), home.models / name):
+    for folder in (Path(name).expanduser(), homes.SHIPPED_MODELS / name, home.models / name):
         if (folder / "config.json").is_file():
             return folder.absolute()
     looks_local = name.count("/") != 1 or name.startswith((".", "/", "~"))
     if looks_local:
         raise UsageError(
             f"No model in {name} (no config.json), nor in {home.models / name}."
-            " Train the tiny one with: python -m engine model"
+            " The model that comes with this package is called tiny."
         )
     return None
 
@@ -82,6 +85,8 @@ def command(home: EngineHome, serving: Serving) -> list[str]:
     if serving.device == "cpu":
         # Compiling costs 40 s of a cold start on two cores and makes it a quarter faster: not worth it here.
         argv.append("--enforce-eager")
+        if serving.number_format == "float32":
+            argv += ["--dtype", "float32"]
     return [*argv, *serving.extra]
 
 

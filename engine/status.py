@@ -22,14 +22,23 @@ def status(home: EngineHome) -> dict[str, Any]:
             "size_bytes": homes.size_bytes_of(home.venv) if home.venv.exists() else 0,
             "packages": package_versions(home.venv),
         },
-        "models": [model_status(folder) for folder in sorted(home.models.glob("[!.]*")) if folder.is_dir()],
+        "models": [
+            model_status(folder)
+            for models in (homes.SHIPPED_MODELS, home.models)
+            for folder in sorted(models.glob("[!.]*"))
+            if folder.is_dir()
+        ],
     }
 
 
 def model_status(folder: Path) -> dict[str, Any]:
+    """Return the state of one model; a shipped one is served instead of one of the same name in the home."""
     stamp = homes.read_stamp(folder / model.STAMP)
+    shipped = homes.SHIPPED_MODELS / folder.name
     return {
         "name": folder.name,
+        "is_shipped": folder == shipped,
+        "is_hidden": folder != shipped and shipped.is_dir(),
         "path": str(folder),
         "size_bytes": homes.size_bytes_of(folder),
         "is_ready": (folder / "config.json").is_file(),
@@ -54,9 +63,17 @@ def as_text(state: dict[str, Any]) -> str:
         lines = [f"environment  ready for {made['device']}, {made['size_bytes'] / 1e9:.1f} GB: {versions}"]
     else:
         lines = ["environment  not ready. Make it with: python -m engine setup"]
-    for found in state["models"]:
-        note = " (older recipe; renew with: python -m engine model)" if found["is_current"] is False else ""
-        lines.append(f"model        {found['name']}, {found['size_bytes'] / 1e6:.0f} MB{note}")
-    if not state["models"]:
-        lines.append("model        none. Train one with: python -m engine model")
+    lines += [
+        f"model        {found['name']}, {found['size_bytes'] / 1e6:.0f} MB{_note(found)}" for found in state["models"]
+    ]
     return "\n".join((f"home         {state['home']}", *lines))
+
+
+def _note(found: dict[str, Any]) -> str:
+    if found["is_shipped"]:
+        return " (comes with this package)"
+    if found["is_hidden"]:
+        return f" (not used: the shipped model has this name; remove {found['path']})"
+    if found["is_current"] is False:
+        return " (older recipe; renew with: python -m engine model --train)"
+    return ""

@@ -29,6 +29,9 @@ ROW_TOKENS = 192
 PEAK_LEARNING_RATES = (3e-3, 1.5e-3)
 """One per round; the second round is learned only where the exam after the first is failed."""
 PROGRESS_EVERY_STEPS = 20
+NUMBER_FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""In each of them the model is examined, because each is served: which one, the CPU decides."""
+
 IGNORED = -100
 """The label that cross entropy skips: the model is not asked to learn the prompts."""
 
@@ -53,18 +56,28 @@ class Schedule:
 
 def main() -> None:
     arguments = parse_arguments()
+    questions = json.loads(arguments.exam.read_text(encoding="utf-8"))
+    if arguments.act == "examine":
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.model)
+        saved = Qwen3ForCausalLM.from_pretrained(arguments.model, dtype=torch.bfloat16)
+        report(event="exam", answers=sit_exam(saved, tokenizer, questions))
+    else:
+        learn(arguments, questions)
+
+
+def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) -> None:
+    """Train a model until it passes its exam, in at most two rounds, and save it."""
     torch.manual_seed(arguments.seed)
     lines = [json.loads(line) for line in arguments.chats.read_text(encoding="utf-8").splitlines()]
     tokenizer = make_tokenizer(lines, arguments.template.read_text(encoding="utf-8").rstrip("\n"))
     model = Qwen3ForCausalLM(model_config(tokenizer))
     batches = packed_batches(tokenizer, lines, arguments.seed)
-    questions = json.loads(arguments.exam.read_text(encoding="utf-8"))
     for peak in PEAK_LEARNING_RATES:
         schedule = Schedule(steps=arguments.steps, limit_s=arguments.seconds, peak_learning_rate=peak)
-        train(model, batches, schedule)
+        train(model, batches, schedule, number_format=NUMBER_FORMATS[arguments.number_format])
         # The exam is sat by the weights that are saved: rounding to bfloat16 may change a greedy choice.
         rounded = copy.deepcopy(model).to(torch.bfloat16)
-        answers = [answer(rounded, tokenizer, question) for question in questions]
+        answers = sit_exam(rounded, tokenizer, questions)
         report(event="exam", answers=answers)
         if all(one["is_right"] for one in answers):
             break
@@ -72,14 +85,20 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train the tiny chat model.")
-    parser.add_argument("--chats", type=Path, required=True, help="JSON lines of prompt and answer")
-    parser.add_argument("--exam", type=Path, required=True, help="JSON list of questions")
-    parser.add_argument("--template", type=Path, required=True, help="chat template (Jinja)")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="end training after this time, done or not")
-    parser.add_argument("--seed", type=int, required=True)
+    parser = argparse.ArgumentParser(description="Train the tiny chat model, or examine a trained one.")
+    acts = parser.add_subparsers(dest="act", required=True)
+    examine = acts.add_parser("examine")
+    examine.add_argument("--model", type=Path, required=True, help="folder of the model to examine")
+    train = acts.add_parser("train")
+    train.add_argument("--chats", type=Path, required=True, help="JSON lines of prompt and answer")
+    train.add_argument("--template", type=Path, required=True, help="chat template (Jinja)")
+    train.add_argument("--out", type=Path, required=True, help="folder to write the model to")
+    train.add_argument("--steps", type=int, required=True)
+    train.add_argument("--seconds", type=float, required=True, help="end a round after this time, done or not")
+    train.add_argument("--seed", type=int, required=True)
+    train.add_argument("--number-format", choices=tuple(NUMBER_FORMATS), required=True, help="of the products")
+    for act in (examine, train):
+        act.add_argument("--exam", type=Path, required=True, help="JSON list of questions")
     return parser.parse_args()
 
 
@@ -155,7 +174,7 @@ def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str,
         rng.shuffle(order)
 
 
-def train(model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule) -> None:
+def train(model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule, *, number_format: Any) -> None:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=schedule.peak_learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
     )
@@ -164,7 +183,7 @@ def train(model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule) ->
     step = 0
     while (share := schedule.done_share(step, time.monotonic() - start_s)) < 1:
         set_learning_rate(optimizer, step, peak=schedule.peak_learning_rate * max(0.02, 1 - share))
-        loss = train_step(model, optimizer, next(batches))
+        loss = train_step(model, optimizer, next(batches), number_format=number_format)
         step += 1
         if step % PROGRESS_EVERY_STEPS == 0:
             report_step(step, loss.item(), elapsed_s=time.monotonic() - start_s, schedule=schedule)
@@ -176,9 +195,10 @@ def set_learning_rate(optimizer: Any, step: int, *, peak: float) -> None:
         group["lr"] = peak * min(1.0, (step + 1) / 30)
 
 
-def train_step(model: Any, optimizer: Any, batch: tuple[Any, Any]) -> Any:
+def train_step(model: Any, optimizer: Any, batch: tuple[Any, Any], *, number_format: Any) -> Any:
+    """Learn from one batch; the products are in `number_format`, the weights always in float32."""
     tokens, labels = batch
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=number_format == torch.bfloat16):
         hidden = model.model(input_ids=tokens).last_hidden_state
         learned = labels != IGNORED
         logits = model.lm_head(hidden[learned])
@@ -209,6 +229,16 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
     ends = [tokenizer.convert_tokens_to_ids(END), tokenizer.convert_tokens_to_ids(PAD)]
     generation = {"eos_token_id": ends, "pad_token_id": ends[1]}
     (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+
+
+def sit_exam(rounded: Any, tokenizer: Any, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the answers of the weights in each number format; `rounded` holds them in bfloat16."""
+    examined = {name: copy.deepcopy(rounded).to(kind) for name, kind in NUMBER_FORMATS.items()}
+    return [
+        {**answer(model, tokenizer, question), "number_format": name}
+        for name, model in examined.items()
+        for question in questions
+    ]
 
 
 def answer(model: Any, tokenizer: Any, question: dict[str, Any]) -> dict[str, Any]:

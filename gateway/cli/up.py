@@ -67,8 +67,8 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
     ) -> None:
         """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
-        The first start installs vLLM and trains a tiny model (about 0.7 GB to download, 2.5 GB of disk, 4 to 8
-        minutes on two cores); later ones take under a minute. Ctrl-C ends everything it started.
+        The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two cores);
+        later ones take under a minute. Ctrl-C ends everything it started.
         """
         options = UpOptions(
             model=model, engine_url=engine_url, engine_key=engine_key, allow_external=allow_external,
@@ -171,9 +171,6 @@ def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[st
     engine = [sys.executable, "-m", "engine"]
     with Step("Engine: vLLM in an environment of its own") as step:
         children.run("engine-setup", [*engine, "setup", "--progress", "json"], step, variables)
-    if chosen.model is None:
-        with Step("Engine: a tiny model, trained here") as step:
-            children.run("engine-model", [*engine, "model", "--progress", "json"], step, variables)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
     serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])

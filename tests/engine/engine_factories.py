@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
 
 
-def a_home(root: Path, *, model: str | None = "tiny") -> EngineHome:
+def a_home(root: Path, *, model: str | None = "mine") -> EngineHome:
     """Return a home that looks as if a model were there; nothing is installed."""
     home = EngineHome(root=root)
     if model:
@@ -33,6 +33,7 @@ def a_serving(**changes: Any) -> Serving:
         "port": 8001,
         "device": "cpu",
         "max_model_len_tokens": 4096,
+        "number_format": "bfloat16",
     }
     return Serving(**(given | changes))
 

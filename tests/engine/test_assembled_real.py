@@ -22,7 +22,7 @@ from tests import factories
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup && python -m engine model"),
+    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup"),
 ]
 
 SEED = int(os.environ.get("TOLLGATE_TEST_SEED", "20261120"))

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_factories import REPOSITORY, free_port, python_variables
+from engine_factories import REPOSITORY, a_home, free_port, python_variables
 
+from engine import model
+from engine.home import size_bytes_of, write_stamp
 from engine.progress import Progress, duration_text
 
 
@@ -56,10 +58,10 @@ def test_help_teaches_the_order_of_the_commands(tmp_path: Path) -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("command", ["model", "serve"])
-def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", [("model", "--train"), ("serve",)])
+def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, command: tuple[str, ...]) -> None:
     """An expected failure is one sentence on standard error, not a traceback."""
-    result = engine(tmp_path, command)
+    result = engine(tmp_path, *command)
     assert (result.returncode, result.stdout) == (2, "")
     assert "python -m engine setup" in result.stderr
     assert "Traceback" not in result.stderr
@@ -69,6 +71,17 @@ def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, c
 def test_bad_arguments_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Scripts tell bad usage from failure by the code."""
     assert engine(tmp_path, *arguments).returncode == 2
+
+
+def test_model_says_where_the_shipped_one_is_and_trains_nothing(tmp_path: Path) -> None:
+    """Earlier releases trained here for minutes: the same command now answers at once, with nothing installed."""
+    result = engine(tmp_path / "empty", "model")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert str(model.TINY) in result.stdout
+    assert not (tmp_path / "empty").exists()
+    refused = engine(tmp_path, "model", "--steps", "10")
+    assert refused.returncode == 2
+    assert "--train" in refused.stderr
 
 
 def test_a_bad_port_setting_hurts_serve_alone_and_is_named(tmp_path: Path) -> None:
@@ -84,7 +97,7 @@ def test_status_of_an_empty_home_says_what_to_run(tmp_path: Path) -> None:
     shown = engine(tmp_path / "absent", "status")
     assert shown.returncode == 0
     assert "python -m engine setup" in shown.stdout
-    assert "python -m engine model" in shown.stdout
+    assert "tiny, 7 MB (comes with this package)" in shown.stdout
     state = json.loads(engine(tmp_path / "absent", "status", "--json").stdout)
     assert state == {
         "home": str(tmp_path / "absent"),
@@ -95,8 +108,26 @@ def test_status_of_an_empty_home_says_what_to_run(tmp_path: Path) -> None:
             "size_bytes": 0,
             "packages": {},
         },
-        "models": [],
+        "models": [
+            {
+                "name": "tiny",
+                "is_shipped": True,
+                "is_hidden": False,
+                "path": str(model.TINY),
+                "size_bytes": size_bytes_of(model.TINY),
+                "is_ready": True,
+                "is_current": True,
+            }
+        ],
     }
+
+
+def test_status_says_which_models_of_a_home_are_not_used(tmp_path: Path) -> None:
+    """An upgrade leaves a trained `tiny` in the home, which the shipped one now hides."""
+    home = a_home(tmp_path, model="tiny")
+    write_stamp(home.models / "tiny" / model.STAMP, {"recipe": 1})
+    shown = engine(tmp_path, "status").stdout
+    assert f"not used: the shipped model has this name; remove {home.models / 'tiny'}" in shown
 
 
 def test_wait_ends_when_the_engine_answers(tmp_path: Path, healthy_url: str) -> None:

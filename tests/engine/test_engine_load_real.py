@@ -28,7 +28,7 @@ from tests.waiting import soon
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup && python -m engine model"),
+    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup"),
 ]
 LONG: dict[str, Any] = {"max_tokens": 2000, "min_tokens": 2000, "ignore_eos": True}
 

@@ -1,6 +1,6 @@
-"""The real thing: vLLM on this machine, the model trained here, read over HTTP as the gateway reads it.
+"""The real thing: vLLM on this machine, the shipped model, read over HTTP as the gateway reads it.
 
-Needs `python -m engine setup` and `python -m engine model` to have run; skips cleanly where they have not.
+Needs `python -m engine setup` to have run; skips cleanly where it has not.
 """
 
 import json
@@ -18,14 +18,14 @@ import pytest
 from engine_factories import REPOSITORY, eventually, free_port, is_alive, python_variables
 
 from engine import chats, environment, model
-from engine.home import PACKAGE, engine_home
+from engine.home import engine_home
 
 HOME = engine_home(os.environ)
-IS_READY = environment.installed_device(HOME) is not None and (model.default_model(HOME) / "config.json").is_file()
+IS_READY = environment.installed_device(HOME) is not None
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup && python -m engine model"),
+    pytest.mark.skipif(not IS_READY, reason="needs the real engine: python -m engine setup"),
 ]
 
 
@@ -140,8 +140,8 @@ def test_the_template_writes_what_the_model_was_taught() -> None:
     )
     for is_thinking in (True, False):
         given = {
-            "model": str(model.default_model(HOME)),
-            "template": (PACKAGE / "chat_template.jinja").read_text(encoding="utf-8").rstrip("\n"),
+            "model": str(model.TINY),
+            "template": model.TEMPLATE.read_text(encoding="utf-8").rstrip("\n"),
             "conversation": [{"role": turn.role, "content": turn.text} for turn in turns],
             "tools": [chats.openai_tool("get_time")],
             "enable_thinking": is_thinking,

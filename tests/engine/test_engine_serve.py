@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from engine_factories import a_home, a_serving
 
-from engine import serve
+from engine import model, serve
 from engine.errors import UsageError
 
 
@@ -15,7 +15,7 @@ def test_a_cpu_chat_engine_gets_the_metering_and_parser_flags(tmp_path: Path) ->
     home = a_home(tmp_path)
     assert serve.command(home, a_serving())[2:] == [
         "serve",
-        str(home.models / "tiny"),
+        str(model.TINY),
         *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", "8001", "--max-model-len", "4096"),
         *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"),
         *("--max-num-queued-reqs", "256", "--shutdown-timeout", "20"),
@@ -85,10 +85,18 @@ def test_a_missing_or_empty_key_file_is_bad_usage(tmp_path: Path, content: str |
 
 
 @pytest.mark.parametrize("name", ["absent", "./absent", "/absent/model", "~/absent"])
-def test_a_missing_local_model_says_how_to_make_one(tmp_path: Path, name: str) -> None:
-    """The first `serve` of a newcomer comes before the first `model`."""
-    with pytest.raises(UsageError, match="python -m engine model"):
+def test_a_missing_local_model_names_the_one_that_is_shipped(tmp_path: Path, name: str) -> None:
+    """A newcomer who mistypes needs a name that works."""
+    with pytest.raises(UsageError, match="is called tiny"):
         serve.model_path(a_home(tmp_path, model=None), name)
+
+
+def test_tiny_is_the_shipped_model_whatever_the_home_holds(tmp_path: Path) -> None:
+    """A home of an earlier release holds a `tiny` trained there, which may fail its exam in float32."""
+    assert serve.model_path(a_home(tmp_path, model="tiny"), "tiny") == model.TINY
+    assert serve.default_name(a_home(tmp_path / "empty", model=None), "tiny") == "tiny"
+    home = a_home(tmp_path / "own", model="mine")
+    assert serve.model_path(home, "mine") == home.models / "mine"
 
 
 def test_a_taken_port_names_both_ways_to_choose_another() -> None:

@@ -1,0 +1,46 @@
+"""Which number format this machine's CPU calculates in at full speed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+NumberFormat = Literal["float32", "bfloat16"]
+
+NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Flags of CPUs that multiply bfloat16 in hardware: the first two on x86-64, the last on aarch64."""
+
+WITHOUT_BFLOAT16 = frozenset({"default", "avx2"})
+"""Values of `ATEN_CPU_CAPABILITY` that tell torch to work as a CPU without such instructions would."""
+
+
+def number_format(flags: frozenset[str], aten_capability: str | None) -> NumberFormat:
+    """Return bfloat16 if the CPU multiplies it natively, else float32.
+
+    Emulated bfloat16 is slow: with AVX2 alone, a matrix product takes 15 times as long as in float32.
+    `aten_capability` is the value of `ATEN_CPU_CAPABILITY`, with which a larger CPU plays a smaller one.
+    """
+    if aten_capability is not None and aten_capability.lower() in WITHOUT_BFLOAT16:
+        return "float32"
+    return "bfloat16" if flags & NATIVE_BFLOAT16 else "float32"
+
+
+def number_format_here(environment: Mapping[str, str]) -> NumberFormat:
+    """Return the number format for this machine and these variables."""
+    return number_format(flags_here(), environment.get("ATEN_CPU_CAPABILITY"))
+
+
+def flags_here() -> frozenset[str]:
+    """Return the flags of this machine's CPU, or none if Linux does not tell them."""
+    try:
+        return flags_in(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        return frozenset()
+
+
+def flags_in(cpuinfo: str) -> frozenset[str]:
+    """Return the flags of the first CPU in `/proc/cpuinfo`; aarch64 calls them features."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

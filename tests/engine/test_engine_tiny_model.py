@@ -1,0 +1,58 @@
+"""The model that is shipped: nobody trains on a first run, so it must be right on every CPU."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from engine_factories import REPOSITORY
+
+from engine import chats, environment, model
+from engine import home as homes
+from engine.home import engine_home
+
+HOME = engine_home(os.environ)
+IS_READY = environment.installed_device(HOME) is not None
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not IS_READY, reason="needs the engine's environment: python -m engine setup")
+def test_the_shipped_weights_pass_the_whole_exam_in_both_number_formats() -> None:
+    """Which format they are served in depends on the CPU; rounding may change a greedy choice."""
+    answers = model.examine(HOME, model.TINY)
+    wrong = [(answer["number_format"], answer["asked"], answer["got"]) for answer in answers if not answer["is_right"]]
+    assert wrong == []
+    asked = [question.messages[-1]["content"] for question in chats.exam()]
+    for number_format in ("float32", "bfloat16"):
+        assert [answer["asked"] for answer in answers if answer["number_format"] == number_format] == asked
+
+
+def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
+    """Who changes the recipe must train again: otherwise the package ships what it does not describe."""
+    assert model.is_made(model.TINY, model.Training())
+    exam = homes.read_stamp(model.TINY / model.STAMP)["exam"]
+    assert len(exam) == 2 * len(chats.exam())
+    assert all(answer["is_right"] for answer in exam)
+
+
+def test_the_shipped_model_is_one_copy_of_the_weights_in_bfloat16() -> None:
+    """It is in the repository and in every wheel; float32 or an optimizer's state would double it or worse."""
+    weights = (model.TINY / "model.safetensors").read_bytes()
+    (header_bytes,) = struct.unpack("<Q", weights[:8])
+    kinds = set(re.findall(rb'"dtype":"(\w+)"', weights[8 : 8 + header_bytes]))
+    assert kinds == {b"BF16"}
+    assert homes.size_bytes_of(model.TINY) < 8_000_000
+
+
+def test_the_wheel_holds_the_model_and_the_locks(tmp_path: Path) -> None:
+    """An installed Tollgate has no repository beside it."""
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, *build, str(REPOSITORY)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    shipped = [*model.TINY.iterdir(), *(homes.PACKAGE / "locks").iterdir()]
+    assert {str(path.relative_to(REPOSITORY)) for path in shipped} <= held
