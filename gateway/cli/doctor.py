@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PROBE_LIMIT_S = 3.0
 NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out of bounds
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def register(app: typer.Typer) -> None:
@@ -191,6 +193,9 @@ def _reachable(deployment: Deployment) -> Check:
     status = _http_status(f"{parts.scheme}://{parts.netloc}/health")
     if status == 200:
         return Check(name, Status.OK, f"{host}:{port} is healthy")
+    # Many compatible servers have no /health; one that lists its models is loaded.
+    if status == 404 and _http_status(f"{deployment.base_url}/models", headers=_key_header(deployment)) == 200:
+        return Check(name, Status.OK, f"{host}:{port} lists its models; it has no /health")
     answer = "does not answer" if status is None else f"answers {status}"
     return Check(name, Status.FAIL, f"/health of {host}:{port} {answer}", "wait until it is loaded, or see its log")
 
@@ -246,11 +251,22 @@ def _json(url: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _http_status(url: str) -> int | None:
+def _key_header(deployment: Deployment) -> dict[str, str]:
+    """Return the header with the engine's key, or nothing if it declares none or the key is missing here."""
+    from gateway.providers.credentials import resolve
+
+    try:
+        key = resolve(deployment)
+    except RequestError:
+        return {}
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
     """The status of a GET without content; None where no HTTP answer came."""
     import httpx2
 
     try:
-        return int(httpx2.get(url, timeout=PROBE_LIMIT_S, trust_env=False).status_code)
+        return int(httpx2.get(url, headers=headers, timeout=PROBE_LIMIT_S, trust_env=False).status_code)
     except httpx2.HTTPError:
         return None

@@ -1,0 +1,76 @@
+"""`doctor` believes a compatible server that has no `/health`, if it lists its models (usability D13)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.demo_policy import Demo, document
+from tests.cli.conftest import Cli
+
+KEY = "the-key-of-the-engine"
+
+
+class Compatible(BaseHTTPRequestHandler):
+    """Plays llama.cpp behind a proxy: models for who has the key, nothing else."""
+
+    models_status = 200
+
+    def do_GET(self) -> None:
+        knows_key = self.headers["authorization"] == f"Bearer {KEY}"
+        status = 404 if self.path != "/v1/models" else self.models_status if knows_key else 401
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    listening = HTTPServer(("127.0.0.1", 0), type("Handler", (Compatible,), {}))
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield listening
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def reach(cli: Cli, server: HTTPServer, folder: Path) -> dict[str, str]:
+    """Apply the policy that `up --engine-url` applies, and return what doctor says of the engine."""
+    key, policy = folder / "engine-key", folder / "demo.yaml"
+    key.write_text(KEY)
+    demo = Demo(
+        engine_url=f"http://127.0.0.1:{server.server_address[1]}",
+        engine_model="fake",
+        engine_key=f"file:{key}",
+        context_window=4096,
+        has_external=False,
+        may_fall_back=False,
+    )
+    policy.write_text(document(demo))
+    cli.ok("policy", "apply", str(policy), "--yes")
+    rows = json.loads(cli("doctor", "--format", "json").out)
+    (found,) = [row for row in rows if row["check"] == "reach tiny-local"]
+    return {name: str(found[name]) for name in ("status", "finding")}
+
+
+def test_a_server_without_health_that_lists_its_models_is_reachable(
+    cli: Cli, server: HTTPServer, tmp_path: Path
+) -> None:
+    """Many compatible servers have no /health; doctor failed after the documented `up --engine-url`."""
+    host = f"127.0.0.1:{server.server_address[1]}"
+    assert reach(cli, server, tmp_path) == {"status": "ok", "finding": f"{host} lists its models; it has no /health"}
+
+
+def test_a_server_that_lists_no_models_either_is_not(cli: Cli, server: HTTPServer, tmp_path: Path) -> None:
+    """A wrong address answers 404 to everything; an engine that loads answers 503."""
+    server.RequestHandlerClass.models_status = 503  # type: ignore[attr-defined]  # the class made above
+    assert reach(cli, server, tmp_path)["status"] == "fail"
