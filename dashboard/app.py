@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import sign_in, states
+from dashboard import address, sign_in, states
 from dashboard.filters import choose_dataset
 from dashboard.source import NotConfigured, hours_not_summed
 from dashboard.views import budgets, events, latency, receipt, spend
@@ -24,6 +24,7 @@ def main() -> None:
     st.logo(str(LOGO), size="large")
     sign_in.require()
     page = st.navigation([spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()])
+    address.restore(page.url_path)
     with st.sidebar:
         dataset = choose_dataset()
         st.caption("Costs in USD. Days and months in UTC.")
@@ -31,6 +32,7 @@ def main() -> None:
         st.warning("**Demo data.** Generated figures, not real spend.", icon=":material/science:")
     try:
         page.run()
+        address.keep(page.url_path)
     except NotConfigured:
         states.show_not_configured()
     except DatabaseTooSlow:

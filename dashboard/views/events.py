@@ -8,7 +8,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from dashboard import states
+from dashboard import address, states
 from dashboard.display import count, inert, money
 from dashboard.filters import DATASET_KEY, address_filters, choose, choose_month, dataset, month_name, question
 from dashboard.notes import show_notes
@@ -31,6 +31,7 @@ def page() -> st.Page:
 
 def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
     """Go to the events behind a total."""
+    address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(
         page(), query_params=chosen | {"month": month} | {each.value: value for each, value in where.items()}

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import streamlit as st
 
+from dashboard import address
 from dashboard.display import NOTHING, UNKNOWN, count, exact_money, inert, moment, seconds
 from dashboard.filters import DATASET_KEY, dataset
 from dashboard.notes import show_notes
@@ -25,6 +26,7 @@ def page() -> st.Page:
 
 def open_receipt(request_id: UUID) -> NoReturn:
     """Go to a request's receipt."""
+    address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(page(), query_params=chosen | {REQUEST_KEY: str(request_id)})
 

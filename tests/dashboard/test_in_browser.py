@@ -15,6 +15,7 @@ from random import Random
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -23,6 +24,7 @@ from dashboard.source import URL_VARIABLE
 from gateway import reports
 from tests.gateway_process import free_port
 from tests.reports.random_events import random_event
+from tests.storage.factories import event
 from tests.waiting import eventually
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # as in tests/install_tools.sh
@@ -97,6 +99,41 @@ def test_the_page_shows_what_the_report_says(
     _keep_screenshot(browser, tmp_path / "spend.png")
     console = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves this one untyped
     assert [entry for entry in console if entry["level"] == "SEVERE"] == []
+
+
+def test_back_shows_the_filters_that_were_left(
+    address: str, browser: webdriver.Chrome, write: Callable[..., None]
+) -> None:
+    """Usability D3: "back" from a receipt showed all attempts; "back" from Requests, Spend under its filter."""
+    write(event(1), event(2, team="research"), event(3, team="research"))
+    whole, part = "3 attempts", "2 attempts"
+
+    browser.get(address)
+    _until_shown(browser, whole)
+    next(b for b in browser.find_elements(By.TAG_NAME, "button") if "Open all events" in b.text).click()
+    _until_shown(browser, "Pick a row to see its receipt")
+    browser.get(f"{address}events?team=research")
+    _until_shown(browser, part)
+    _pick_first_row(browser)
+    _until_shown(browser, "Attempt total")
+    browser.back()
+    _until_shown(browser, part)
+    assert "team=research" in browser.current_url
+    assert "request=" not in browser.current_url
+
+
+def _until_shown(browser: webdriver.Chrome, text: str) -> None:
+    WebDriverWait(browser, PAGE_S).until(lambda b: text in b.find_element(By.TAG_NAME, "body").text)
+
+
+def _pick_first_row(browser: webdriver.Chrome) -> None:
+    """The grid is drawn on a canvas: its first row's box is below the head, at the left."""
+    grid = WebDriverWait(browser, PAGE_S).until(
+        lambda b: b.find_elements(By.CSS_SELECTOR, "[data-testid=stDataFrame] canvas")
+    )[0]
+    WebDriverWait(browser, PAGE_S).until(lambda b: len(_cells(b)) == 2)
+    left, top = -grid.size["width"] // 2, -grid.size["height"] // 2
+    ActionChains(browser).move_to_element_with_offset(grid, left + 15, top + 50).click().perform()
 
 
 def _cells(browser: webdriver.Chrome) -> list[dict[str, str]]:

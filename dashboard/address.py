@@ -1,0 +1,35 @@
+"""The address of each page, kept for the browser's back button.
+
+Streamlit changes the page on "back", and keeps the query parameters of the page that was left: the filters
+of the page that comes back would be lost, and the other page's would be in their place.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+_LAST, _OPENED = "last_page", "opened_page"
+
+
+def opens(url_path: str) -> None:
+    """Note that a page is opened on purpose, with its own query parameters."""
+    st.session_state[_OPENED] = url_path
+
+
+def restore(url_path: str) -> None:
+    """Put back a page's own query parameters if the browser went back to it."""
+    was_opened = st.session_state.pop(_OPENED, None) == url_path
+    is_another = st.session_state.get(_LAST, url_path) != url_path
+    kept = st.session_state.get(_key(url_path))
+    if is_another and not was_opened and kept is not None and st.query_params.to_dict():
+        st.query_params.from_dict(kept)
+    st.session_state[_LAST] = url_path
+
+
+def keep(url_path: str) -> None:
+    """Remember the page's query parameters, once it is shown whole."""
+    st.session_state[_key(url_path)] = st.query_params.to_dict()
+
+
+def _key(url_path: str) -> str:
+    return f"address_of_{url_path}"
