@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.settings import Settings, misspelt, read
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import ServeOptions, Stores, Toolbox
     from gateway.reports import Reports
     from gateway.storage.database import Database
 
@@ -75,10 +75,16 @@ def build_toolbox(settings: Settings) -> Toolbox:
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
         open_reports=lambda: open_reports(settings),
-        serve=lambda allow_demo_keys: serve(settings, allow_demo_keys=allow_demo_keys),
+        serve=lambda asked: serve(_with_address(settings, asked), allow_demo_keys=asked.allow_demo_keys),
         now=SystemClock().now,
         random_bytes=secrets.token_bytes,
     )
+
+
+def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
+    """Let the address on the command line win over the settings."""
+    given = {"host": asked.host, "port": asked.port}
+    return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 @contextmanager
@@ -175,7 +181,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     tune_allocator()
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
-    listener = bind(settings.host, settings.port, setting="TOLLGATE_PORT")
+    listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
     from gateway.serving import process  # half a second of imports: a port that is taken is said before
 
     with open_stores(settings, role="tollgate_gateway", limit_s=SERVING_LIMIT_S) as stores:

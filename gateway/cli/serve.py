@@ -15,12 +15,14 @@ def register(app: typer.Typer) -> None:
     app.command(
         "serve",
         short_help="Run the gateway.",
-        epilog="\b\nExamples:\n  tollgate serve\n  TOLLGATE_HOST=0.0.0.0 TOLLGATE_PORT=80 tollgate serve",
+        epilog="\b\nExamples:\n  tollgate serve\n  tollgate serve --host 0.0.0.0 --port 80",
     )(serve)
 
 
 def serve(
     ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; wins over TOLLGATE_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port; wins over TOLLGATE_PORT.")] = None,
     allow_demo_keys: Annotated[
         bool, typer.Option("--allow-demo-keys", help="Accept the key that `tollgate up` made; never in production.")
     ] = False,
@@ -30,5 +32,7 @@ def serve(
     It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). A policy or key that
     changes later is picked up within seconds, without a restart.
     """
+    from gateway.cli.toolbox import ServeOptions
+
     toolbox: Toolbox = ctx.obj
-    toolbox.serve(allow_demo_keys)
+    toolbox.serve(ServeOptions(host=host, port=port, allow_demo_keys=allow_demo_keys))

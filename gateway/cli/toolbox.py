@@ -39,6 +39,15 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of `serve`; one that is None leaves the setting as it is."""
+
+    host: str | None
+    port: int | None
+    allow_demo_keys: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
     """An open database and what is kept in it."""
 
@@ -59,6 +68,6 @@ class Toolbox:
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
     open_as_owner: Callable[[], AbstractContextManager[Stores]]  # as the login of the database's own URL
     open_reports: Callable[[], AbstractContextManager[Reports]]
-    serve: Callable[[bool], None]  # argument: allow demo keys
+    serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +18,14 @@ from gateway.storage.keys import KeyStore
 from tests.gateway_process import REPOSITORY, free_port
 
 
-def serve(database_url: str, home: Path) -> subprocess.CompletedProcess[str]:
+def serve(database_url: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `tollgate serve`, which is expected to end by itself."""
     settings = {
         "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_PORT": str(free_port()),
         "TOLLGATE_METRICS_PORT": str(free_port()),
     }  # fmt: skip
     return subprocess.run(
-        [sys.executable, "-m", "gateway.main", "serve"], env={**os.environ, **settings}, cwd=REPOSITORY,
+        [sys.executable, "-m", "gateway.main", "serve", *arguments], env={**os.environ, **settings}, cwd=REPOSITORY,
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -60,3 +61,13 @@ def test_with_the_pepper_of_another_database_it_does_not_start(
     assert ended.returncode == 2
     assert "belongs to another database" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_host_and_port_on_the_command_line_win_over_the_settings(database_url: str, home: Path) -> None:
+    """The settings of these tests name a free port; the one that is given here is taken."""
+    with socket.create_server(("127.0.0.2", 0)) as held:
+        port = held.getsockname()[1]
+        ended = serve(database_url, home, "--host", "127.0.0.2", "--port", str(port))
+    assert ended.returncode == 2
+    assert f"Cannot listen on 127.0.0.2:{port}: Address already in use" in ended.stderr
+    assert "Choose another port with --port or TOLLGATE_PORT" in ended.stderr
