@@ -2,7 +2,16 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --require-hashes --no-deps
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --require-hashes --no-deps
+# The virtual environment's Python where there is one: it is what runs.
+ANY_PYTHON = $(or $(wildcard .venv/bin/python),$(PYTHON))
+ASKED := make $(or $(MAKECMDGOALS),run)
+# Any Python from 3.6 on can read the preflight; an older one, or none, is told here.
+HAS_PYTHON = $(ANY_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 6))' || { \
+	echo "Tollgate supports Python 3.11, 3.12 and 3.13, and '$(ANY_PYTHON)' is none of them." \
+	"Install one, then name it: $(ASKED) PYTHON=python3.12" >&2; exit 2; }
+PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .venv
+STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
 .PHONY: help setup run test check coverage chaos residency fmt lint types imports bench demo-crash lock clean
@@ -12,7 +21,10 @@ help: ## Show the targets
 
 setup: .venv/run.stamp ## Install what `make run` needs; leaves .venv/bin/tollgate
 
-run: setup ## Everything on this machine: engine, database, gateway, dashboard
+run: ## Everything on this machine: engine, database, gateway, dashboard
+	@$(HAS_PYTHON)
+	@$(PREFLIGHT)
+	@$(MAKE) --no-print-directory setup
 	@$(BIN)/tollgate up
 
 test: .venv/dev.stamp ## Install what is missing and run all tests, real engine and browser included
@@ -60,17 +72,16 @@ clean: ## Remove the environment of this checkout (not ~/.tollgate)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
 
 .venv/bin/python:
-	@echo "Making .venv ..."
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tollgate needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..." >&2; exit 2; }
-	@$(PYTHON) -m venv .venv
+	@$(HAS_PYTHON)
+	@$(PREFLIGHT) --no-engine --no-ports
+	@$(PYTHON) -m deploy.run_step "Making .venv" --usual-s 10 -- $(PYTHON) -m venv .venv
 
 .venv/run.stamp: requirements-run.lock requirements-build.lock pyproject.toml | .venv/bin/python
-	@echo "Installing gateway, embedded Postgres and dashboard (about 150 MB, under a minute) ..."
-	@$(PIP) -r requirements-build.lock -r requirements-run.lock
+	@$(STEP) "Installing gateway, Postgres, dashboard" --usual-s 60 -- \
+		$(PIP) -r requirements-build.lock -r requirements-run.lock
 	@$(EDITABLE)
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock .venv/run.stamp
-	@echo "Installing the development tools ..."
-	@$(PIP) -r requirements-dev.lock
+	@$(STEP) "Installing the development tools" --usual-s 40 -- $(PIP) -r requirements-dev.lock
 	@touch $@

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gateway.cli.progress import Step
 from gateway.errors import OperatorError
 
 STOP_GRACE_S = 40.0  # longer than the gateway's own drain and the engine's shutdown timeout
+LOOK_EVERY_S = 0.2
 _PR_SET_PDEATHSIG = 1
 
 
@@ -24,19 +26,13 @@ class ChildFailed(OperatorError):
 
 
 class Children:
-    """What runs now, in the order it was started. Use as a context manager."""
+    """What runs now, in the order it was started; `stop` ends it."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def __enter__(self) -> Children:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def log_path(self, name: str) -> Path:
         """Where a child writes."""
@@ -62,17 +58,33 @@ class Children:
                 start_new_session=True, preexec_fn=_die_with_parent,  # as above
             )  # fmt: skip
         self._running[name] = child
-        assert child.stdout is not None
-        for line in child.stdout:
+        for line in self._lines(name, child):
             _show(step, line)
         status = child.wait()
         del self._running[name]
         if status:
             raise ChildFailed(f"{step.title} failed.\n{self.log_tail(name)}")
 
-    def require_alive(self) -> None:
-        """Raise `ChildFailed` if one has ended."""
+    def _lines(self, name: str, child: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        """Yield what a child prints, and look at the others meanwhile: one that ended is reaped, or is an error."""
+        assert child.stdout is not None
+        rest = b""
+        while True:
+            self.require_alive(but=name)
+            if not select.select([child.stdout], [], [], LOOK_EVERY_S)[0]:
+                continue
+            read = os.read(child.stdout.fileno(), 65536)
+            *lines, rest = (rest + read).split(b"\n")
+            yield from lines
+            if not read:
+                child.stdout.close()
+                return
+
+    def require_alive(self, *, but: str | None = None) -> None:
+        """Raise `ChildFailed` if one has ended; `but` names one that the caller itself waits for."""
         for name, child in self._running.items():
+            if name == but:
+                continue
             is_done = name in self._may_end and child.poll() == 0
             if child.poll() is not None and not is_done:
                 raise ChildFailed(
@@ -82,7 +94,9 @@ class Children:
 
     def finish(self, name: str) -> None:
         """Wait for a process that may end. Raises `ChildFailed` if it failed."""
-        self._running[name].wait()
+        while self._running[name].poll() is None:
+            self.require_alive()
+            time.sleep(LOOK_EVERY_S)
         self.require_alive()
 
     def log_tail(self, name: str, lines: int = 15) -> str:

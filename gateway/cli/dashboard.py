@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.output import note
+from gateway.cli.readiness import require_free
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def dashboard(
             f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure "
             f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
         )
+    started = command(options)
+    require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with reports_url(toolbox) as url:
         note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
         variables = environment(url) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
-        raise typer.Exit(run_until_stopped(command(options), variables))
+        raise typer.Exit(run_until_stopped(started, variables))
 
 
 def command(options: Options) -> list[str]:

@@ -12,6 +12,7 @@ import typer
 
 from gateway.cli.ledger_checks import journal_checks, ledger_checks
 from gateway.cli.output import Format, FormatOption, Table, note, show
+from gateway.cli.preflight import machine_checks
 from gateway.domain.checks import Check, Status
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.routing import DEFAULT_PORTS
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Check database, migrations, key secret, policy, deployments, prices, clock, ports and the ledger.
+    """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and this machine.
 
     Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines are
     asked for their health and providers for a connection; no prompt is ever sent.
@@ -51,6 +52,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         checks.append(Check("database", Status.UNKNOWN, away.message))
     except BadUsage as wrong:
         checks.append(Check("database", Status.FAIL, wrong.message))
+    checks += machine_checks(toolbox.options)
     checks += _port_checks(toolbox.options)
     checks += _gateway_checks(toolbox.options)
     rows = [(check.status.value, check.name, check.finding, check.mend) for check in checks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.cli.progress import Step
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gateway.cli.children import Children
 
 READY_WITHIN_S = 60.0
-Port = tuple[str, str, int]  # the setting that chooses it, host, port
 
 
 def wait_for(
@@ -43,15 +42,13 @@ def wait_for(
     raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
 
 
-def require_free(ports: Sequence[Port]) -> None:
-    """Raise `BadUsage` naming the setting of the first port that is taken."""
-    for setting, host, port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as broken:
-                raise BadUsage(
-                    f"Port {port} on {host} cannot be used: {broken.strerror}. Is Tollgate running already? "
-                    f"Else choose another one: {setting}={port + 1000} tollgate up"
-                ) from None
+def require_free(host: str, port: int, *, setting: str) -> None:
+    """Raise `BadUsage` naming the setting if the port cannot be had, before anything is started."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as broken:
+            raise BadUsage(
+                f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with {setting}."
+            ) from None

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli import demo_policy
+from gateway.cli import demo_policy, preflight
 from gateway.cli.children import Children
 from gateway.cli.demo_policy import Demo
 from gateway.cli.progress import Step
-from gateway.cli.readiness import Port, require_free, wait_for
+from gateway.cli.readiness import wait_for
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -82,31 +82,52 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have started us ignoring SIGINT
         signal.signal(stop, _stop)
     options = toolbox.options
-    options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    require_free(_ports(options, needs_engine=chosen.engine_url is None))
-    print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME).\n", flush=True)
-    up_file = options.home / "up.json"
     try:
-        with toolbox.open_as_owner() as stores, Children(options.home / "logs") as children:
+        brought = _brought_engine(chosen)  # first: a wrong address must not cost a home and half a minute
+        preflight.require(options, has_engine_elsewhere=brought is not None)
+        options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME){_second_place(options)}.\n", flush=True)
+        up_file = options.home / "up.json"
+        with ExitStack() as opened:
+            with Step("Database: start, migrations, pepper, demo team and key", usual_s=10):
+                stores = opened.enter_context(toolbox.open_as_owner())
+                _prepare_database(stores, options)
+                key = _demo_key(toolbox, stores)
+            children = Children(options.home / "logs")
             try:
-                _bring_up(toolbox, stores, children, chosen, up_file)
+                _bring_up(toolbox, stores, children, chosen, brought=brought, key=key, up_file=up_file)
                 _stay(children)
             finally:
                 up_file.unlink(missing_ok=True)
-                print("\nStopping what was started ...", flush=True)
+                print(flush=True)
+                with Step("Stopping what was started", usual_s=5):
+                    children.stop()
+                    opened.close()
     except KeyboardInterrupt:
         print("Stopped. Nothing was lost; `tollgate up` goes on from here.", flush=True)
 
 
-def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, up_file: Path) -> None:
+def _second_place(options: Options) -> str:
+    """Where the database lies if not in the home: a copied home is no backup then."""
+    from gateway.storage.embedded import EmbeddedPostgres
+
+    place = EmbeddedPostgres(options.home).place()
+    if options.database_url is not None or place.is_relative_to(options.home.resolve()):
+        return ""
+    return f", and the database in {place}: Postgres does not run as root, and its user cannot enter the home"
+
+
+def _bring_up(
+    toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, *, brought: tuple[str, str] | None,
+    key: str, up_file: Path,
+) -> None:  # fmt: skip
     from gateway.cli.tour import Tour
 
     options = toolbox.options
-    with Step("Database: migrations, pepper, demo team and key"):
-        _prepare_database(stores, options)
-        key = _demo_key(toolbox, stores)
+    if chosen.engine_url is not None:
+        _warn_of_own_policy(stores, chosen.engine_url)
     variables = _variables(options, stores)
-    with Step("Gateway and dashboard"):
+    with Step("Gateway and dashboard", usual_s=10):
         children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
         children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
         wait_for(f"{gateway_url(options)}/healthz", children)
@@ -115,10 +136,10 @@ def _bring_up(toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOp
         demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
         children.start("demo-data", demo_data, variables, may_end=True)
     print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
-    engine_url, engine_model = _engine(options, children, chosen)
+    engine_url, engine_model = brought or _engine(options, children, chosen)
     version = _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
     if chosen.with_demo_data:
-        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo"):
+        with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo", usual_s=30):
             children.finish("demo-data")
     # Not before this policy is in force: an older one may lead to an engine that is gone.
     wait_for(
@@ -162,19 +183,16 @@ def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
 
 
 def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
-    """Return address and model of an engine that answers, starting one unless the caller brought it."""
-    if chosen.engine_url is not None:
-        url = chosen.engine_url.rstrip("/").removesuffix("/v1")
-        return url, _model_of(url, chosen.engine_key)
+    """Start an engine; return its address and model."""
     url = f"http://127.0.0.1:{options.engine_port}"
     variables = {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
     engine = [sys.executable, "-m", "engine"]
-    with Step("Engine: vLLM in an environment of its own") as step:
+    with Step("Engine: vLLM in an environment of its own", usual_s=120) as step:
         children.run("engine-setup", [*engine, "setup", "--progress", "json"], step, variables)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
     serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
-    with Step("Engine: starting vLLM") as step:
+    with Step("Engine: starting vLLM", usual_s=60) as step:
         children.start("engine", [*engine, *serve], variables)
         wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
     return url, name
@@ -186,6 +204,16 @@ def _engine_key_file(options: Options) -> Path:
     if not file.exists():
         _write_private(file, secrets.token_urlsafe(32) + "\n")
     return file
+
+
+def _brought_engine(chosen: UpOptions) -> tuple[str, str] | None:
+    """Return address and model of the engine that the caller names; None if one is to be started."""
+    if chosen.engine_url is None:
+        return None
+    url = chosen.engine_url.rstrip("/").removesuffix("/v1")
+    if not url.startswith(("http://", "https://")):
+        raise BadUsage(f"--engine-url {chosen.engine_url} must begin with http:// or https://.")
+    return url, _model_of(url, chosen.engine_key)
 
 
 def _model_of(url: str, key_reference: str | None) -> str:
@@ -200,10 +228,26 @@ def _model_of(url: str, key_reference: str | None) -> str:
     headers = {"authorization": f"Bearer {secret.strip()}"} if secret else {}
     try:
         answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as broken:
+        raise BadUsage(f"No engine answers at {url}: {broken}. Start it, or mend --engine-url.") from None
+    if answer.status_code in (401, 403):
+        raise BadUsage(f"The engine at {url} wants another key ({answer.status_code}). Name it with --engine-key.")
+    try:
         answer.raise_for_status()
         return str(answer.json()["data"][0]["id"])
-    except (httpx2.HTTPError, KeyError, IndexError, ValueError) as broken:
+    except (httpx2.HTTPError, KeyError, IndexError, TypeError, ValueError) as broken:
         raise BadUsage(f"--engine-url {url}: GET /v1/models did not name a model ({broken}).") from None
+
+
+def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
+    """Say that the option leads nowhere where an operator's own policy stays in force."""
+    current = stores.policies.current()
+    if current is not None and not current.is_demo:
+        print(
+            f"  --engine-url has no effect: policy version {current.version} is your own and stays in force. To use "
+            f"the engine, add a deployment with base_url {engine_url} to it and run: tollgate policy apply FILE",
+            flush=True,
+        )
 
 
 def _apply_demo_policy(
@@ -269,16 +313,6 @@ def _stay(children: Children) -> None:
     while True:
         children.require_alive()
         time.sleep(0.5)
-
-
-def _ports(options: Options, *, needs_engine: bool) -> list[Port]:
-    engine = ("TOLLGATE_ENGINE_PORT", "127.0.0.1", options.engine_port)
-    return [
-        ("TOLLGATE_PORT", options.host, options.port),
-        ("TOLLGATE_METRICS_PORT", options.metrics_host, options.metrics_port),
-        ("TOLLGATE_DASHBOARD_PORT", options.dashboard_host, options.dashboard_port),
-        *([engine] if needs_engine else []),
-    ]
 
 
 def _variables(options: Options, stores: Stores) -> dict[str, str]:

@@ -103,6 +103,15 @@ class EmbeddedPostgres:
                 f"Mend that, or set TOLLGATE_HOME or TOLLGATE_DATABASE_URL."
             ) from error
 
+    def place(self) -> Path:
+        """Return where the database's files are; before its first start, the folder that will hold them."""
+        if self.data.exists() or self.data.is_symlink():
+            return self.data.resolve()
+        existing = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
+        if not Account.current().is_other or others_may_enter(existing):
+            return self.data
+        return self._system_dir
+
     def stop(self) -> None:
         """Leave the server; the last to leave stops it. A second call, or one in a forked child, does nothing."""
         if self._users is None or self._pid != os.getpid():

@@ -84,6 +84,7 @@ def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstre
     again = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")
     try:
         assert "Policy version 2 is your own and stays in force" in again.printed
+        assert "--engine-url has no effect: policy version 2 is your own" in again.printed
         assert again.tollgate("team", "list", "--format", "csv").splitlines()[1].startswith("mine,")
     finally:
         again.stop(signal.SIGINT)  # Ctrl-C: ends every child too
