@@ -31,6 +31,7 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
+from bench import machine
 from bench.budgets import BUDGETS, CENTRE
 from bench.nginx import whole_answer
 from bench.stand import TEAM, policy_of
@@ -278,9 +279,11 @@ def main() -> int:
     parser.add_argument("--budgets", action="store_true", help="hold each request on four budgets")
     chosen = parser.parse_args()
     if chosen.instructions:
+        print(machine.describe())
         print(f"{instructions(has_budgets=chosen.budgets):,.0f} instructions a request")
         return 0
     found = uvloop.run(measure(max(1, chosen.requests // ROUND), has_budgets=chosen.budgets))
+    print(machine.describe())
     print(f"{min(found):.1f} µs a request at best, {median(found):.1f} in the middle of {len(found)} rounds")
     return 0
 

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from engine.preflight import build_flags
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -78,7 +80,8 @@ def describe() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} × {model}, {gib:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
+    python = f"Python {platform.python_version()} {build_flags()}"
+    return f"{os.cpu_count()} × {model}, {gib:.0f} GiB, Linux {platform.release()}, {python}"
 
 
 def commit() -> str:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compile the requirements files: hashes, no index addresses, nothing younger than a week.
+# Compile the requirements files: hashes, no index addresses, nothing younger than a week. They are universal: each holds
+# the wheels of every Python that is supported (3.11, 3.12, 3.13).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cutoff=$(date -u -d '7 days ago' +%F)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from engine_factories import REPOSITORY, free_port
 
+from bench import machine
 from engine import preflight
 from engine.preflight import FAIL, OK, WARN, Check, Need
 
@@ -160,6 +161,15 @@ def test_a_program_that_speaks_no_http_is_named_by_its_process() -> None:
     assert f"port {port} of the metrics is taken by" in done.stderr
     assert f"(process {os.getpid()})" in done.stderr
     assert "TOLLGATE_METRICS_PORT=" in done.stderr
+
+
+def test_the_build_of_the_interpreter_is_in_the_facts_of_every_benchmark() -> None:
+    """One without PGO and LTO takes a fifth more CPU: a figure without this fact cannot be compared."""
+    assert f"Python {platform.python_version()} {preflight.build_flags()}" in machine.describe()
+    timed = {path.name: path.read_text() for path in (REPOSITORY / "bench").glob("*.py")}
+    timed = {name: text for name, text in timed.items() if "machine.commit()" in text or name == "in_process.py"}
+    del timed["routing.py"]  # a simulated day: its figures hold no time of this machine
+    assert [name for name, text in timed.items() if "machine.describe()" not in text] == []
 
 
 def test_too_little_disk_names_the_folders_that_may_move(tmp_path: Path) -> None:
