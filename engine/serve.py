@@ -24,6 +24,13 @@ MAX_QUEUED_REQUESTS = 256
 """Waiting and running together; more get 503. Without it vLLM's queue has no bound."""
 
 CPU_KV_CACHE_GIB = 1
+CALM_ON_CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
+"""For the tiny model, whose matrices are too small to share: two threads burn their time waiting for each other.
+
+The first joins vLLM's core and its worker in one process. Measured 2026-11-23, 2 cores: docs/guides/engine.md.
+A larger model keeps vLLM's own settings, which bind its threads to the cores.
+"""
+
 NO_PARSER = "none"
 
 
@@ -116,9 +123,12 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
         UsageError: the key file cannot be read or is empty.
     """
     defaults = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    model = model_path(home, serving.model)
     if serving.device == "cpu":
         defaults["VLLM_CPU_KVCACHE_SPACE"] = str(CPU_KV_CACHE_GIB)
-    if model_path(home, serving.model):
+        if model is not None and model.parent == homes.SHIPPED_MODELS:
+            defaults |= CALM_ON_CPU
+    if model:
         defaults |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     # The key travels in the environment: every user of the machine can read a command line.
     key = {"VLLM_API_KEY": read_key(serving.api_key_file)} if serving.api_key_file else {}

@@ -39,6 +39,16 @@ def test_a_gpu_engine_compiles(tmp_path: Path) -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" not in serve.environment(home, a_serving(device="gpu"), {})
 
 
+def test_the_tiny_model_is_served_by_one_thread_and_a_larger_one_as_vllm_likes(tmp_path: Path) -> None:
+    """On two cores its threads only wait for each other, and hold up the gateway beside them."""
+    home = a_home(tmp_path)
+    calm = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
+    assert calm.items() <= serve.environment(home, a_serving(), {}).items()
+    assert serve.environment(home, a_serving(), {"OMP_NUM_THREADS": "2"})["OMP_NUM_THREADS"] == "2"
+    for other in (a_serving(model="mine"), a_serving(model="org/name"), a_serving(device="gpu")):
+        assert not calm.keys() & serve.environment(home, other, {}).keys()
+
+
 def test_extra_arguments_come_last(tmp_path: Path) -> None:
     """The last of two equal flags wins in vLLM, so what the user adds must stand behind ours."""
     assert serve.command(a_home(tmp_path), a_serving(extra=("--seed", "7")))[-2:] == ["--seed", "7"]
