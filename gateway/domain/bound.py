@@ -8,7 +8,7 @@ from gateway.domain.policy import Deployment, Operation, Route
 from gateway.domain.pricing import Price, hold_nusd
 from gateway.domain.request import Ask
 
-# Where neither caller, route nor deployment bounds the answer, the hold takes this many output tokens, and is no bound.
+# If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens, and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
 MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 # Requests with these features have a prompt that is not all in their body.
@@ -16,9 +16,10 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
-    """The most an attempt can use and cost. `output_cap_tokens` is to be sent upstream, None for nothing.
+    """The most an attempt can use and cost.
 
-    `is_certain` is False where nobody bounds it: then the figures are a guess, which no hard budget can rely on.
+    `output_cap_tokens` is the maximum of one answer that is to be sent upstream, None to send none. `is_certain` is
+    False if nothing bounds the attempt: then the figures are a guess, and no hard budget can rely on them.
     """
 
     input_tokens: int
@@ -32,37 +33,66 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
         """Prompt and answer together."""
         return self.input_tokens + self.output_tokens
 
+    @property
+    def sent_output_tokens(self) -> int | None:
+        """The most output tokens under the maximum that is sent, of all answers; None if none is sent."""
+        return None if self.output_cap_tokens is None else self.output_tokens
 
-def bound_of(ask: Ask, *, route: Route, deployment: Deployment, price: Price) -> Bound:
+
+def bound_of(ask: Ask, *, route: Route, deployment: Deployment, price: Price, is_relied_on: bool = False) -> Bound:
     """Bound one attempt of a request at one deployment.
 
-    No tokenizer makes more tokens than bytes, but for what a chat template adds. Prompt and answer are each at most
-    the context window. Where the caller gives no maximum, the lower cap of route and deployment is sent.
+    No tokenizer makes more tokens than bytes, except for what a chat template adds. The context window bounds each
+    prompt and each answer. `is_relied_on` is True if a hard budget or a token limit depends on the bound: then it is
+    sent even if the caller gave a maximum, because an upstream ignores members that it does not know.
     """
-    window, asked_tokens = deployment.context_window, ask.output_bound_tokens
-    sees_prompt = not ask.features or UNSEEN_PROMPT.isdisjoint(ask.features)
-    prompt_tokens = ask.body_bytes + deployment.input_overhead_tokens
-    if window is not None and (prompt_tokens > window or not sees_prompt):
-        prompt_tokens = window
+    window, asked_tokens, prompts = deployment.context_window, ask.output_bound_tokens, ask.prompts
+    prompt_tokens, sees_prompt = _prompt(ask, deployment)
     cap_tokens = None
     if ask.operation is Operation.EMBEDDINGS:
         answer_tokens, is_capped = 0, True
     else:
-        if asked_tokens is None:
-            cap_tokens = _cap(route, deployment)
-        most_tokens = asked_tokens or cap_tokens or window or UNBOUNDED_OUTPUT_TOKENS
-        if window is not None and most_tokens > window:
+        most_tokens = asked_tokens or _cap(route, deployment)
+        is_capped = most_tokens is not None
+        if most_tokens is None:
+            most_tokens = window or UNBOUNDED_OUTPUT_TOKENS
+        elif window is not None and most_tokens > window:
             most_tokens = window
-        answer_tokens = most_tokens * ask.choices
-        is_capped = asked_tokens is not None or cap_tokens is not None
+        if is_capped and (is_relied_on or asked_tokens is None):
+            cap_tokens = most_tokens
+        # OpenAI charges rejected predicted tokens as output, on top of the maximum.
+        answer_tokens = (most_tokens + ask.predicted_bytes) * ask.answers
+    calls = MOST_TOOL_CALLS if "hosted_tools" in ask.features else 0
+    nusd = hold_nusd(
+        price,
+        input_bound_tokens=prompt_tokens,
+        output_bound_tokens=answer_tokens,
+        tool_calls_bound=calls,
+    )
     return Bound(
-        input_tokens=prompt_tokens, output_tokens=answer_tokens,
-        nusd=hold_nusd(
-            price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens,
-            tool_calls_bound=MOST_TOOL_CALLS if "hosted_tools" in ask.features else 0,
-        ),
-        output_cap_tokens=cap_tokens, is_certain=window is not None or (sees_prompt and is_capped),
-    )  # fmt: skip
+        input_tokens=prompt_tokens,
+        output_tokens=answer_tokens,
+        nusd=nusd,
+        output_cap_tokens=cap_tokens,
+        is_certain=prompts is not None and (window is not None or (sees_prompt and is_capped)),
+    )
+
+
+def _prompt(ask: Ask, deployment: Deployment) -> tuple[int, bool]:
+    """Bound the tokens of all prompts together; False if the body does not show how long they are."""
+    window, expansion_tokens = deployment.context_window, ask.expansion_tokens
+    # The size of a picture's file says nothing about its price: providers charge by its pixels.
+    sees_prompt = (
+        expansion_tokens is not None
+        and (not ask.features or UNSEEN_PROMPT.isdisjoint(ask.features))
+        and "vision" not in ask.capabilities
+    )
+    tokens = ask.body_bytes + deployment.input_overhead_tokens + (expansion_tokens or 0)
+    if window is not None and ask.prompts is not None:
+        most_tokens = window * ask.prompts
+        if tokens > most_tokens or not sees_prompt:
+            return most_tokens, sees_prompt
+    return tokens, sees_prompt
 
 
 def _cap(route: Route, deployment: Deployment) -> int | None:

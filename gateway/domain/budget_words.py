@@ -39,7 +39,8 @@ def unbounded(account: Account, deployment: str) -> str:
     """Say why a request without a bound cannot be held for."""
     return (
         f"Budget {account.account_id} is hard, and what this request may cost at {deployment} has no bound. Set "
-        f"max_tokens, or ask an admin to declare max_output_tokens or context_window for the deployment."
+        "max_tokens (in responses: max_output_tokens), or ask an admin to declare max_output_tokens or context_window "
+        "for the deployment. Pictures and files need context_window. Prompts must be strings or token ids."
     )
 
 

@@ -33,6 +33,11 @@ class Limits:
         """Whether anything is limited, or would be."""
         return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (None, None, None)
 
+    @property
+    def refuses_tokens(self) -> bool:
+        """Whether a request is refused for the tokens that it may use."""
+        return self.tokens_per_minute is not None and not self.is_shadow
+
 
 NO_LIMITS = Limits()
 

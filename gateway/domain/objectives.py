@@ -108,8 +108,9 @@ def expect(lineup: Lineup, ask: Ask, live: Live) -> list[Expected]:
     output = 0.0
     if lineup.writes_output:
         output = live.output_tokens if asked is None or live.output_tokens < asked else float(asked)
-        output *= ask.choices
-    reserved = output if asked is None or not lineup.writes_output else float(asked * ask.choices)
+        output *= ask.answers
+    prompts = ask.prompts or 1
+    reserved = output if asked is None or not lineup.writes_output else float(asked * ask.answers)
     found = []
     for name, rates, window, prospect in zip(lineup.names, lineup.rates, lineup.windows, live.prospects, strict=True):
         tokens = body_bytes * prospect.tokens_per_byte
@@ -122,7 +123,7 @@ def expect(lineup: Lineup, ask: Ask, live: Live) -> list[Expected]:
             misses = _LATE
         if most_nusd is not None and not cost_nusd <= most_nusd:
             misses = (*misses, COST)
-        if window is not None and not tokens + reserved <= window:
+        if window is not None and not tokens + reserved <= window * prompts:
             misses = (*misses, WINDOW)
         found.append(
             Expected(

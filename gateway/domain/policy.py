@@ -11,6 +11,7 @@ from datetime import date
 from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
+from urllib.parse import urlsplit
 
 from gateway.domain.budgets import Account, BudgetRule, accounts_of
 from gateway.domain.known_places import Statement
@@ -45,6 +46,37 @@ class Operation(StrEnum):
 
 
 DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+class OutputLimit(StrEnum):
+    """In which member a chat is sent the most tokens of its answer."""
+
+    MAX_TOKENS = "max_tokens"
+    MAX_COMPLETION_TOKENS = "max_completion_tokens"
+    BOTH = "both"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members that are set; of a chat's two members the other one is left out."""
+        return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
+
+
+_LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
+# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Of other servers some
+# know only the one member and some only the other, and ignore what they do not know.
+OUTPUT_LIMIT_OF_PROVIDER: Mapping[str, OutputLimit] = {
+    "openai": OutputLimit.MAX_COMPLETION_TOKENS,
+    "openai_compatible": OutputLimit.BOTH,
+    "vllm": OutputLimit.BOTH,
+}
+# Mistral refuses members that it does not know (docs.mistral.ai/api, looked up 2026-11-20).
+OUTPUT_LIMIT_OF_HOST: Mapping[str, OutputLimit] = {"api.mistral.ai": OutputLimit.MAX_TOKENS}
+
+
+def default_output_limit(provider: str, base_url: str) -> OutputLimit:
+    """Return the members that are set if the document does not say."""
+    host = urlsplit(base_url).hostname or ""
+    return OUTPUT_LIMIT_OF_HOST.get(host) or OUTPUT_LIMIT_OF_PROVIDER[provider]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +126,8 @@ class Deployment:
     else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
     (`domain.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere or
     steer the engine. `residency` is what the document says of its place besides `region`. Deployments of one `group`
-    are replicas of one engine. `max_in_flight` is how many attempts one worker has there at a time.
+    are replicas of one engine. `max_in_flight` is how many attempts one worker has there at a time. `output_limit` says
+    how it is told the most tokens of an answer.
     """
 
     name: str
@@ -113,6 +146,7 @@ class Deployment:
     allows: frozenset[str] = frozenset()
     context_window: int | None = None
     max_output_tokens: int | None = None
+    output_limit: OutputLimit = OutputLimit.BOTH
     input_overhead_tokens: int = 64
     limits: Limits = NO_LIMITS
     max_in_flight: int | None = None

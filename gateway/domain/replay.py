@@ -97,6 +97,7 @@ class PastRequest(NamedTuple):
     max_output_tokens: int | None
     choices: int
     is_followed: bool
+    prompts: int = 1
 
     @property
     def usage(self) -> TokenUsage:
@@ -244,7 +245,7 @@ def hold_nusd(request: PastRequest, fate: Fate) -> int:
     alike, overhead = request.alike, fate.deployment.input_overhead_tokens
     ask = _ask(
         alike, body_bytes=max(0, request.input_bound_tokens - overhead),
-        output_bound_tokens=request.max_output_tokens, choices=request.choices,
+        output_bound_tokens=request.max_output_tokens, choices=request.choices, prompts=request.prompts,
     )  # fmt: skip
     return bound_of(ask, route=fate.route, deployment=fate.deployment, price=fate.price).nusd
 
@@ -299,10 +300,13 @@ def _decided(
     )  # fmt: skip
 
 
-def _ask(alike: Alike, *, body_bytes: int = 0, output_bound_tokens: int | None = None, choices: int = 1) -> Ask:
+def _ask(
+    alike: Alike, *, body_bytes: int = 0, output_bound_tokens: int | None = None, choices: int = 1,
+    prompts: int = 1,
+) -> Ask:  # fmt: skip
     return unsent(
         alike.operation, alike.route, capabilities=alike.capabilities, features=alike.features,
-        output_bound_tokens=output_bound_tokens, choices=choices, body_bytes=body_bytes,
+        output_bound_tokens=output_bound_tokens, choices=choices, body_bytes=body_bytes, prompts=prompts,
     )  # fmt: skip
 
 

@@ -21,8 +21,11 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through as they came.
 
     `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
-    `features` are what it must allow (`request_fields`). `output_bound_tokens` is None where the caller
-    set no maximum. `cache_key` is the body's `prompt_cache_key`.
+    `features` are what it must allow (`request_fields`). `output_bound_tokens` is the operation's own maximum of one
+    answer, None where the caller set none (0 is none). `choices` are the answers to each of the `prompts`; None if
+    their number cannot be read. `expansion_tokens` is the most that a chat template makes of the body beyond its
+    bytes, None if nothing bounds it. `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
+    `prompt_cache_key`.
     """
 
     operation: Operation
@@ -36,19 +39,27 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     features: frozenset[str]
     end_user: str | None
     body_bytes: int
+    prompts: int | None = 1
+    expansion_tokens: int | None = 0
+    predicted_bytes: int = 0
     cache_key: str | None = None
+
+    @property
+    def answers(self) -> int:
+        """The number of answers, counting one prompt if their number cannot be read."""
+        return self.choices * (self.prompts or 1)
 
 
 def unsent(
     operation: Operation, model: str, *, capabilities: frozenset[str] = frozenset(),
     features: frozenset[str] = frozenset(), output_bound_tokens: int | None = None, choices: int = 1,
-    body_bytes: int = 0,
+    body_bytes: int = 0, prompts: int = 1,
 ) -> Ask:  # fmt: skip
     """What a request asks that is only decided about: one that somebody imagines, or one of the past."""
     return Ask(
         operation=operation, model=model, is_stream=False, wants_usage=False, wants_running_usage=False,
         output_bound_tokens=output_bound_tokens, choices=choices, capabilities=capabilities, features=features,
-        end_user=None, body_bytes=body_bytes,
+        end_user=None, body_bytes=body_bytes, prompts=prompts,
     )  # fmt: skip
 
 

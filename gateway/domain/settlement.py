@@ -47,6 +47,7 @@ def settle(
     writes_output: bool = True,
     least_output_tokens: int = 0,
     service_tier: str | None = None,
+    sent_output_tokens: int | None = None,
 ) -> Settlement:
     """Return the settlement of one attempt.
 
@@ -57,7 +58,8 @@ def settle(
 
     A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our own figure
     is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. A cost
-    above the hold is charged, because that is what the provider will bill, and flagged. Tokens that the price or
+    above the hold is charged, because that is what the provider will bill, and flagged. Our own figure stops at
+    `sent_output_tokens`, the most that the upstream was asked for, and is flagged there. Tokens that the price or
     the service tier does not cover are held and flagged, never charged as something else.
     """
     if final is None and running is None and not was_served:
@@ -73,6 +75,10 @@ def settle(
     if counted is not None:
         known = _input_side(final) or _input_side(running)
         usage = _joined(known, counted.usage)
+        if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
+            # An upstream that writes more than it was asked for cannot bill it, but can fill a budget.
+            usage, is_suspect = _stopped(usage, sent_output_tokens), True
+            seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens))
         if seen.can_be(usage):
             source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=said, is_suspect=is_suspect)
@@ -146,6 +152,18 @@ def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
         return True
     return (final.input_tokens or 0) >= (running.input_tokens or 0) and (final.output_tokens or 0) >= (
         running.output_tokens or 0
+    )
+
+
+def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
+    """The usage with so many output tokens, and no more reasoning among them."""
+    reasoning = usage.reasoning_tokens
+    return replace(
+        usage,
+        output_tokens=output_tokens,
+        reasoning_tokens=None if reasoning is None else min(reasoning, output_tokens),
+        audio_output_tokens=None,
+        image_output_tokens=None,
     )
 
 

@@ -40,6 +40,7 @@ from gateway.wire.openai_answer import (
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_error import ErrorBody, error_event, read_error
 from gateway.wire.openai_request import ReadBody, prepare, stream_options
+from gateway.wire.request_size import MAXIMUM_MEMBERS
 from gateway.wire.upstream_call import UpstreamCall
 
 PATHS = {
@@ -48,13 +49,6 @@ PATHS = {
     Operation.RESPONSES: "/responses",
     Operation.EMBEDDINGS: "/embeddings",
 }
-# What bounds an answer. OpenAI's newer models refuse the older `max_tokens` in a chat, most others know no other.
-CAP_MEMBERS: Mapping[Operation, str] = {
-    Operation.CHAT: "max_completion_tokens",
-    Operation.COMPLETIONS: "max_tokens",
-    Operation.RESPONSES: "max_output_tokens",
-}
-OLDER_CAP_MEMBERS = {**CAP_MEMBERS, Operation.CHAT: "max_tokens"}
 LEAST_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 120.0  # official SDKs give up on a longer one
 QUOTA_USED_UP = "insufficient_quota"
 # The least that each endpoint can be asked. Nothing in it comes from a request.
@@ -71,24 +65,29 @@ class OpenAI:
 
     asks_running_usage = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
-    cap_members: Mapping[Operation, str] = CAP_MEMBERS
 
     def call(
         self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
     ) -> UpstreamCall:
-        """Return the call. Changes `model`, `stream_options` and `store`, and sets a maximum where the policy caps it;
-        docs/decisions/0002 says why."""
+        """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
+
+        `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own as it is.
+        """
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
+        dropped: tuple[str, ...] = ()
         if output_cap_tokens is not None:
-            values[self.cap_members[read.ask.operation]] = output_cap_tokens
+            known = MAXIMUM_MEMBERS[read.ask.operation]
+            sent = deployment.output_limit.members if len(known) > 1 else known
+            values |= dict.fromkeys(sent, output_cap_tokens)
+            dropped = tuple(name for name in known if name not in sent and name in read.members)
         is_streamed = read.ask.is_stream or is_assembled
         headers = self._headers(deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed)
         self.add_headers(headers, request, is_streamed=is_streamed)
         return UpstreamCall(
             url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
             headers=headers,
-            body=prepare(read, values),
+            body=prepare(read, values, dropped=dropped),
             asks_running_usage=self.asks_running_usage,
             is_assembled=is_assembled,
             is_streamed=is_streamed,

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.domain.policy import Deployment
-from gateway.providers.openai import OLDER_CAP_MEMBERS, OpenAI
+from gateway.providers.openai import OpenAI
 from gateway.wire.openai_request import ReadBody
 
 # Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk has usage anyway.
@@ -15,8 +15,6 @@ WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
 
 class OpenAICompatible(OpenAI):
     """Calls and reads one upstream that is not OpenAI itself."""
-
-    cap_members = OLDER_CAP_MEMBERS
 
     def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, less what the host is known to refuse."""

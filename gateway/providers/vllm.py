@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.domain.policy import Deployment, Operation, Priority
 from gateway.domain.request import Request
-from gateway.providers.openai import OLDER_CAP_MEMBERS, OpenAI
+from gateway.providers.openai import OpenAI
 from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER
 from gateway.wire.openai_assemble import is_convertible
 from gateway.wire.openai_request import ReadBody, stream_options
@@ -32,7 +32,6 @@ class Vllm(OpenAI):
     """
 
     asks_running_usage = True
-    cap_members = OLDER_CAP_MEMBERS
 
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
         self._salt_key = salt_key

@@ -35,7 +35,8 @@ SELECT {_ALIKE},
        CAST(cost_usd * 1000000000 AS bigint), CAST(held_usd * 1000000000 AS bigint),
        coalesce(CAST(features ->> 'input_bound_tokens' AS bigint), input_tokens, 0),
        CAST(features ->> 'max_output_tokens' AS bigint), coalesce(CAST(features ->> 'choices' AS bigint), 1),
-       lead(request_id) OVER (ORDER BY request_id, attempt) IS NOT DISTINCT FROM request_id
+       lead(request_id) OVER (ORDER BY request_id, attempt) IS NOT DISTINCT FROM request_id,
+       coalesce(CAST(features ->> 'prompts' AS bigint), 1)
 FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until ORDER BY request_id, attempt
 """  # noqa: S608 - constants
 _SPEEDS = """

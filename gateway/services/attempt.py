@@ -37,7 +37,8 @@ class Attempt(Struct, kw_only=True):
     `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. `tab` is
     its request's, `room` is for this attempt alone, at its deployment. `queue_s` is what it waited here for room, for
     budget or for a pause to end, from when it was wanted (see `begin`) to when it could be sent; None where nobody
-    noted it. `received_s` and `started_s` are moments of the clock.
+    noted it. `received_s` and `started_s` are moments of the clock. `output_cap_tokens` is the maximum of one answer
+    that is sent, `sent_output_tokens` what all answers come to under it; None if none is sent.
     """
 
     request: Request
@@ -48,6 +49,7 @@ class Attempt(Struct, kw_only=True):
     received_s: float
     held_nusd: int
     output_cap_tokens: int | None
+    sent_output_tokens: int | None
     begun: UsageEvent
     clock: Clock
     meter: Meter
@@ -170,6 +172,7 @@ class Attempt(Struct, kw_only=True):
             final, running=self.seen.running, counted=counted, was_served=was_served, price=self._price,
             held_nusd=self.held_nusd, writes_output=self._writes_output,
             least_output_tokens=self.seen.least_output_tokens, service_tier=self.service_tier,
+            sent_output_tokens=self.sent_output_tokens,
         )  # fmt: skip
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
@@ -225,8 +228,8 @@ def begin(
         queue_s = waited_s if waited_s >= SHORTEST_WAIT_S else 0.0
     return Attempt(
         request=request, decision=decision, candidate=choice.candidate, number=number, started_s=started_s,
-        received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens, clock=clock,
-        meter=meter, tab=tab, room=room, queue_s=queue_s,
+        received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens,
+        sent_output_tokens=bound.sent_output_tokens, clock=clock, meter=meter, tab=tab, room=room, queue_s=queue_s,
         begun=_begun(openings.of(choice, request.ask.operation), request, ranking, choice, number=number,
                      started_at=clock.now(), bound=bound, holds=holds, queue_s=queue_s),
     )  # fmt: skip
@@ -342,6 +345,8 @@ def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mappin
     }
     if ask.choices != 1:
         features["choices"] = ask.choices
+    if ask.prompts != 1:
+        features["prompts"] = ask.prompts
     if request.data_tags and (own := request.data_tags - of_team):
         features["data_tags"] = sorted(own)
     return features

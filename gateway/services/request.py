@@ -73,6 +73,7 @@ class _Going(Struct, frozen=True, gc=False):
     request: Request
     ranking: Ranking
     accounts: Sequence[Account]
+    needs_bound: bool
     received_s: float
     deadline_s: float
     tab: Tab | None
@@ -119,7 +120,9 @@ class RequestService:
             most_tokens = _bound(request, ranking.choices[0]).tokens
             tab = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
         try:
-            return await self._dispatch(_Going(request, ranking, terms.accounts, received_s, deadline_s, tab), read)
+            return await self._dispatch(
+                _Going(request, ranking, terms.accounts, terms.needs_bound, received_s, deadline_s, tab), read
+            )
         finally:
             if tab is not None:
                 tab.close()
@@ -187,7 +190,8 @@ class RequestService:
 
     async def _begin(self, going: _Going, choice: Choice, course: Course, *, wanted_s: float) -> Attempt:
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
-        bound, deployment = _bound(going.request, choice), choice.candidate.deployment
+        deployment = choice.candidate.deployment
+        bound = _bound(going.request, choice, is_relied_on=going.needs_bound or deployment.limits.refuses_tokens)
         is_replica = deployment.group is not None
         # Before any wait, so that it counts for those who come meanwhile.
         place = self.health.take_place(course.standing, self.outlook.ended if is_replica else None)
@@ -295,10 +299,16 @@ class RequestService:
             raise
 
 
-def _bound(request: Request, choice: Choice) -> Bound:
+def _bound(request: Request, choice: Choice, *, is_relied_on: bool = False) -> Bound:
     candidate = choice.candidate
     assert candidate.price is not None, "an unpriced deployment is never eligible"
-    return bound_of(request.ask, route=choice.decision.route, deployment=candidate.deployment, price=candidate.price)
+    return bound_of(
+        request.ask,
+        route=choice.decision.route,
+        deployment=candidate.deployment,
+        price=candidate.price,
+        is_relied_on=is_relied_on,
+    )
 
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:

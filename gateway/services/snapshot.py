@@ -32,11 +32,15 @@ _MEND = "bring Postgres back, or mend TOLLGATE_DATABASE_URL; this replica goes o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a request may cost and how fast its like may come. `accounts` are in the order of their names."""
+    """What a request may cost and how fast its like may come. `accounts` are in the order of their names.
+
+    `needs_bound` is True if one of them can refuse a request for what it may come to.
+    """
 
     accounts: tuple[Account, ...]
     limits: tuple[LimitedBy, ...]
     shadow_limits: tuple[LimitedBy, ...] = ()
+    needs_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,13 @@ class Snapshot:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
             limits = limits_of(team, project=project, key_id=key_id)
+            accounts = self.policy.policy.accounts(team, project=project, key_id=key_id)
             found = self.terms[place] = Terms(
-                accounts=self.policy.policy.accounts(team, project=project, key_id=key_id),
+                accounts=accounts,
                 limits=tuple(one for one in limits if not one[1].is_shadow),
                 shadow_limits=tuple(one for one in limits if one[1].is_shadow),
+                needs_bound=any(account.rule.is_hard for account in accounts)
+                or any(declared.refuses_tokens for _, declared in limits),
             )
         return found
 

@@ -6,6 +6,8 @@ is decoded once, partially, and changed by splices: `"model"` here, `"usage"` th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
@@ -139,14 +141,23 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
     return found
 
 
-def replace(body: bytes, splices: list[tuple[Member | None, bytes, bytes]]) -> bytes:
-    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded)."""
+def replace(
+    body: bytes,
+    splices: list[tuple[Member | None, bytes, bytes]],
+    dropped: Iterable[Member] = (),
+) -> bytes:
+    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded).
+
+    The members in `dropped` are left out, each with one of the commas beside it. No two of them are neighbours.
+    """
     added, places = [], []
     for member, name, value in splices:
         if member is None:
             added.append(name + b":" + value)
         else:
             places.append((member.start, member.end, value))
+    for member in dropped:
+        places.append((*_with_comma(body, member), b""))
     if places:
         places.sort()
         parts: list[bytes] = []
@@ -172,6 +183,15 @@ def cut(body: bytes, member: Member) -> bytes:
     if before.endswith(b","):
         return before[:-1] + after
     return before + after.removeprefix(b",")
+
+
+def _with_comma(body: bytes, member: Member) -> tuple[int, int]:
+    """The bytes of a member and of one comma beside it."""
+    end = _skip(body, member.end)
+    if body[end] == _COMMA:
+        return member.name_start, end + 1
+    start = body.rfind(b",", 0, member.name_start)
+    return (member.name_start if start < 0 else start), member.end
 
 
 def _skip(body: bytes, at: int) -> int:

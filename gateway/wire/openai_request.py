@@ -6,7 +6,7 @@ came; `prepare` splices in what docs/decisions/0002 names and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,8 +17,8 @@ from gateway.domain.request import Ask
 from gateway.domain.request_fields import FEATURE_OF_MEMBER, HOSTED_TOOL_PREFIXES, tier_feature
 from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, Member, decode_members, locate, replace
+from gateway.wire.request_size import choices_of, size_of
 
-MAX_CHOICES = 128  # OpenAI's own bound on `n`
 MAX_NESTED_ITEMS = 100_000
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
@@ -33,14 +33,11 @@ class ReadBody(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Fields(msgspec.Struct):
-    """The members whose types matter here. `max_tokens` counts the answer, reasoning included."""
+    """The members whose types matter on every endpoint; `request_size` reads the maxima."""
 
     model: str
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
     n: int | None = None
     best_of: int | None = None
     user: str | None = None
@@ -86,7 +83,10 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
     except msgspec.ValidationError as broken:
         raise _wrong_type(str(broken)) from None
-    _check_bounds(fields)
+    if not fields.model:
+        raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
+    choices = choices_of(fields.n, fields.best_of)
+    size = size_of(operation, members, choices=choices)
     capabilities, features = _media(operation, members)
     if not _NOTEWORTHY.isdisjoint(members):
         capabilities |= _capabilities(fields, members)
@@ -98,21 +98,26 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         is_stream=bool(fields.stream) and operation in _STREAMING,
         wants_usage=bool(options.get("include_usage")) or operation is Operation.RESPONSES,
         wants_running_usage=bool(options.get("continuous_usage_stats")),
-        output_bound_tokens=_output_bound(fields),
-        choices=max(fields.n or 1, fields.best_of or 1),
+        output_bound_tokens=size.most_tokens or None,
+        choices=choices,
         capabilities=capabilities,
         features=features,
         end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
         body_bytes=len(body),
+        prompts=size.prompts,
+        expansion_tokens=size.expansion_tokens,
+        predicted_bytes=size.predicted_bytes,
         cache_key=fields.prompt_cache_key if type(fields.prompt_cache_key) is str else None,
     )
     return ReadBody(ask, body, places)
 
 
-def prepare(read: ReadBody, values: Mapping[str, Any]) -> bytes:
-    """Return the body with top-level members set to `values`; every other byte as it came."""
+def prepare(read: ReadBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
+    """Return the body with top-level members set to `values`, without those in `dropped`; the rest as it came."""
     return replace(
-        read.body, [(read.members.get(name), _quoted(name), _encode(value)) for name, value in values.items()]
+        read.body,
+        [(read.members.get(name), _quoted(name), _encode(value)) for name, value in values.items()],
+        [read.members[name] for name in dropped],
     )
 
 
@@ -121,27 +126,6 @@ def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
     place = read.members.get("stream_options")
     sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
     return {**(sent or {}), **wanted}
-
-
-def _output_bound(fields: _Fields) -> int | None:
-    if fields.max_completion_tokens is None and fields.max_output_tokens is None:
-        return fields.max_tokens
-    bounds = (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
-    return max((bound for bound in bounds if bound is not None), default=None)
-
-
-def _check_bounds(fields: _Fields) -> None:
-    if not fields.model:
-        raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
-    for name, tokens in (
-        ("max_tokens", fields.max_tokens), ("max_completion_tokens", fields.max_completion_tokens),
-        ("max_output_tokens", fields.max_output_tokens),
-    ):  # fmt: skip
-        if tokens is not None and not 0 <= tokens <= 10**9:
-            raise InvalidRequest(f"'{name}' is {tokens}; write a number of tokens from 1.", param=name)
-    for name, choices in (("n", fields.n), ("best_of", fields.best_of)):
-        if choices is not None and not 1 <= choices <= MAX_CHOICES:
-            raise InvalidRequest(f"'{name}' is {choices}; write a number from 1 to {MAX_CHOICES}.", param=name)
 
 
 def _capabilities(fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:

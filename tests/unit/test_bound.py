@@ -62,6 +62,63 @@ def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(fea
     assert (known.input_tokens, known.is_certain) == (32_768, True)
 
 
+def test_each_prompt_of_a_list_is_answered_and_has_a_window_of_its_own() -> None:
+    """A batch is bounded like as many requests."""
+    listed: dict[str, Any] = {"operation": Operation.COMPLETIONS, "output_bound_tokens": 50, "choices": 2}
+    assert bound(prompts=7, **listed).output_tokens == 700
+    window = {"context_window": 100}
+    assert bound(deployment=window, prompts=7, **listed).input_tokens == 700
+    assert bound(deployment=window, prompts=7, operation=Operation.COMPLETIONS).output_tokens == 700
+    embedded = bound(deployment=window, prompts=20, operation=Operation.EMBEDDINGS)
+    assert (embedded.input_tokens, embedded.output_tokens, embedded.is_certain) == (1064, 0, True)
+
+
+def test_prompts_that_cannot_be_counted_have_no_bound() -> None:
+    """The window bounds each of them, and nobody knows how many they are."""
+    found = bound(deployment={"context_window": 100}, prompts=None, output_bound_tokens=5)
+    assert (found.input_tokens, found.is_certain) == (1064, False)
+
+
+@pytest.mark.parametrize("unseen", [{"capabilities": frozenset({"vision"})}, {"expansion_tokens": None}])
+def test_pictures_and_pages_hold_the_window(unseen: dict[str, Any]) -> None:
+    """Providers charge them by their pixels, so that the bytes of the body bound nothing."""
+    assert not bound(output_bound_tokens=5, **unseen).is_certain
+    known = bound(deployment={"context_window": 32_768}, output_bound_tokens=5, **unseen)
+    assert (known.input_tokens, known.is_certain) == (32_768, True)
+
+
+def test_what_a_template_and_a_prediction_add_is_held_for() -> None:
+    """The one is read as prompt, the other is charged as output on top of the maximum."""
+    found = bound(expansion_tokens=500, predicted_bytes=70, output_bound_tokens=30, choices=2)
+    assert (found.input_tokens, found.output_tokens) == (1564, 200)
+
+
+@pytest.mark.parametrize(
+    ("asked", "deployment", "sent", "sent_in_all"),
+    [
+        ({"output_bound_tokens": 50, "choices": 2}, {}, 50, 100),
+        ({"output_bound_tokens": 9000}, {"context_window": 4096}, 4096, 4096),
+        ({}, {"max_output_tokens": 8}, 8, 8),
+        ({}, {"context_window": 4096}, None, None),
+        ({}, {}, None, None),
+        ({"operation": Operation.EMBEDDINGS}, {"max_output_tokens": 8}, None, None),
+    ],
+)
+def test_a_bound_that_is_relied_on_is_sent(
+    asked: dict[str, Any], deployment: dict[str, Any], sent: int | None, sent_in_all: int | None
+) -> None:
+    """A maximum in a member that the upstream does not know is none. Of a window the engine knows itself."""
+    ask = factories.ask(**{"output_bound_tokens": None} | asked)
+    found = bound_of(
+        ask,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(**deployment),
+        price=factories.price(),
+        is_relied_on=True,
+    )
+    assert (found.output_cap_tokens, found.sent_output_tokens) == (sent, sent_in_all)
+
+
 def test_hosted_tools_are_held_for_by_the_call() -> None:
     """A search costs by the call, and the model decides how often it searches."""
     search = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(10_000))  # ten dollars a thousand

@@ -121,6 +121,23 @@ def test_several_members_are_replaced_at_once(written: tuple[dict[str, Any], byt
 
 
 @given(bodies(), st.data())
+def test_a_member_is_dropped_while_others_are_replaced(
+    written: tuple[dict[str, Any], bytes], data: st.DataObject
+) -> None:
+    """The caller's maximum goes, and the one that the upstream knows comes."""
+    members, body = written
+    if not members:
+        return
+    places = locate(body)
+    gone = data.draw(st.sampled_from([*members]))
+    chosen = data.draw(st.lists(st.sampled_from([*members, "one"]), unique=True))
+    splices = [(places.get(name), json.dumps(name).encode(), b"7") for name in chosen if name != gone]
+    left = {name: value for name, value in members.items() if name != gone}
+    expected = {**left, **dict.fromkeys([name for name in chosen if name != gone], 7)}
+    assert json.loads(replace(body, splices, [places[gone]])) == expected
+
+
+@given(bodies(), st.data())
 def test_cutting_a_member_leaves_the_others(written: tuple[dict[str, Any], bytes], data: st.DataObject) -> None:
     """Cut, an object is still an object and lacks just that member."""
     members, body = written

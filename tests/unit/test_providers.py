@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy import Operation
+from gateway.domain.policy import Operation, OutputLimit, default_output_limit
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import (
     ContextLengthExceeded,
@@ -151,3 +152,52 @@ def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
     target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
     call = OpenAICompatible().call(target, streamed, request=request(streamed))
     assert (b"include_usage" in call.body) is asks
+
+
+COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.example/v1"}
+
+
+@pytest.mark.parametrize("sent", ["", ',"max_tokens":9', ',"max_completion_tokens":9', ',"max_tokens":0'])
+@pytest.mark.parametrize(
+    ("limit", "members"),
+    [
+        (OutputLimit.BOTH, {"max_tokens": 5, "max_completion_tokens": 5}),
+        (OutputLimit.MAX_TOKENS, {"max_tokens": 5}),
+        (OutputLimit.MAX_COMPLETION_TOKENS, {"max_completion_tokens": 5}),
+    ],
+)
+def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
+    limit: OutputLimit, members: dict[str, int], sent: str
+) -> None:
+    """The caller's own is replaced, never sent twice, and left out where the upstream refuses it."""
+    body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
+    target = deployment(**COMPATIBLE, model="m", output_limit=limit)
+    call = OpenAICompatible().call(target, body, request=request(body), output_cap_tokens=5)
+    assert json.loads(call.body) == {"model": "m", "messages": [], **members}
+    untouched = OpenAICompatible().call(target, body, request=request(body))
+    assert untouched.body == body.body
+
+
+@pytest.mark.parametrize(
+    ("operation", "member"), [(Operation.COMPLETIONS, "max_tokens"), (Operation.RESPONSES, "max_output_tokens")]
+)
+def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> None:
+    """What a deployment says of its chats is not about them."""
+    body = read(b'{"model":"m","max_completion_tokens":9}', operation)
+    target = deployment(**COMPATIBLE, model="m", allows=frozenset({"store"}))
+    call = OpenAICompatible().call(target, body, request=request(body), output_cap_tokens=5)
+    assert json.loads(call.body) == {"model": "m", "max_completion_tokens": 9, member: 5}
+
+
+@pytest.mark.parametrize(
+    ("provider", "host", "limit"),
+    [
+        ("vllm", "127.0.0.1", OutputLimit.BOTH),
+        ("openai_compatible", "llm.partner.example", OutputLimit.BOTH),
+        ("openai_compatible", "api.mistral.ai", OutputLimit.MAX_TOKENS),
+        ("openai", "api.openai.com", OutputLimit.MAX_COMPLETION_TOKENS),
+    ],
+)
+def test_a_provider_is_told_the_maximum_as_its_table_says(provider: str, host: str, limit: OutputLimit) -> None:
+    """OpenAI refuses both members together, and Mistral what it does not know."""
+    assert default_output_limit(provider, f"https://{host}/v1") is limit

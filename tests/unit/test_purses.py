@@ -81,6 +81,21 @@ async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
         assert again[0].held_nusd == USD
 
 
+@pytest.mark.parametrize("cost_usd", [5, 3, 2, None])
+async def test_a_cost_above_its_hold_takes_no_more_from_the_purse_than_was_held(
+    cost_usd: int | None,
+) -> None:
+    """What is above the hold was not leased: Postgres books it, and here the rest is still there to be held."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        holds = await on.hold(2 * USD, month)
+        purse = next(iter(on.purses._purses.values()))
+        free_nusd = purse.free_nusd
+        on.purses.settle(holds, None if cost_usd is None else cost_usd * USD)
+        assert (purse.free_nusd, purse.held_nusd) == (free_nusd, 0)
+
+
 async def test_a_busy_budget_is_asked_for_seldom() -> None:
     """Admission costs no round trip: a slice serves many requests."""
     on = Stage()

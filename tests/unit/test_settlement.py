@@ -237,6 +237,20 @@ def test_half_a_count_is_no_figure() -> None:
     assert summary(found) == (UsageSource.UNKNOWN, None, HELD_NUSD, None, False)
 
 
+def test_our_own_figure_stops_at_the_bound_that_was_sent() -> None:
+    """An upstream that writes on beyond it cannot bill that; what is strange about it is flagged."""
+    many = TokenUsage(input_tokens=12, output_tokens=400, reasoning_tokens=300)
+    counted = Counted(usage=many, is_exact=False)
+    found = charged(None, counted=counted, sent_output_tokens=30, least_output_tokens=90)
+    assert (found.source, found.is_suspect) == (UsageSource.ESTIMATED, True)
+    assert found.usage == TokenUsage(input_tokens=12, output_tokens=30, reasoning_tokens=30)
+    without = Counted(usage=TokenUsage(input_tokens=12, output_tokens=400), is_exact=False)
+    assert charged(None, counted=without, sent_output_tokens=30).usage.reasoning_tokens is None
+    allowed = charged(None, counted=counted, sent_output_tokens=400)
+    assert (allowed.usage, allowed.is_suspect) == (many, True)  # above its hold
+    assert charged(None, counted=counted, held_nusd=10**9).usage == many
+
+
 # ---- every combination
 
 maybe = st.none() | st.integers(min_value=-2, max_value=20) | st.sampled_from([10**10, 10**11, 10**30])

@@ -65,12 +65,23 @@ def test_what_cost_nothing_was_not_charged() -> None:
     assert told == [(0, False)]
 
 
-def test_an_unknown_cost_may_be_a_charge_and_any_number_of_tokens() -> None:
-    """Unknown is never zero."""
+def test_an_unknown_cost_alone_may_be_a_charge_and_any_number_of_tokens() -> None:
+    """Unknown is never zero: a key that was let go of would buy the answer a second time."""
     tab = Tab()
     told = heard(tab)
-    for changes in ({"cost_nusd": None, "usage": TokenUsage()}, {"cost_nusd": 7}):
-        tab.begin()
-        tab.settle(event(**{"usage": TokenUsage(input_tokens=1, output_tokens=1), **changes}))
+    tab.begin()
+    tab.settle(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=None))
     tab.close()
     assert told == [(None, True)]
+
+
+def test_one_unknown_attempt_makes_the_tokens_of_its_request_unknown() -> None:
+    """Whether it comes before a charged one or after it."""
+    for costs in ((None, 7), (7, None)):
+        tab = Tab()
+        told = heard(tab)
+        for cost_nusd in costs:
+            tab.begin()
+            tab.settle(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd))
+        tab.close()
+        assert told == [(None, True)]

@@ -12,10 +12,12 @@ from gateway.domain.policy import (
     EndUserRule,
     LatencyPrior,
     Operation,
+    OutputLimit,
     Policy,
     Priority,
     Team,
     Timeouts,
+    default_output_limit,
 )
 from gateway.wire.policy.allowances import (
     alerts_from_wire,
@@ -107,6 +109,7 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         allows=frozenset(values["allows"].items) if values["allows"] else frozenset(),
         context_window=values["context_window"],
         max_output_tokens=values["max_output_tokens"],
+        output_limit=_output_limit(values),
         input_overhead_tokens=values["input_overhead_tokens"],
         limits=limits_from_wire(values["limits"]),
         max_in_flight=values["max_in_flight"],
@@ -114,6 +117,12 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         prior=_prior(values["latency"]),
         timeouts=_timeouts(values["timeouts"]),
     )
+
+
+def _output_limit(values: dict[str, Any]) -> OutputLimit:
+    if values["output_limit"] is None:
+        return default_output_limit(values["provider"], values["base_url"])
+    return OutputLimit(values["output_limit"])
 
 
 def _timeouts(declared: Entry | None) -> Timeouts:
@@ -190,6 +199,7 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
         "allows": sorted(deployment.allows),
         "context_window": deployment.context_window,
         "max_output_tokens": deployment.max_output_tokens,
+        "output_limit": deployment.output_limit.value,
         "input_overhead_tokens": deployment.input_overhead_tokens,
         "limits": limits_to_wire(deployment.limits) if deployment.limits.is_limited else None,
         "max_in_flight": deployment.max_in_flight,

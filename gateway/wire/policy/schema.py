@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.domain.policy import DEFAULT_OPERATIONS, EndUserRule, LatencyPrior, Operation, Priority, Timeouts
+from gateway.domain.policy import (
+    DEFAULT_OPERATIONS,
+    EndUserRule,
+    LatencyPrior,
+    Operation,
+    OutputLimit,
+    Priority,
+    Timeouts,
+)
 from gateway.domain.request_fields import FEATURES
 from gateway.wire.policy.allowances import ALERTS, BUDGET, COST_CENTRE, KEY, LIMITS, PROJECT
 from gateway.wire.policy.findings import Findings, Spot, Wrong
@@ -162,6 +170,15 @@ DEPLOYMENT = Block(
         Field(
             name="max_output_tokens", read=integer(least=1, most=100_000_000), example="8192",
             default_text="not declared", meaning="Most tokens of one answer.",
+        ),
+        Field(
+            name="output_limit",
+            read=one_of(tuple(OutputLimit)),
+            example="max_tokens",
+            default_text="`both` for `vllm` and `openai_compatible` (`max_tokens` for Mistral's host), "
+            "`max_completion_tokens` for `openai`",
+            meaning="The member in which a chat is sent the most tokens of its answer: `max_tokens`, "
+            "`max_completion_tokens` or `both`, for a server that refuses the other one.",
         ),
         Field(
             name="input_overhead_tokens", read=integer(least=0, most=1_000_000), example="64", default=64,
