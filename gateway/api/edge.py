@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,6 +35,20 @@ class Drain:
     is_over: bool = False  # those still in flight get no more time
     asked_s: float | None = None  # when the stop was asked for, by the monotonic clock
     in_flight: set[asyncio.Task[object]] = field(default_factory=set)
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self) -> None:
+        """Take nothing new from now on. Safe in a signal handler."""
+        self.is_draining = True
+        self.asked_s = self.asked_s or time.monotonic()
+
+    async def run(self, drain_s: float) -> None:
+        """Cut off what is still in flight `drain_s` after the stop was asked for; until cancelled."""
+        await self.is_asked.wait()
+        assert self.asked_s is not None
+        await asyncio.sleep(self.asked_s + drain_s - time.monotonic())
+        self.end()
+        await asyncio.Event().wait()
 
     def end(self) -> None:
         """Cut off what is in flight: each stream ends with an error event, each attempt is settled."""

@@ -11,7 +11,6 @@ import ctypes
 import gc
 import signal
 import socket
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, cast
@@ -125,19 +124,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, edge: Edge) -> None:
         super().__init__(config)
         self._edge = edge
-        self.stop_asked = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._edge.drain.is_draining = True
-        self._edge.drain.asked_s = self._edge.drain.asked_s or time.monotonic()
-        asyncio.get_running_loop().call_soon_threadsafe(self.stop_asked.set)
+        self._edge.drain.ask()
+        asyncio.get_running_loop().call_soon_threadsafe(self._edge.drain.is_asked.set)
         super().handle_exit(sig, frame)
-
-    async def end_drain(self, drain_s: float) -> None:
-        """Cut off what is still in flight `drain_s` after the stop was asked for."""
-        await self.stop_asked.wait()
-        await asyncio.sleep(drain_s)
-        self._edge.drain.end()
 
 
 def bind(host: str, port: int, *, setting: str) -> socket.socket:
@@ -159,7 +150,7 @@ def bind(host: str, port: int, *, setting: str) -> socket.socket:
 async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: float) -> None:
     """Serve until SIGTERM or SIGINT, then return when requests are done or `drain_s` is over.
 
-    The drain's end is ours and not the server's: its timeout cuts a stream without a word to the caller.
+    The drain's end is ours (`Drain.run`) and not the server's: its timeout cuts a stream without a word to the caller.
     """
     # uvicorn raises the signal again when it has stopped; the ledger must still be written then.
     for stop in (signal.SIGTERM, signal.SIGINT):
@@ -171,11 +162,9 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, drain_s: f
     )  # fmt: skip
     tune_collector()
     server = _Server(config, edge)
-    ending = asyncio.create_task(server.end_drain(drain_s))
     try:
         await server.serve(sockets=[listener])
     finally:
-        ending.cancel()
         edge.forward.lines.close()
 
 

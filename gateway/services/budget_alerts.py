@@ -104,9 +104,6 @@ class BudgetAlerts:
         except OperatorError as problem:
             log.warning("budget_alerts_not_looked_at", problem=problem.message)
             return False
-        except Exception:  # the background loop's boundary: the next round has its turn
-            log.exception("budget_alerts_not_looked_at")
-            return False
         return True
 
     async def _raise(self) -> None:

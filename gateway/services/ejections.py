@@ -76,20 +76,21 @@ class Ejections:
         """Tell Postgres, until cancelled; as long as it is away this worker keeps to what it has seen."""
         while True:
             found, request_id, attempt = await self._queue.get()
-            if await self._tell(found, request_id, attempt):
-                if found.deployment in self._stated:
-                    self._told_s[found.deployment] = self._clock.monotonic()
-            else:
-                self._queue.put_nowait((found, request_id, attempt))
+            is_told = False
+            try:
+                is_told = await self._tell(found, request_id, attempt)
+            finally:
+                if not is_told:  # however that ended: the other replicas must hear of it
+                    self._queue.put_nowait((found, request_id, attempt))
+            if not is_told:
                 await asyncio.sleep(self._retry_s)
+            elif found.deployment in self._stated:
+                self._told_s[found.deployment] = self._clock.monotonic()
 
     async def _tell(self, found: Contradiction, request_id: UUID, attempt: int) -> bool:
         try:
             await asyncio.to_thread(self._store.eject, found, request_id=request_id, attempt=attempt)
         except DatabaseUnavailable as away:
             log.warning("ejection_not_told", deployment=found.deployment, problem=away.message)
-            return False
-        except Exception:  # the background loop's boundary: the other replicas must hear of it
-            log.exception("ejection_not_told", deployment=found.deployment)
             return False
         return True

@@ -179,14 +179,15 @@ class EngineLoads:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        try:
-            while True:
-                self.turn()
-                await asyncio.sleep(TURN_S)
-        finally:
-            for look in self._looks:
-                look.cancel()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        while True:
+            self.turn()
+            await asyncio.sleep(TURN_S)
+
+    async def close(self) -> None:
+        """End the looks under way; `run` has ended."""
+        for look in self._looks:
+            look.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def turn(self) -> None:
         """Begin to look at every engine that is due."""
@@ -215,7 +216,7 @@ class EngineLoads:
         try:
             figures = await asyncio.get_running_loop().run_in_executor(self._threads, self._figures, engine)
             engine.note_look(figures, at_s=engine.asked_s, sent_then=sent_then)
-        except Exception:  # the background loop's boundary: the next turn tries again
+        except Exception:  # the task's boundary: the next turn tries again
             log.exception("engine_load_not_read", deployment=engine.deployment.name)
         finally:
             engine.is_asked = False

@@ -71,10 +71,7 @@ class EngineProbes:
         """Look until cancelled. As long as this runs and can note its probes, no caller's request has to be one."""
         try:
             while True:
-                try:
-                    self.look()
-                except Exception:  # the background loop's boundary: the next look has another chance
-                    log.exception("engines_not_probed")
+                self.look()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._health.probes_engines = False

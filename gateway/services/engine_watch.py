@@ -73,8 +73,6 @@ class EngineWatch:
             await self._round(policy)
         except OperatorError as problem:
             log.warning("engines_not_recorded", problem=problem.message)
-        except Exception:  # the background loop's boundary: the next minute has another turn
-            log.exception("engines_not_recorded")
 
     async def _round(self, policy: PolicyVersion) -> None:
         at = self._clock.now()

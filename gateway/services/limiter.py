@@ -282,20 +282,20 @@ class Limiter:
         self._due_s = now_s + HEARTBEAT_S
         pools = self._due_pools(now_s)
         asks = self._asks(pools, now_s)
-        self._is_asking = True
+        self._is_asking, is_done = True, False
         try:
             answer = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._store.exchange, self._worker, self._number, asks
             )
+            self._note_answer(answer, pools, asked_s=now_s)
+            is_done = True
         except DatabaseUnavailable as problem:
             self._note_away(problem.message)
-        except Exception as problem:  # the background loop's boundary: requests go on from this worker's part
-            log.exception("limits_not_asked")
-            self._note_away(str(problem))
-        else:
-            self._note_answer(answer, pools, asked_s=now_s)
+            is_done = True
         finally:
             self._is_asking = False
+            if not is_done:  # requests go on from this worker's part
+                self._note_away("the exchange failed, see the log")
 
     def _due_pools(self, now_s: float) -> list[Pool]:
         soon_s = now_s + SPACING_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
@@ -71,16 +71,19 @@ class Refresher:
 
     async def refresh(self) -> None:
         """Look once."""
+        is_done = False
         try:
             await self._look(limit_s=self._hung_after_s)
+            is_done = True
         except OperatorError as problem:
             await self._note(problem)
-        except Exception:  # the background loop's boundary: without it nobody would look ever again
-            log.exception("snapshot_not_refreshed")
-            self._holder.problem = "the gateway failed on what it read; its log says how"
+            is_done = True
+        finally:
+            if not is_done:
+                self._holder.problem = "the gateway failed on what it read; its log says how"
 
     async def confirm(self) -> bool:
-        """Have Postgres asked once more; whether it has answered, soon. Needs `run`. One look is for all who wait."""
+        """Have Postgres asked once more; whether it has answered, soon. Needs `loops`. One look is for all who wait."""
         asked_s, holder = self._clock.monotonic(), self._holder
         self._changed.set()
         with suppress(TimeoutError):
@@ -110,14 +113,16 @@ class Refresher:
             self._shelf_problem = None
         self._kept, self._kept_s = snapshot, self._clock.monotonic()
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as jobs:
-                for job in (self._listen, self._poll, self._keep_on, self._tell_on):
-                    jobs.create_task(job())
-        finally:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+    def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What goes on until it is cancelled. Four loops, so that one which fails holds up none of the others."""
+        return {
+            "policy_and_keys": self._poll, "changes": self._listen, "last_snapshot": self._keep_on,
+            "served_version": self._tell_on,
+        }  # fmt: skip
+
+    async def close(self) -> None:
+        """End the threads; the loops have ended."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self) -> None:
         """Wake the poll when something changed. Apart from it: a connection that hangs must not hold it up."""
@@ -126,9 +131,6 @@ class Refresher:
                 if await self._in_thread(lambda: self._source.wait(self._every_s)):
                     self._changed.set()
             except OperatorError:
-                await asyncio.sleep(self._every_s)
-            except Exception:  # the background loop's boundary: the poll finds what is not heard
-                log.exception("changes_not_heard")
                 await asyncio.sleep(self._every_s)
 
     async def _poll(self) -> None:
@@ -164,9 +166,6 @@ class Refresher:
             await self._in_thread(lambda: self._tell(version))
         except OperatorError:
             return  # the look that follows says what is wrong with Postgres
-        except Exception:  # the background loop's boundary: who waits for this version is told that we lag
-            log.exception("policy_version_not_told")
-            return
         self._told = version
 
     async def _look(self, *, limit_s: float) -> None:

@@ -64,8 +64,6 @@ class Refusals:
             await asyncio.to_thread(self._store.write, self._journal_id, changed)
         except DatabaseUnavailable as away:
             log.warning("refusals_not_written", problem=away.message)
-        except Exception:  # the background loop's boundary: what comes later must be counted
-            log.exception("refusals_not_written")
         else:
             # Only now: a cancellation in between must leave them to be written at the close.
             self._changed -= {refused for refused, times in changed.items() if self._counts[refused] == times}

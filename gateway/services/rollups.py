@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import structlog
 
@@ -35,17 +36,27 @@ class RollupKeeper:
             await asyncio.sleep(max(LOOK_EVERY_S, LEAST_PAUSES * (self._clock.monotonic() - began_s)))
 
     async def look(self) -> bool:
-        """Do once what is due; False where the database could not be asked. Reports are right without it, but slow."""
+        """Do once what is due; False where the database could not be asked. Reports are right without it, but slow.
+
+        A step that fails keeps none of the others from its turn.
+        """
         try:
-            hours = await asyncio.to_thread(self._refresh)
-            expired = await asyncio.to_thread(self._expire)
-            lost = await asyncio.to_thread(self._lose)
+            async with AsyncExitStack() as steps:  # from the last to the first
+                steps.push_async_callback(self._give_up_journals)
+                steps.push_async_callback(self._expire_holds)
+                steps.push_async_callback(self._sum_up)
         except OperatorError as problem:
             log.warning("rollups_not_refreshed", problem=problem.message)
             return False
-        if expired:
-            log.warning("holds_expired", attempts=expired)
-        if lost:
-            log.error("journals_given_up", journals=lost)
-        log.debug("rollups_refreshed", hours=hours)
         return True
+
+    async def _sum_up(self) -> None:
+        log.debug("rollups_refreshed", hours=await asyncio.to_thread(self._refresh))
+
+    async def _expire_holds(self) -> None:
+        if expired := await asyncio.to_thread(self._expire):
+            log.warning("holds_expired", attempts=expired)
+
+    async def _give_up_journals(self) -> None:
+        if lost := await asyncio.to_thread(self._lose):
+            log.error("journals_given_up", journals=lost)

@@ -94,22 +94,19 @@ class EventWriter:
 
     async def write_all(self) -> bool:
         """Write all that is settled now. False, having lost nothing, where Postgres did not take it."""
+        is_written = False
         try:
             await self._look_for_left()
             await self._note_alive()
             for journal in [*self._adopted, self._own]:
                 await self._write(journal)
             await self._finish()
+            is_written = True
         except DatabaseUnavailable as problem:
-            self._note_failure()
             log.warning("events_not_written", problem=problem.message, retry_s=round(self._pause_s, 1))
-            return False
-        except Exception:  # the background loop's boundary: what was read is still in the journal
-            self._note_failure()
-            log.exception("events_not_written")
-            return False
-        self._pause_s, self._failing_since_s = self._every_s, None
-        return True
+        finally:
+            self._note_result(is_written)
+        return is_written
 
     async def _write(self, journal: SettledEvents) -> None:
         started_s, end = self._clock.monotonic(), journal.end()
@@ -157,7 +154,10 @@ class EventWriter:
             return batch, None
         return batch, self._ledger.write_documents(batch.documents, journal_id=journal.journal_id)
 
-    def _note_failure(self) -> None:
+    def _note_result(self, is_written: bool) -> None:
+        if is_written:
+            self._pause_s, self._failing_since_s = self._every_s, None
+            return
         self._on_failure()
         self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
         if self._failing_since_s is None:

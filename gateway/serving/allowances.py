@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from gateway.domain.idempotency import claim_secret
@@ -13,18 +11,11 @@ from gateway.services.idempotency import Claims
 from gateway.services.limiter import Limiter
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
-from gateway.serving.ground import Ground, Job
+from gateway.serving.ground import Ground
 from gateway.storage.budgets import BudgetLeases
 from gateway.storage.idempotency import ClaimTable
 from gateway.storage.limits import LimitWindows
 from gateway.storage.refusals import RefusalStore
-
-
-class ClosingJob(Job, Protocol):
-    """A job with something at hand."""
-
-    async def close(self) -> None:
-        """Give it back, or write it, once the job is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +27,6 @@ class Allowances:
     claims: Claims
     refusals: Refusals
     gate: Gate
-
-    @property
-    def jobs(self) -> Sequence[ClosingJob]:
-        """In the order in which they are closed."""
-        return self.purses, self.limiter, self.claims, self.refusals
 
 
 def build_allowances(ground: Ground, worker: UUID) -> Allowances:

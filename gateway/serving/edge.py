@@ -66,7 +66,9 @@ def _plain_endpoints(parts: Parts) -> PlainEndpoints:
     return PlainEndpoints(
         holder=holder, reports=ground.reports, clock=ground.clock, standing=parts.allowances.limiter.standing,
         allows_demo_keys=ground.allows_demo_keys,
-        not_ready=lambda: problems(holder, is_full=ledger.own.is_full, is_draining=drain.is_draining),
+        not_ready=lambda: [
+            *problems(holder, is_full=ledger.own.is_full, is_draining=drain.is_draining), *parts.supervisor.problems()
+        ],
         checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
         region=settings.region, outlook=parts.deployments.outlook, max_body_bytes=settings.max_body_bytes,
     )  # fmt: skip
@@ -83,4 +85,5 @@ def _checks(parts: Parts) -> Sequence[Check]:
         ),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),
+        *parts.supervisor.checks(),
     )  # fmt: skip

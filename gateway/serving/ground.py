@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import UUID
 
 from gateway.api.edge import Drain
@@ -38,13 +37,6 @@ class Ground:
     def policy(self) -> PolicyVersion | None:
         """The one in force, None before the first."""
         return None if self.holder.current is None else self.holder.current.policy
-
-
-class Job(Protocol):
-    """Something that goes on in the background until it is cancelled."""
-
-    async def run(self) -> None:
-        """Do it."""
 
 
 def request_ids(clock: Clock) -> Callable[[], UUID]:

@@ -9,10 +9,12 @@ from uuid import UUID
 from gateway.services.refresh import Refresher
 from gateway.services.shedding import Shedding
 from gateway.services.snapshot_source import StoredSnapshots
+from gateway.services.supervisor import Supervisor
 from gateway.serving.allowances import Allowances, build_allowances
 from gateway.serving.dispatch import Deployments, Dispatch, build_deployments, build_dispatch
 from gateway.serving.ground import Ground
 from gateway.serving.ledger import Ledger, build_ledger, open_journal
+from gateway.serving.shared_jobs import SharedJobs, build_shared_jobs
 from gateway.storage import pepper
 from gateway.storage.changes import ChangeFeed
 from gateway.storage.ejections import EjectionStore
@@ -23,7 +25,10 @@ from gateway.storage.serving import note_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The named parts. `refresher` brings in policy, prices and keys; `shedding` says when there is too much."""
+    """The named parts. `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
+
+    `shared` are the jobs that one worker of all does; `supervisor` runs what goes on in the background.
+    """
 
     ground: Ground
     allowances: Allowances
@@ -32,6 +37,8 @@ class Parts:
     dispatch: Dispatch
     shedding: Shedding
     refresher: Refresher
+    shared: SharedJobs
+    supervisor: Supervisor
 
 
 def build_parts(ground: Ground) -> Parts:
@@ -44,6 +51,8 @@ def build_parts(ground: Ground) -> Parts:
     return Parts(
         ground=ground, allowances=allowances, deployments=deployments, ledger=ledger, dispatch=dispatch,
         shedding=_shedding(ground, ledger), refresher=_refresher(ground, own.journal_id),
+        shared=build_shared_jobs(ground),
+        supervisor=Supervisor(ground.clock, on_failure=ground.metrics.count_background_failure),
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from socket import socket
 
 from gateway.api.edge import Drain
@@ -14,14 +15,38 @@ from gateway.domain.api_keys import Pepper
 from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot import SnapshotHolder
+from gateway.services.supervisor import Loop
 from gateway.serving.edge import build_edge, show_in_metrics
-from gateway.serving.ground import Ground, Job, request_ids
+from gateway.serving.ground import Ground, request_ids
 from gateway.serving.parts import Parts, build_parts
-from gateway.serving.shared_jobs import build_shared_jobs
 from gateway.settings import Settings
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, start_listener
 
+WRITER = "writer"  # not cancelled with the others: it has the last word
+# All that goes on in the background, by the names that logs, metrics and readiness use.
+LOOPS: Mapping[str, Callable[[Parts], Loop]] = {
+    "drain": lambda parts: partial(parts.ground.drain.run, parts.ground.settings.drain_s),
+    "policy_and_keys": lambda parts: parts.refresher.loops()["policy_and_keys"],
+    "changes": lambda parts: parts.refresher.loops()["changes"],
+    "last_snapshot": lambda parts: parts.refresher.loops()["last_snapshot"],
+    "served_version": lambda parts: parts.refresher.loops()["served_version"],
+    "progress_notes": lambda parts: parts.ledger.meter.run,
+    "budgets": lambda parts: parts.allowances.purses.run,
+    "limits": lambda parts: parts.allowances.limiter.run,
+    "claims": lambda parts: parts.allowances.claims.run,
+    "refusals": lambda parts: parts.allowances.refusals.run,
+    "ejections": lambda parts: parts.deployments.ejections.run,
+    "ledger_watch": lambda parts: parts.ledger.watch.run,
+    "engine_loads": lambda parts: parts.deployments.loads.run,
+    "engine_probes": lambda parts: parts.dispatch.probes.run,
+    "shedding": lambda parts: parts.shedding.run,
+    "months": lambda parts: parts.shared.months.run,
+    "rollups": lambda parts: parts.shared.rollups.run,
+    "engine_samples": lambda parts: parts.shared.engines.run,
+    "budget_alerts": lambda parts: parts.shared.alerts.run,
+    WRITER: lambda parts: parts.ledger.writer.run,
+}
 # What is left to do after the drain. Postgres is not waited for longer: the journal has what it did not take.
 STOP_S = 7.0
 
@@ -44,45 +69,40 @@ async def serve(
     await parts.refresher.start()
     await parts.allowances.limiter.exchange()  # until then a worker believes itself alone
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
-    background = [asyncio.create_task(job.run()) for job in _jobs(parts)]
-    writing = asyncio.create_task(parts.ledger.writer.run())
+    start_loops(parts)
     try:
         await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
     finally:
         end_s = (ground.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
         stores.database.end_by(end_s)
         reports.end_by(end_s)
-        await _stop(parts, background, writing)
+        await stop(parts)
 
 
-def _jobs(parts: Parts) -> Sequence[Job]:
-    """All that goes on until the stop; the writer is not among them, it has the last word."""
-    deployments, ledger = parts.deployments, parts.ledger
-    return (
-        parts.refresher,
-        ledger.meter,
-        *parts.allowances.jobs,
-        deployments.ejections,
-        ledger.watch,
-        deployments.loads,
-        parts.dispatch.probes,
-        parts.shedding,
-        *build_shared_jobs(parts.ground),
-    )
+def start_loops(parts: Parts) -> None:
+    """Have the supervisor run all of them."""
+    parts.ground.metrics.declare_loops(LOOPS)
+    parts.supervisor.start({name: loop_of(parts) for name, loop_of in LOOPS.items()})
 
 
-async def _stop(parts: Parts, background: Sequence[asyncio.Task[None]], writing: asyncio.Task[None]) -> None:
-    """Settle what is open, end the jobs, give back what is at hand, and write: each leaves work to those after it."""
-    ledger, dispatch = parts.ledger, parts.dispatch
-    await dispatch.endings.close()
-    for task in background:
-        task.cancel()
-    await asyncio.gather(*background, return_exceptions=True)
-    for job in parts.allowances.jobs:
-        await job.close()
-    await ledger.own.flush()  # the writer reads what is durable
-    ledger.writer.stop()
-    await writing
-    dispatch.counter.close()
-    await dispatch.transport.close()
-    ledger.own.finish()
+async def stop(parts: Parts) -> None:
+    """Settle what is open, end the loops, give back what is leased, and write: each leaves work to those after it.
+
+    A step that fails skips none of the later ones; its error is raised when all are done.
+    """
+    ledger, dispatch, allowances, supervisor = parts.ledger, parts.dispatch, parts.allowances, parts.supervisor
+    async with AsyncExitStack() as steps:  # from the last line to the first
+        steps.callback(ledger.own.finish)
+        steps.push_async_callback(dispatch.transport.close)
+        steps.callback(dispatch.counter.close)
+        steps.push_async_callback(supervisor.ended, WRITER)
+        steps.callback(ledger.writer.stop)
+        steps.push_async_callback(ledger.own.flush)  # the writer reads what is durable
+        steps.push_async_callback(parts.deployments.loads.close)
+        steps.push_async_callback(parts.refresher.close)
+        steps.push_async_callback(allowances.refusals.close)
+        steps.push_async_callback(allowances.claims.close)
+        steps.push_async_callback(allowances.limiter.close)
+        steps.push_async_callback(allowances.purses.close)
+        steps.push_async_callback(supervisor.cancel, but=(WRITER,))
+        steps.push_async_callback(dispatch.endings.close)

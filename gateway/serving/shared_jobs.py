@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.providers import probe
@@ -13,7 +13,7 @@ from gateway.services.engine_resolution import EngineResolution
 from gateway.services.engine_watch import EngineWatch
 from gateway.services.months import MonthKeeper
 from gateway.services.rollups import RollupKeeper
-from gateway.serving.ground import Ground, Job
+from gateway.serving.ground import Ground
 from gateway.storage import adjustments, rollups
 from gateway.storage.budget_alerts import BudgetAlertStore
 from gateway.storage.engine_residuals import EngineResiduals
@@ -23,23 +23,33 @@ from gateway.storage.leadership import Leadership
 from gateway.storage.partitions import ensure_months
 
 
-def build_shared_jobs(ground: Ground) -> Sequence[Job]:
-    """Months, roll-ups, engines' own figures, budget alerts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedJobs:
+    """Months to come, sums and holds, engines' own figures, budget alerts."""
+
+    months: MonthKeeper
+    rollups: RollupKeeper
+    engines: EngineWatch
+    alerts: BudgetAlerts
+
+
+def build_shared_jobs(ground: Ground) -> SharedJobs:
+    """None of them runs yet."""
     database, metrics, clock = ground.stores.database, ground.metrics, ground.clock
     ttl = timedelta(seconds=ground.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=ground.settings.journal_lost_after_s)
-    return (
-        MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
-        RollupKeeper(
+    return SharedJobs(
+        months=MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
+        rollups=RollupKeeper(
             lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl),
             lambda: JournalTable(database).lose_silent(lost_after), clock,
         ),
-        EngineWatch(
+        engines=EngineWatch(
             policy=ground.policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
             store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=ground.policy).settle,
         ),
-        BudgetAlerts(
+        alerts=BudgetAlerts(
             store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=ground.policy,
             leadership=Leadership(database, "budget_alerts"), clock=clock, draw=random.random,
             on_raised=metrics.count_budget_alert, on_given_up=metrics.given_up_budget_alerts.inc,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -60,6 +60,10 @@ class Metrics:
         self.ejected = Gauge(
             "tollgate_ejected_deployments", "Deployments out of use until `policy readmit`.", registry=self.registry
         )
+        self.background_failures = Counter(
+            "tollgate_background_failures_total", "Background loops that ended by themselves; they are started again.",
+            ("loop",), registry=self.registry,
+        )  # fmt: skip
         self._declare_dispatch()
         self._declare_budget_alerts()
 
@@ -145,6 +149,15 @@ class Metrics:
         """Ask whether budgets and limits are kept with Postgres whenever the metrics are read."""
         self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
         self.limits_alone.set_function(lambda: float(is_alone()))
+
+    def declare_loops(self, names: Iterable[str]) -> None:
+        """Show each background loop's failures from the start: an increase from nothing would not be seen."""
+        for name in names:
+            self.background_failures.labels(name)
+
+    def count_background_failure(self, loop: str) -> None:
+        """A background loop ended by itself."""
+        self.background_failures.labels(loop).inc()
 
     def note_state(self, state: LedgerState) -> None:
         """Postgres was asked how the ledger is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from gateway.errors import RequestError
 from gateway.services.refresh import Refresher
 from gateway.services.snapshot import SnapshotHolder, problems, snapshot_checks
 from gateway.services.snapshot_source import StoredSnapshots
+from gateway.services.supervisor import Supervisor
 from gateway.storage.changes import ChangeFeed
 from gateway.storage.database import Database
 from gateway.storage.ejections import EjectionStore
@@ -94,13 +94,15 @@ class Replica:
 @asynccontextmanager
 async def running(*replicas: Replica) -> AsyncIterator[None]:
     """Replicas in the background, as in a gateway."""
-    tasks = [asyncio.create_task(replica.refresher.run()) for replica in replicas]
+    supervisors = [Supervisor(replica.clock, on_failure=lambda loop: None) for replica in replicas]
+    for replica, supervisor in zip(replicas, supervisors, strict=True):
+        supervisor.start(replica.refresher.loops())
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for replica, supervisor in zip(replicas, supervisors, strict=True):
+            await supervisor.cancel()
+            await replica.refresher.close()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from gateway.domain.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
 from gateway.services.refresh import RENEW_AFTER_S, Refresher
 from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.services.supervisor import Supervisor
 from tests.factories import NOW, key, key_record, snapshot, version
 from tests.fakes import FakeClock
 from tests.waiting import soon
@@ -175,12 +176,12 @@ async def test_a_database_without_a_policy_does_not_keep_old_keys_alive(worker: 
 @asynccontextmanager
 async def at_work(refresher: Refresher) -> AsyncIterator[None]:
     """Its job in the background."""
-    job = asyncio.create_task(refresher.run())
+    supervisor = Supervisor(FakeClock(), on_failure=lambda loop: None)
+    supervisor.start(refresher.loops())
     try:
         yield
     finally:
-        job.cancel()
-        await asyncio.gather(job, return_exceptions=True)
+        await supervisor.cancel()
 
 
 async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> None:
@@ -246,11 +247,13 @@ async def test_a_mistake_of_ours_does_not_end_the_looking(worker: Worker) -> Non
     """A look that nobody takes again would end all service when the stated time is over."""
     worker.source.fails = ValueError("a row that nobody expected")
     with capture_logs() as logs:
-        await worker.refresher.refresh()
-    assert [line["event"] for line in logs] == ["snapshot_not_refreshed"]
-    worker.source.fails = None
-    await worker.refresher.refresh()
-    assert worker.answer(MINE) == "payments"
+        async with at_work(worker.refresher):
+            await soon(lambda: len(logs) > 1, "the mistake")
+            worker.source.fails = None
+            await soon(lambda: worker.answer(MINE) == "payments", "the next look")
+    assert {line["event"] for line in logs if line["log_level"] == "error"} == {
+        "background_loop_failed", "background_loop_ended",
+    }  # fmt: skip
 
 
 async def test_a_start_without_postgres_serves_what_was_kept(worker: Worker) -> None:
@@ -373,12 +376,8 @@ async def test_where_another_worker_is_writing_it_is_tried_again(worker: Worker)
 
 async def running(worker: Worker, look: Callable[[], bool], what: str) -> None:
     """Run in the background until something has come about."""
-    task = asyncio.create_task(worker.refresher.run())
-    try:
+    async with at_work(worker.refresher):
         await soon(look, what)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_word_of_a_change_is_not_waited_out(worker: Worker) -> None:
@@ -424,15 +423,12 @@ async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker)
     """Whoever applied it believes what is told: said too early, requests would still be decided by the one before."""
     await worker.refresher.tell_version()
     assert worker.told == [], "nothing is served yet"
-    running = asyncio.create_task(worker.refresher.run())
-    try:
+    async with at_work(worker.refresher):
         await soon(lambda: worker.told, "the first word")
         worker.source.now = replace(snapshot(key_record(MINE)), policy=version(number=8))
         await soon(lambda: len(worker.told) == 2, "the second word")
         looks = worker.source.loads
         await soon(lambda: worker.source.loads > looks + 3, "looks that find nothing new")
-    finally:
-        running.cancel()
     assert worker.told == [(7, 7), (8, 8)]
 
 
@@ -440,12 +436,9 @@ async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker)
 async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(worker: Worker, why: Exception) -> None:
     """Serving does not wait for a row that only an admin reads."""
     worker.deaf_to = why
-    running = asyncio.create_task(worker.refresher.run())
-    try:
+    async with at_work(worker.refresher):
         await soon(lambda: worker.source.loads > 2, "looks that go on")
         assert worker.holder.current is worker.source.now
         worker.deaf_to = None
         await soon(lambda: worker.told, "the word")
-    finally:
-        running.cancel()
     assert worker.told == [(7, 7)]

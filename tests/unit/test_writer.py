@@ -11,6 +11,7 @@ from uuid import UUID
 from gateway.domain.usage_event import Key
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
+from gateway.services.supervisor import Supervisor
 from gateway.services.writer import BATCH_EVENTS, EventWriter, Progress
 from tests.fakes import FakeClock, FakeLedger, FakeNotes, FakeSettled
 from tests.waiting import soon
@@ -154,10 +155,12 @@ async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
             return super().write_documents(documents, journal_id=journal_id)
 
     on = Stage(settled(2), ledger=Clumsy())
-    running = asyncio.create_task(on.writer.run())
+    supervisor = Supervisor(on.clock, on_failure=lambda loop: None)
+    supervisor.start({"writer": on.writer.run})
     await soon(lambda: on.own.position == 2, "the second round")
     on.writer.stop()
-    await running
+    await supervisor.cancel(but=["writer"])
+    await supervisor.ended("writer")
     assert on.failures == 1
 
 

@@ -1,0 +1,131 @@
+"""Runs the loops that go on in the background, and starts again the ones that end by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.domain.checks import Check, Status
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+STEADY_S = 10.0  # a loop that has run for so long is well again
+DOWN_AFTER_S = 15.0  # a loop that has not been well for so long is down
+_MEND = "look for background_loop_failed in the log and restart this replica, see docs/runbooks/background-loop.md"
+
+Loop = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _State:
+    """One loop. `started_s` is None while it waits to be started again."""
+
+    started_s: float | None
+    failing_since_s: float | None = None
+    pause_s: float = FIRST_PAUSE_S
+    problem: str = ""
+
+
+class Supervisor:
+    """The loops of one process. `on_failure` is called with a loop's name whenever it has ended by itself."""
+
+    def __init__(self, clock: Clock, *, on_failure: Callable[[str], None]) -> None:
+        self._clock, self._on_failure = clock, on_failure
+        self._states: dict[str, _State] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # each for as long as the process runs
+        self._is_stopping = False
+
+    def start(self, loops: Mapping[str, Loop]) -> None:
+        """Run each of them from now on."""
+        for name, loop in loops.items():
+            self._states[name] = _State(self._clock.monotonic())
+            self._tasks[name] = asyncio.create_task(self._keep(name, loop), name=name)
+
+    async def cancel(self, *, but: Iterable[str] = ()) -> None:
+        """End all loops except those named; how they end is of no interest any more."""
+        self._is_stopping = True
+        tasks = [task for name, task in self._tasks.items() if name not in but]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ended(self, name: str) -> None:
+        """Wait for a loop that was told to end."""
+        await self._tasks[name]
+
+    def is_running(self, name: str) -> bool:
+        """Whether a loop runs at this moment."""
+        return self._states[name].started_s is not None and not self._tasks[name].done()
+
+    def task(self, name: str) -> asyncio.Task[None]:
+        """The task that a loop runs in."""
+        return self._tasks[name]
+
+    def checks(self) -> tuple[Check, ...]:
+        """What readiness says of the loops."""
+        down, failing = self._down(), self._failing()
+        if down:
+            return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _MEND),)
+        if failing:
+            return (Check("background loops", Status.WARN, f"started again: {self._named(failing)}", _MEND),)
+        return (Check("background loops", Status.OK, f"all {len(self._states)} run"),)
+
+    def problems(self) -> list[str]:
+        """Why this replica should not take traffic: each loop that stays down, with its remedy."""
+        return [f"The background loop {self._named([name])} stays down: {_MEND}." for name in self._down()]
+
+    async def _keep(self, name: str, loop: Loop) -> None:
+        state = self._states[name]
+        while True:
+            state.started_s = self._clock.monotonic()
+            try:
+                await loop()
+                problem = "it ended"
+            except asyncio.CancelledError as cancelled:
+                if self._is_stopping:
+                    raise
+                _current().uncancel()  # something in the loop was cancelled, and not the loop
+                problem = repr(cancelled)
+            except Exception as failure:  # the boundary of all background loops
+                problem = repr(failure)
+                log.exception("background_loop_failed", loop=name, retry_s=state.pause_s)
+            if self._is_stopping:
+                return
+            self._note_failure(name, state, problem)
+            await asyncio.sleep(state.pause_s)
+            state.pause_s = min(state.pause_s * 2, MAX_PAUSE_S)
+
+    def _note_failure(self, name: str, state: _State, problem: str) -> None:
+        now_s = self._clock.monotonic()
+        if state.failing_since_s is None or self._is_well(state, now_s):
+            state.failing_since_s, state.pause_s = now_s, FIRST_PAUSE_S
+        log.error("background_loop_ended", loop=name, problem=problem, retry_s=state.pause_s)
+        state.started_s, state.problem = None, problem
+        self._on_failure(name)
+
+    def _is_well(self, state: _State, now_s: float) -> bool:
+        is_steady = state.started_s is not None and now_s - state.started_s >= STEADY_S
+        return state.failing_since_s is None or is_steady
+
+    def _failing(self) -> list[str]:
+        now_s = self._clock.monotonic()
+        return [name for name, state in self._states.items() if not self._is_well(state, now_s)]
+
+    def _down(self) -> list[str]:
+        now_s = self._clock.monotonic()
+        since_s = {name: self._states[name].failing_since_s for name in self._failing()}
+        return [name for name, at_s in since_s.items() if at_s is not None and now_s - at_s >= DOWN_AFTER_S]
+
+    def _named(self, names: Iterable[str]) -> str:
+        return ", ".join(f"'{name}' ({self._states[name].problem})" for name in names)
+
+
+def _current() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None, "a loop runs in a task"
+    return task

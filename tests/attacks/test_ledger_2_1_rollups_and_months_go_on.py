@@ -1,0 +1,75 @@
+"""Ledger section 2, bullet 1: an error that they did not expect ended roll-ups and months for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from gateway.errors import DatabaseUnavailable
+from gateway.services.months import MonthKeeper
+from gateway.services.rollups import RollupKeeper
+from gateway.services.supervisor import Supervisor
+from gateway.storage.database import Database
+from tests.fakes import FakeClock
+from tests.waiting import soon
+
+RAISES = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{}', MESSAGE = 'told to'; END $$"
+
+
+def raising(database: Database, state: str) -> None:
+    with database.begin() as connection:
+        connection.execute(text(RAISES.format(state)))
+
+
+def failing_once(database: Database, state: str, done: list[str]) -> Callable[..., int]:
+    """A step that Postgres refuses with an error of this class, and after that does."""
+
+    def step(*arguments: object) -> int:
+        done.append(state)
+        if len(done) == 1:
+            raising(database, state)
+        return 0
+
+    return step
+
+
+@pytest.mark.parametrize("state", ["53200", "XX000", "58030", "25P02", "40001"])
+def test_a_state_of_the_server_is_no_defect_of_ours(database: Database, state: str) -> None:
+    """Out of memory or an internal error came as the driver's own error, which no loop caught."""
+    with pytest.raises(DatabaseUnavailable, match="told to"):
+        raising(database, state)
+
+
+@pytest.mark.parametrize("name", ["rollups", "months"])
+async def test_a_refused_step_ends_neither_roll_ups_nor_months(database: Database, name: str) -> None:
+    """A statement that is refused (22003) is a defect: it is counted, and the loop has its next turn."""
+    done: list[str] = []
+    failures: list[str] = []
+    step, clock = failing_once(database, "22003", done), FakeClock()
+    loops = {
+        "rollups": RollupKeeper(step, lambda: 0, lambda: 0, clock).run,
+        "months": MonthKeeper(lambda first, last: [""] * step(), clock).run,
+    }
+    supervisor = Supervisor(clock, on_failure=failures.append)
+    supervisor.start({name: loops[name]})
+    await soon(lambda: len(done) == 2, "the next turn")
+    assert failures == [name]
+    await supervisor.cancel()
+
+
+async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> None:
+    """The steps of one job came one after the other: what failed first kept the others from their turn for ever."""
+    done: list[str] = []
+
+    def noting(name: str) -> Callable[[], int]:
+        return lambda: done.append(name) or 0  # type: ignore[func-returns-value]
+
+    keeper = RollupKeeper(failing_once(database, "22003", []), noting("expire"), noting("lose"), FakeClock())
+    with pytest.raises(DBAPIError) as refused:
+        await keeper.look()
+    assert isinstance(refused.value.orig, psycopg.DataError)
+    assert done == ["expire", "lose"]

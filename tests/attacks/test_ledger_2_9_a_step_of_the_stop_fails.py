@@ -1,0 +1,44 @@
+"""Ledger section 2, bullet 9: an exception in a step of the stop skipped the writer's last word and the journal's end.
+
+It cannot run on the commit of the audit, which has no `stop` of its own to call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from gateway.services.endings import Endings
+from gateway.services.refusals import Refusals
+from gateway.serving.parts import Parts
+from gateway.storage.database import Database
+from gateway.storage.journals_table import JournalTable
+from tests.attacks.test_supervisor_lets_no_loop_die import serving
+
+
+class Broken:
+    """A part whose end fails."""
+
+    async def close(self) -> None:
+        raise ZeroDivisionError("a step of the stop")
+
+
+def with_broken_steps(parts: Parts) -> Parts:
+    """The same parts, of which two cannot end."""
+    return replace(
+        parts, dispatch=replace(parts.dispatch, endings=cast(Endings, Broken())),
+        allowances=replace(parts.allowances, refusals=cast(Refusals, Broken())),
+    )  # fmt: skip
+
+
+async def test_a_step_that_fails_skips_no_later_one(database: Database, database_url: str, tmp_path: Path) -> None:
+    """The journal is drained and gone, so leases and claims come back at once and not with the next start."""
+    with pytest.raises(ZeroDivisionError):
+        async with serving(database_url, tmp_path, stopped_as=with_broken_steps):
+            pass
+    (journal,) = JournalTable(database).all()
+    assert journal.state == "drained"
+    assert not any((tmp_path / "journal").glob("*-*")), "nothing is left for the next start"

@@ -1,0 +1,118 @@
+"""Ledger 1.2 d and section 2: a background loop that dies is started again, counted, and told to readiness.
+
+The commit of the audit has no supervisor: most of its loops ended silently, the first error that they did not expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway import reports
+from gateway.api.edge import Drain
+from gateway.cli.toolbox import Stores
+from gateway.main import SystemClock
+from gateway.services.snapshot import SnapshotHolder
+from gateway.services.supervisor import FIRST_PAUSE_S
+from gateway.serving.edge import _plain_endpoints
+from gateway.serving.ground import Ground, request_ids
+from gateway.serving.parts import Parts, build_parts
+from gateway.serving.process import LOOPS, WRITER, start_loops, stop
+from gateway.settings import Settings
+from gateway.storage.budgets import BudgetStore
+from gateway.storage.database import SERVING_LIMIT_S, Database
+from gateway.storage.keys import KeyStore
+from gateway.storage.ledger import Ledger
+from gateway.storage.policies import PolicyStore
+from gateway.storage.prices import PriceStore
+from gateway.telemetry.metrics import Metrics
+from tests.factories import PEPPER
+from tests.waiting import soon
+
+
+class Died(Exception):
+    """What no loop expects."""
+
+
+@asynccontextmanager
+async def serving(
+    database_url: str, home: Path, *, stopped_as: Callable[[Parts], Parts] = lambda parts: parts
+) -> AsyncIterator[Parts]:
+    """All parts of a serving process but its listener, with every loop running. It is stopped as `stopped_as` says."""
+    database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
+    clock, metrics = SystemClock(), Metrics()
+    settings = Settings(home=home, journal_max_bytes=32 * 2**20)
+    with reports.open(database_url) as opened:
+        stores = Stores(
+            url=database_url, database=database, keys=KeyStore(database), policies=PolicyStore(database),
+            prices=PriceStore(database), ledger=Ledger(database), budgets=BudgetStore(database),
+        )  # fmt: skip
+        ground = Ground(
+            settings=settings, stores=stores, reports=opened, peppers=(PEPPER,), clock=clock, allows_demo_keys=False,
+            metrics=metrics, holder=SnapshotHolder(clock=clock, outage_s=900), drain=Drain(), new_id=request_ids(clock),
+        )  # fmt: skip
+        parts = build_parts(ground)
+        start_loops(parts)
+        try:
+            yield parts
+        finally:
+            await stop(stopped_as(parts))
+    database.close()
+
+
+def failures(parts: Parts, loop: str) -> float:
+    """What `/metrics` counts."""
+    found = parts.ground.metrics.registry.get_sample_value("tollgate_background_failures_total", {"loop": loop})
+    assert found is not None, "each loop is counted from the start"
+    return found
+
+
+def waits_for(parts: Parts, loop: str) -> asyncio.Future[object] | None:
+    """The future that a loop waits for at this moment."""
+    found: asyncio.Future[object] | None = getattr(parts.supervisor.task(loop), "_fut_waiter", None)
+    return found if found is not None and not found.done() else None
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_loop_that_dies_is_started_again(loop: str, database_url: str, tmp_path: Path) -> None:
+    """Each of the real list, so that a new one is covered by itself: it dies where it waits."""
+    with capture_logs() as logs:
+        async with serving(database_url, tmp_path) as parts:
+            first = await soon(lambda: waits_for(parts, loop), "a loop that waits")
+            first.set_exception(Died("whatever nobody foresaw"))
+            await soon(lambda: failures(parts, loop) == 1, "the failure in the metrics")
+            await soon(lambda: parts.supervisor.is_running(loop), "the loop, running again")
+            await soon(lambda: waits_for(parts, loop), "its work")
+            assert sum(failures(parts, each) for each in LOOPS) == 1, "no other loop fell with it"
+            assert [check.status for check in parts.supervisor.checks()] == ["warn"]
+    ended = [line for line in logs if line["event"] == "background_loop_ended"]
+    assert [(line["loop"], line["retry_s"], "Died" in line["problem"]) for line in ended] == [
+        (loop, FIRST_PAUSE_S, True)
+    ]
+
+
+async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_path: Path) -> None:
+    """The load balancer sends traffic elsewhere, and the page says why and what to do."""
+
+    async def broken() -> None:
+        raise Died("again")
+
+    async with serving(database_url, tmp_path) as parts:
+        parts.supervisor.start({"broken": broken})
+        endpoints = _plain_endpoints(parts)
+        down = await soon(lambda: [one for one in endpoints.not_ready() if "broken" in one], "not ready", within_s=60)
+        assert "Died('again')" in down[0]
+        assert "docs/runbooks/background-loop.md" in down[0]
+        assert "fail" in [check.status for check in endpoints.checks() if check.name == "background loops"]
+
+
+async def test_the_writer_has_the_last_word(database_url: str, tmp_path: Path) -> None:
+    """It is not cancelled with the others: what they settle at the end is written by it."""
+    async with serving(database_url, tmp_path) as parts:
+        await parts.supervisor.cancel(but=(WRITER,))
+        assert parts.supervisor.is_running(WRITER)
