@@ -73,7 +73,7 @@ clean: ## Remove the environment of this checkout (not ~/.tollgate)
 
 .venv/bin/python:
 	@$(HAS_PYTHON)
-	@$(PREFLIGHT) --no-engine --no-ports
+	@$(PREFLIGHT) --no-engine --no-ports --quiet
 	@$(PYTHON) -m deploy.run_step "Making .venv" --usual-s 10 -- $(PYTHON) -m venv .venv
 
 .venv/run.stamp: requirements-run.lock requirements-build.lock pyproject.toml | .venv/bin/python

@@ -90,7 +90,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     if options.format == "json":
         print(json.dumps([check._asdict() for check in checks]))
     else:
-        _print_text(checks)
+        _print_text(checks, is_quiet=options.quiet)
     return 2 if any(check.status == FAIL for check in checks) else 0
 
 
@@ -101,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--venv", help="folder of the virtual environment that is made here, if it is missing")
     top.add_argument("--no-engine", action="store_true", help="an engine runs elsewhere (--engine-url)")
     top.add_argument("--no-ports", action="store_true", help="nothing is started now")
+    top.add_argument("--quiet", action="store_true", help="print problems only")
     top.add_argument("--format", choices=("text", "json"), default="text")
     return top
 
@@ -115,7 +116,7 @@ def all_checks(options: argparse.Namespace) -> Iterator[Check]:
         yield from port_checks(ports(with_engine=not options.no_engine), options.command)
 
 
-def _print_text(checks: List[Check]) -> None:
+def _print_text(checks: List[Check], is_quiet: bool) -> None:
     problems = [check for check in checks if check.status != OK]
     failed = [check for check in problems if check.status == FAIL]
     out = sys.stderr if failed else sys.stdout
@@ -123,7 +124,7 @@ def _print_text(checks: List[Check]) -> None:
         print("{}: {}".format(check.check, check.finding), file=out)
         if check.what_to_do:
             print("    " + check.what_to_do.replace("\n", "\n    "), file=out)
-    if not problems:
+    if not problems and not is_quiet:
         print("This machine: " + "; ".join(check.finding for check in checks if check.finding) + ".")
     elif failed:
         print("Nothing was downloaded or started.", file=out)

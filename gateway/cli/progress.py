@@ -12,6 +12,7 @@ import time
 from types import TracebackType
 
 LIVE_LINE_EVERY_S = 1.0
+LIVE_LINE_AT_MOST_EVERY_S = 0.2
 PLAIN_LINE_EVERY_S = 10.0
 
 
@@ -66,7 +67,7 @@ class Step:
 
     def _show_if_due(self) -> None:
         now_s = time.monotonic()
-        if not self._is_live and now_s - self._printed_s < PLAIN_LINE_EVERY_S:
+        if now_s - self._printed_s < (LIVE_LINE_AT_MOST_EVERY_S if self._is_live else PLAIN_LINE_EVERY_S):
             return
         self._printed_s = now_s
         parts = [_words(now_s - self._began_s)]
