@@ -177,9 +177,14 @@ def _runs(python: str) -> bool:
 
 
 def build_flags() -> str:
-    """Return which optimisations this interpreter was compiled with."""
+    """Return which optimisations this interpreter was compiled with, as far as it knows.
+
+    Debian and Ubuntu compile with both and record the flags of another pass, which has neither.
+    """
     flags = sysconfig.get_config_var("CONFIG_ARGS") or ""
     names = [("--enable-optimizations", "PGO"), ("--with-lto", "LTO")]
+    if not any(flag in flags for flag, _ in names) and sys.base_prefix == "/usr":
+        return "built by the distribution"
     return "built " + " and ".join(("with " if flag in flags else "without ") + name for flag, name in names)
 
 

@@ -67,6 +67,7 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
     ) -> None:
         """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
+        It checks this machine first: nothing is downloaded or made where something stands in the way.
         The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two cores);
         later ones take under a minute. Ctrl-C ends everything it started.
         """

@@ -108,7 +108,7 @@ def test_a_machine_that_suits_gets_one_line() -> None:
     if "no build of the engine" in done.stderr:
         pytest.skip("there is no engine build for this platform")
     assert done.returncode == 0, done.stderr
-    assert f"Python {platform.python_version()}, built with" in done.stdout
+    assert f"Python {platform.python_version()}, built " in done.stdout
     assert "GB of disk free; ports" in done.stdout
 
 
@@ -170,6 +170,22 @@ def test_the_build_of_the_interpreter_is_in_the_facts_of_every_benchmark() -> No
     timed = {name: text for name, text in timed.items() if "machine.commit()" in text or name == "in_process.py"}
     del timed["routing.py"]  # a simulated day: its figures hold no time of this machine
     assert [name for name, text in timed.items() if "machine.describe()" not in text] == []
+
+
+def test_a_distributions_python_is_not_called_slow() -> None:
+    """Debian's sysconfig holds the flags of another pass than the one that made the program."""
+    system = Path("/usr/bin/python3")
+    if not system.exists():
+        pytest.skip("the system has no Python")
+    done = subprocess.run(
+        [system, "-I", FILE, "--no-engine", "--no-ports", "--format", "json"], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    python = json.loads(done.stdout)[0]
+    if python["status"] == FAIL:
+        pytest.skip(f"the system's Python is another one: {python['finding']}")
+    assert "without" not in python["finding"]
+    assert python["what_to_do"] == ""
 
 
 def test_too_little_disk_names_the_folders_that_may_move(tmp_path: Path) -> None:
