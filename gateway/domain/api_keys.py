@@ -45,6 +45,10 @@ class Pepper:
         """A fingerprint that tells which pepper a digest was made with and reveals nothing of it."""
         return hmac.new(self.secret, b"tollgate pepper id", sha256).hexdigest()[:16]
 
+    def derived(self, purpose: bytes) -> bytes:
+        """Return a key for one other use, 32 bytes: it reveals neither the pepper nor another use's key."""
+        return hmac.digest(self.secret, purpose, "sha256")
+
     def digest(self, key: str) -> bytes:
         """Return the HMAC-SHA-256 of a key, 32 bytes."""
         return hmac.digest(self.secret, key.encode(), "sha256")

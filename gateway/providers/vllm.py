@@ -6,6 +6,7 @@ can still be charged; `cache_salt` isolates the prefix cache; the engine's key g
 
 from __future__ import annotations
 
+import hmac
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -71,4 +72,4 @@ class Vllm(OpenAI):
 @lru_cache(maxsize=1024)  # a policy has a few teams
 def _salt(salt_key: bytes, team: str) -> str:
     """Without it a team could time cached prefixes and learn what another team sent."""
-    return sha256(salt_key + b"\0cache salt\0" + team.encode()).hexdigest()[:32]
+    return hmac.new(salt_key, team.encode(), sha256).hexdigest()[:32]

@@ -23,6 +23,8 @@ from gateway.settings import Settings
 from gateway.storage.ejections import EjectionStore
 from gateway.storage.engine_probes import EngineProbeNotes
 
+CACHE_SALTS = b"tollgate cache salts v1"  # another use of the pepper has another label, so no key serves two
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployments:
@@ -66,7 +68,7 @@ def build_dispatch(ground: Ground, deployments: Deployments) -> Dispatch:
         answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
     )
     endings = Endings(counter, limits, is_stopping=lambda: ground.drain.is_over)
-    providers = build_providers(salt_key=ground.peppers[0].secret)
+    providers = build_providers(salt_key=ground.peppers[0].derived(CACHE_SALTS))
     probes = EngineProbes(
         deployments.health, transport=transport, providers=providers, policy=ground.policy,
         ejections=deployments.ejections, clock=ground.clock, new_id=ground.new_id, region=settings.region,
