@@ -6,9 +6,10 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from gateway.domain.budgets import Account, Span
-from gateway.domain.money import format_usd, usd_from_nusd
+from gateway.domain.money import usd_from_nusd
 
 GRANT_SHARE = 10  # suggested: a tenth of the limit
+CENT_NUSD = 10_000_000
 
 
 def exhausted(account: Account, span: Span, *, limit_nusd: int, spent_nusd: int, held_nusd: int, hold_nusd: int) -> str:
@@ -16,14 +17,17 @@ def exhausted(account: Account, span: Span, *, limit_nusd: int, spent_nusd: int,
 
     `held_nusd` is what attempts under way reserved and what replicas have at hand.
     """
-    left_nusd = max(limit_nusd - spent_nusd - held_nusd, 0)
+    short_nusd = spent_nusd + held_nusd + hold_nusd - limit_nusd
+    left_nusd = max(hold_nusd - short_nusd, 0)
     state = "has too little left" if left_nusd else "is used up"
     smaller = " A smaller max_tokens needs less." if left_nusd else ""
+    # Every figure with the digits of the smallest: "$0.09 limit, $0.09 spent" would hide the reason.
+    decimals = _decimals(min(nusd for nusd in (limit_nusd, left_nusd, short_nusd, hold_nusd) if nusd > 0))
+    limit, spent, held, hold = (_usd(nusd, decimals) for nusd in (limit_nusd, spent_nusd, held_nusd, hold_nusd))
     return (
-        f"Budget {account.account_id} {state}: {_usd(limit_nusd)} limit, {_usd(spent_nusd)} spent, "
-        f"{_usd(held_nusd)} held; this request may cost up to {_usd(hold_nusd)}.{smaller} "
-        f"{_resets(span.ends_at, account.rule.time_zone)} Ask an admin for: "
-        f"tollgate budget grant {account.account_id} {_suggested(account.rule.limit_nusd)} --reason …"
+        f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, {held} held; this request may cost up to "
+        f"{hold}.{smaller} {_resets(span.ends_at, account.rule.time_zone)} Ask an admin for: "
+        f"tollgate budget grant {account.account_id} {_grant(account.rule.limit_nusd, short_nusd)} --reason …"
     )
 
 
@@ -54,9 +58,20 @@ def _resets(ends_at: datetime | None, time_zone: str) -> str:
     return "It never resets." if ends_at is None else f"Resets {moment_text(ends_at, time_zone)}."
 
 
-def _suggested(limit_nusd: int) -> str:
-    return format_usd(usd_from_nusd(max(limit_nusd // GRANT_SHARE, 1))).replace("$", "").replace(",", "")
+def _grant(limit_nusd: int, short_nusd: int) -> str:
+    """A tenth of the limit, but no less than what is missing; rounded up to two digits, from a cent down to one."""
+    nusd = max(limit_nusd // GRANT_SHARE, short_nusd, 1)
+    digits = 2 if nusd > CENT_NUSD else 1
+    step = max(10 ** (len(str(nusd)) - digits), 1)
+    return _usd(-(-nusd // step) * step, 9).replace("$", "").replace(",", "")
 
 
-def _usd(nusd: int) -> str:
-    return format_usd(usd_from_nusd(nusd))
+def _decimals(nusd: int) -> int:
+    """How many decimals show four digits of an amount below a cent; of a larger one, cents will do."""
+    return 2 if nusd >= CENT_NUSD else min(9 - len(str(nusd)) + 4, 9)
+
+
+def _usd(nusd: int, decimals: int) -> str:
+    """Dollars with two decimals, and more only as far as they say something."""
+    cents, more = f"{usd_from_nusd(nusd):,.{decimals}f}".partition(".")[::2]
+    return f"${cents}.{more[:2]}{more[2:].rstrip('0')}"
