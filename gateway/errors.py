@@ -171,8 +171,11 @@ class UpstreamError(RequestError):
 
 
 class UpstreamAuth(RequestError):
+    """`may_be_this_request`: an HTTP 403, which a provider also sends for one prompt or one permission."""
+
     code = "upstream_auth"
     is_same_again = True
+    may_be_this_request = False
 
 
 class UpstreamTimeout(RequestError):

@@ -156,8 +156,12 @@ class OpenAI:
 
     def _error(self, deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
         name = deployment.name
+        if status == 403 and said.is_moderation:
+            return _refused(deployment, status, said)
         if status in (401, 403):
-            return UpstreamAuth(f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin.")
+            error = UpstreamAuth(f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin.")
+            error.may_be_this_request = status == 403
+            return error
         if status == 404 and said.param == "model":
             return UpstreamError(f"{name} does not know its model {deployment.model}. Tell an admin.")
         if status == 404:

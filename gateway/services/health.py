@@ -34,19 +34,31 @@ OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear th
 SAYS_NOTHING = (UpstreamNotCalled,)
 SILENT = (UpstreamUnreachable, UpstreamTimeout)
 FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
+FORBIDDEN_S = 60.0  # two teams that hear 403 within this time hear it of the deployment, not of their prompts
 ANSWERED = (InvalidRequest, ContextLengthExceeded, ModelNotFound)  # it works: what it was sent does not
 
 
 class Standing:
-    """One deployment. `under_way` are the attempts that were not settled yet, by their places."""
+    """One deployment. `under_way` are the attempts that were not settled yet, by their places.
 
-    __slots__ = ("breaker", "deployment", "retries", "under_way")
+    `forbidden` has the last two teams that heard HTTP 403 there, with the time.
+    """
+
+    __slots__ = ("breaker", "deployment", "forbidden", "retries", "under_way")
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.breaker = Breaker()
         self.retries = RetryBudget()
         self.under_way: set[Place] = set()
+        self.forbidden: dict[str, float] = {}
+
+    def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
+        """Note that a team heard 403; True if another team heard it within `FORBIDDEN_S` too."""
+        self.forbidden.pop(team, None)
+        others = any(now_s - heard_s <= FORBIDDEN_S for heard_s in self.forbidden.values())
+        self.forbidden = dict([*self.forbidden.items(), (team, now_s)][-2:])
+        return others
 
 
 class Place(Struct, eq=False):
@@ -178,7 +190,11 @@ class Health:
         """An attempt failed. Errors of our own say nothing of its deployment."""
         deployment, began_s = attempt.candidate.deployment, attempt.started_s
         now_s = attempt.clock.monotonic()
-        if isinstance(error, OPENS_AT_ONCE):
+        if isinstance(error, UpstreamAuth) and error.may_be_this_request:
+            # One team's flagged prompts must not send every other team to a dearer place.
+            if not self.of(deployment).is_forbidden_to_all(attempt.request.caller.team, now_s):
+                return
+        elif isinstance(error, OPENS_AT_ONCE):
             self.open(deployment, error.code, now_s=now_s)
         if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
             self._failed(deployment, error, began_s, now_s)
@@ -190,6 +206,8 @@ class Health:
         if error is None:
             self._succeeded(deployment, began_s, now_s)
         else:
+            if isinstance(error, OPENS_AT_ONCE):  # its content is fixed: a 403 is not about a prompt
+                self.open(deployment, error.code, now_s=now_s)
             self._failed(deployment, error, began_s, now_s)
 
     def _succeeded(self, deployment: Deployment, began_s: float, now_s: float) -> None:

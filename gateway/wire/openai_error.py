@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 MAX_MESSAGE_CHARS = 1000
+# In `type` or `code` of providers that refuse a prompt: `content_policy_violation`, `moderation_blocked`, …
+_MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
 # `type` in an error body, by stable code; everything the caller can mend is an invalid_request_error.
 TYPES = {
     "invalid_api_key": "authentication_error",
@@ -34,6 +36,7 @@ class ErrorBody:
     type: str | None
     param: str | None
     code: str | None
+    is_moderation: bool = False  # the prompt was refused, not the credential
 
 
 def read_error(body: bytes) -> ErrorBody:
@@ -50,7 +53,8 @@ def read_error(body: bytes) -> ErrorBody:
     if not isinstance(error, dict):
         return ErrorBody(str(error)[:MAX_MESSAGE_CHARS], None, None, None)
     message = error.get("message") or "The upstream gave no reason."
-    return ErrorBody(str(message)[:MAX_MESSAGE_CHARS], *(_text(error.get(name)) for name in ("type", "param", "code")))
+    type_, param, code = (_text(error.get(name)) for name in ("type", "param", "code"))
+    return ErrorBody(str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error))
 
 
 def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
@@ -68,6 +72,13 @@ def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
 
 def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:
     return {"message": message, "type": TYPES.get(code, "invalid_request_error"), "param": param, "code": code}
+
+
+def _is_moderation(type_: str | None, code: str | None, error: dict[str, Any]) -> bool:
+    """True if an error's type or code names moderation, or its metadata does (OpenRouter's code is only 403)."""
+    names = f"{type_ or ''} {code or ''}".lower().replace("-", "_")
+    metadata = error.get("metadata")
+    return any(word in names for word in _MODERATION) or (isinstance(metadata, dict) and "flagged_input" in metadata)
 
 
 def _text(value: Any) -> str | None:
