@@ -121,6 +121,9 @@ class Upstream:
     async def read(self, limit_bytes: int) -> bytes:
         return ANSWER
 
+    def arrived_bytes(self) -> int:
+        return 0
+
     def heard_token(self) -> None:
         pass
 

@@ -56,13 +56,15 @@ class RequestError(TollgateError):
     """A request that gets an error answer. `code` is stable; `param` names the field at fault.
 
     `asked_wait_s` is how long an upstream asked to be left alone. `is_same_again`: the same deployment would say it
-    again. `is_retry_useless`: whoever sends the request again only adds to what is wrong.
+    again. `is_retry_useless`: whoever sends the request again only adds to what is wrong. `is_final`: an upstream did
+    the work and bills it, so no other attempt is made.
     """
 
     code: ClassVar[str]
     asked_wait_s: float | None = None
     is_same_again: bool = False
     is_retry_useless: bool = False
+    is_final: bool = False
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message)

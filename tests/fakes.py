@@ -249,6 +249,7 @@ class FakeUpstreamAnswer:
     waits_for: Mapping[int, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     closed: int = 0
     has_token: bool = False
+    arrived: int = 0  # how many pieces the kernel has when somebody looks
     _next: int = 0
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
@@ -272,6 +273,9 @@ class FakeUpstreamAnswer:
         while part := await self.chunk():
             parts.append(part)
         return b"".join(parts)
+
+    def arrived_bytes(self) -> int:
+        return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
 
     def heard_token(self) -> None:
         self.has_token = True

@@ -20,13 +20,14 @@ def is_countable(ask: Ask) -> bool:
     return "vision" not in ask.capabilities and "audio" not in ask.features
 
 
-def estimate(ask: Ask, *, output_bytes: int) -> Counted:
+def estimate(ask: Ask, *, output_bytes: int, is_whole: bool = False) -> Counted:
     """Guess both sides at once, from sizes alone: for endings that cannot wait for a tokenizer.
 
-    Where nothing of an answer was seen, its output stays unknown: the upstream may have written all of it.
+    Where nothing of an answer was seen, its output stays unknown: the upstream may have written all of it. An answer
+    that `is_whole` and empty has an output of 0.
     """
     usage = TokenUsage(
         input_tokens=tokens_in(ask.body_bytes) if is_countable(ask) else None,
-        output_tokens=tokens_in(output_bytes) or None,
+        output_tokens=tokens_in(output_bytes) or (0 if is_whole else None),
     )
     return Counted(usage=usage, is_exact=False)

@@ -64,6 +64,7 @@ class OpenAI:
     """Calls and reads one upstream of the OpenAI dialect."""
 
     asks_running_usage = False
+    bills_errors = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
 
     def call(
@@ -170,7 +171,7 @@ class OpenAI:
             return QuotaExhausted(f"The gateway's account at {name} is used up (HTTP 429). Tell an admin.")
         if status == 429:
             return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
-        if status in (408, 504):
+        if status in (408, 504, 524):
             return UpstreamTimeout(f"{name} timed out (HTTP {status}).")
         if status in (503, 529):
             return Overloaded(f"{name} is overloaded (HTTP {status}). Try again.")

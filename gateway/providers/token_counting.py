@@ -99,7 +99,7 @@ class TokenCounter:
     async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
         """Return the tokens of a request and of what came back for it. Never raises."""
         path = self._paths.get(model)
-        guess = estimate(read.ask, output_bytes=seen.output_bytes)
+        guess = estimate(read.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)
         if path is None or not seen.texts or self._waiting >= self._max_waiting:
             return guess
         work = _Work(read, seen.texts, seen.output_bytes, seen.has_all_text)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
+import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ from gateway.services.ports import Clock
 from gateway.services.tab import Follower, Tab
 from gateway.wire.seen import Seen
 
+log = structlog.get_logger()
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
 
@@ -65,7 +67,9 @@ class Attempt(Struct, kw_only=True):
     max_gap_s: float | None = None
     _pieces: int = 0
     event: UsageEvent | None = None
-    _shown: tuple[TokenUsage, Settlement] | None = None  # what the answer was told it costs, and for which usage
+    # What the answer was told it costs, and for which usage. It is booked even if text after the usage would
+    # contradict it: the caller has seen the figure, and its receipt must not differ.
+    _shown: tuple[TokenUsage, Settlement] | None = None
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """The upstream's headers have come."""
@@ -121,20 +125,38 @@ class Attempt(Struct, kw_only=True):
     def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
         """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
 
-        `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves.
+        `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves. An answer
+        that cannot be settled is booked at its hold: an attempt without an event would keep its money and slot.
         """
         if self.event is None:
-            self.event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
-            if found := self._contradiction():
-                self.event = replace(
-                    self.event, is_suspect=True, decision={**self.event.decision, "stated": found.stated}
-                )
-                self.meter.contradicted(found, self.event.key)
-            self.meter.settle(self.event)
-            for tab in (self.tab, self.room):
-                if tab is not None:
-                    tab.settle(self.event)
+            try:
+                event = self._settled(outcome, was_served=was_served, counted=counted)
+            except Exception:  # the last resort, whatever the answer held
+                log.exception("settlement_failed", request_id=str(self.request.request_id), attempt=self.number)
+                event = self._at_its_hold(outcome)
+            self.event = event
+            try:
+                self.meter.settle(event)
+            finally:
+                for tab in (self.tab, self.room):
+                    if tab is not None:
+                        tab.settle(event)
         return self.event
+
+    def _settled(self, outcome: Outcome, *, was_served: bool, counted: Counted | None) -> UsageEvent:
+        event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
+        found = self._contradiction()
+        if found is None:
+            return event
+        self.meter.contradicted(found, event.key)
+        return replace(event, is_suspect=True, decision={**event.decision, "stated": found.stated})
+
+    def _at_its_hold(self, outcome: Outcome) -> UsageEvent:
+        """Return the event of an attempt of which nothing can be read: unknown, at its hold, to be looked at."""
+        duration_s = self.clock.monotonic() - self.started_s
+        return replace(
+            self.begun, outcome=outcome, http_status=self.http_status, duration_s=duration_s, is_suspect=True
+        )
 
     def _contradiction(self) -> Contradiction | None:
         """What the upstream said of its place, where that was not promised or is not allowed."""
@@ -164,7 +186,7 @@ class Attempt(Struct, kw_only=True):
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         final = self.seen.final
         if self._shown is not None and self._shown[0] is final:
-            return self._shown[1]  # what the caller was told is what is booked
+            return self._shown[1]
         return self._settlement(final, was_served=was_served, counted=counted)
 
     def _settlement(self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None) -> Settlement:

@@ -103,7 +103,8 @@ class Course(Struct, kw_only=True):
         error.attempts = self.made
         self.failure = error.with_traceback(None)  # it is kept here, and its frames keep this
         self._timeouts += isinstance(error, UpstreamTimeout)
-        self._is_final = not isinstance(error, ANOTHER_MAY_DO_BETTER) or self._timeouts == MOST_TIMEOUTS
+        is_useless = error.is_final or not isinstance(error, ANOTHER_MAY_DO_BETTER)
+        self._is_final = is_useless or self._timeouts == MOST_TIMEOUTS
         # What timed out may have been generated and billed: not twice at one place.
         if error.is_same_again or isinstance(error, (ContextLengthExceeded, UpstreamTimeout)):
             self._excluded.add(choice.candidate.deployment.name)

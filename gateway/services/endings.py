@@ -47,12 +47,12 @@ class Endings:
         outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE
         if exchange is None:
             attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
-        elif outcome is Outcome.CLIENT_GONE and exchange.is_read_to_its_end and self._has_room:
-            if not exchange.is_ended:
-                exchange.is_ended = True
-                self._start(self._drain(exchange, outcome), exchange, outcome)
-        else:
+        elif outcome is not Outcome.CLIENT_GONE or not exchange.has_more or not self._has_room:
             self.done(exchange, outcome)
+        elif not exchange.is_ended:
+            exchange.is_ended = True
+            read_on = self._drain if exchange.is_read_to_its_end else self._take_arrived
+            self._start(read_on(exchange, outcome), exchange, outcome)
 
     def done(self, exchange: Exchange, outcome: Outcome) -> None:
         """Nothing more will be read: close, and settle by what was seen; by a count where nobody said. No await."""
@@ -64,6 +64,18 @@ class Endings:
             self._start(self._count(exchange, outcome), exchange, outcome)
         else:
             self._settle_now(exchange, outcome)
+
+    async def count(self, exchange: Exchange) -> Counted | None:
+        """Count what was answered, None where its upstream said how much. Bounded in time; never raises."""
+        counted = _estimated(exchange)
+        if counted is None or not self._has_room:
+            return counted
+        attempt = exchange.attempt
+        try:
+            return await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
+        except Exception:  # a tokenizer's own: the estimate stands
+            log.exception("count_failed", request_id=str(attempt.request.request_id))
+            return counted
 
     async def close(self) -> None:
         """Settle by what was seen so far, at once: there is no one left to read on for."""
@@ -85,8 +97,10 @@ class Endings:
         task.add_done_callback(self._tasks.pop)
 
     def _settle_now(self, exchange: Exchange, outcome: Outcome) -> None:
-        exchange.upstream.close()
-        exchange.attempt.settle(outcome, counted=_estimated(exchange))
+        try:
+            exchange.upstream.close()
+        finally:
+            exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=_estimated(exchange))
 
     async def _drain(self, exchange: Exchange, outcome: Outcome) -> None:
         try:
@@ -99,16 +113,27 @@ class Endings:
         exchange.upstream.close()
         await self._count(exchange, outcome)
 
+    async def _take_arrived(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Meter what had arrived when the caller left: of a slow caller that can be thousands of tokens."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                await exchange.read_arrived()
+        except (RequestError, EventTooLarge, TimeoutError):
+            pass  # what was seen until then is what there is
+        except Exception:  # the background task's boundary
+            log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
+        exchange.upstream.close()
+        await self._count(exchange, outcome)
+
     async def _count(self, exchange: Exchange, outcome: Outcome) -> None:
         """Settle by our own count, by an estimate where there is no time for one."""
-        attempt, counted = exchange.attempt, _estimated(exchange)
-        if counted is not None:
-            counted = await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
-        attempt.settle(outcome, counted=counted)
+        counted = await self.count(exchange)
+        exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=counted)
 
 
 def _estimated(exchange: Exchange) -> Counted | None:
     """What sizes alone say, where something was answered and its upstream never said how much."""
     if not exchange.needs_counting:
         return None
-    return estimate(exchange.read.ask, output_bytes=exchange.attempt.seen.output_bytes)
+    seen = exchange.attempt.seen
+    return estimate(exchange.read.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gateway.domain.policy import Operation
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.ports import Provider, Upstream
 from gateway.wire.engine_load import LOAD_HEADER
 from gateway.wire.members import MalformedJson, decode_members
 from gateway.wire.openai_answer import AnswerStream
+from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 
-MAX_ANSWER_BYTES = 64 * 2**20  # a plain answer is held whole: usage and model are spliced into it
+# A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
+# inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
+MAX_ANSWER_BYTES = 64 * 2**20
+MAX_EMBEDDINGS_BYTES = 256 * 2**20
+ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
 
 
 class Exchange(Struct, kw_only=True):
@@ -33,6 +40,7 @@ class Exchange(Struct, kw_only=True):
     is_ended: bool = False  # whether someone sees to its settlement already
     has_content: bool = False  # its upstream was told so
     _stream: AnswerStream | None = None
+    _assembler: Assembler | None = None
 
     @property
     def is_read_to_its_end(self) -> bool:
@@ -53,7 +61,26 @@ class Exchange(Struct, kw_only=True):
     def needs_counting(self) -> bool:
         """True where something was streamed and the upstream has said nothing of its usage."""
         seen = self.attempt.seen
-        return self.read.ask.is_stream and seen.has_content and seen.usage is None
+        has_answered = seen.has_content or seen.is_whole or seen.is_done
+        return has_answered and not self.is_only_an_error and seen.usage is None
+
+    @property
+    def has_more(self) -> bool:
+        """True where there is something to read on for: the rest of the answer, or what has arrived of it."""
+        seen = self.attempt.seen
+        if seen.is_whole or seen.is_done or seen.is_error:
+            return False
+        return self.is_read_to_its_end or self.upstream.arrived_bytes() > 0
+
+    @property
+    def was_served(self) -> bool:
+        """False where the upstream provably generated nothing, or bills nothing for it.
+
+        408, 504 and the like come from whoever lost patience with the upstream, which may go on and bill.
+        """
+        if self.is_refused:
+            return self.attempt.http_status in MAY_HAVE_BEEN_SERVED
+        return not (self.is_only_an_error and not self.provider.bills_errors)
 
     async def head(self) -> None:
         """Wait for the answer to begin. Raises the caller's error for an upstream's error answer."""
@@ -73,14 +100,27 @@ class Exchange(Struct, kw_only=True):
             self.attempt.seen = self._stream.seen
 
     async def body(self) -> bytes:
-        """The whole plain answer, for the caller. Raises `UpstreamError` where it is none or is cut."""
+        """The whole plain answer, for the caller. Raises `UpstreamError` where it is none, is cut or is an error.
+
+        An answer that came whole was bought: what cannot be read of it is refused, and never tried again.
+        """
         if self.call.is_assembled:
             self.content_type = "application/json"
-            return await self._assembled()
-        body = await self.upstream.read(MAX_ANSWER_BYTES)
+            body = await self._assembled()
+        else:
+            body = await self._plain()
+        if self.is_only_an_error:
+            raise UpstreamError(f"{self.attempt.candidate.deployment.name} answered with an error and nothing else.")
+        return body
+
+    async def _plain(self) -> bytes:
+        is_large = self.read.ask.operation is Operation.EMBEDDINGS
+        body = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_large else MAX_ANSWER_BYTES)
         seen = self.attempt.seen
+        seen.is_whole = True
         rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
+            seen.note_unread(len(body))
             self._require_json(body)
         return rewritten
 
@@ -96,18 +136,23 @@ class Exchange(Struct, kw_only=True):
             self._note_progress(stream.seen)
             if piece:
                 return piece
+        if piece := stream.end():
+            self._note_progress(stream.seen)
+            return piece
         if not stream.seen.is_done and not stream.seen.is_error:
             raise UpstreamError(self.cut_message)
         return b""
 
     async def _assembled(self) -> bytes:
-        assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
+        assembler = self._assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
         seen = self.attempt.seen = assembler.seen
         while chunk := await self.upstream.chunk():
             assembler.feed(chunk)
             self._note_progress(seen)
+        assembler.end()
         if not seen.is_done and not seen.is_error:
             raise UpstreamError(self.cut_message)
+        seen.is_whole = True
         return self.provider.rewrite(self.read, assembler.body(), seen, cost=self.attempt.cost_text)
 
     def _note_progress(self, seen: Seen) -> None:
@@ -133,7 +178,9 @@ class Exchange(Struct, kw_only=True):
             decode_members(body)
         except MalformedJson:
             name = self.attempt.candidate.deployment.name
-            raise UpstreamError(f"{name} answered with something that is no JSON.") from None
+            error = UpstreamError(f"{name} answered with something that is no JSON. It is not asked again.")
+            error.is_final = True
+            raise error from None
 
     async def read_on(self, *, max_events: int) -> None:
         """Read what is left for the sake of its usage, at most about `max_events` more events."""
@@ -145,8 +192,26 @@ class Exchange(Struct, kw_only=True):
         while events <= max_events and (piece := await self.piece()):
             events += piece.count(b"\ndata:") + 1
 
+    async def read_arrived(self) -> None:
+        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing else."""
+        await self.head()
+        left_bytes = self.upstream.arrived_bytes()
+        while left_bytes > 0 and not self.attempt.seen.is_done:
+            async with asyncio.timeout(ARRIVED_WAIT_S):
+                chunk = await self.upstream.chunk()
+            if not chunk:
+                return
+            left_bytes -= len(chunk)
+            self.note_chunk(chunk)
+
+    def note_chunk(self, chunk: bytes) -> None:
+        """Note what a piece of the answer says of itself; nobody reads it."""
+        reader = self._stream if self._stream is not None else self._assembler
+        if reader is not None:
+            reader.feed(chunk)
+
     @property
-    def has_died_first(self) -> bool:
+    def is_only_an_error(self) -> bool:
         """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its engine is gone."""
         seen = self.attempt.seen
         return seen.is_error and not seen.has_content
@@ -158,6 +223,11 @@ class Exchange(Struct, kw_only=True):
             f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. What was generated is "
             f"charged; see the receipt at GET /v1/requests/{self.attempt.request.request_id}."
         )
+
+
+# Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5, nginx's 499,
+# Cloudflare's 524.
+MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
 def _is_success(status: int) -> bool:

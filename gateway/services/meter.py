@@ -115,7 +115,7 @@ class Meter:
             self._soon.cancel()
             self._soon = None
         running: Mapping[Key, TokenUsage] = {
-            key: live.seen.usage for key, live in self._live.items() if live.seen.usage is not None
+            key: usage for key, live in self._live.items() if (usage := live.seen.usage) is not None
         }
         if running:
             self._journal.note_progress(running)

@@ -40,6 +40,9 @@ class Upstream(Protocol):
     async def read(self, limit_bytes: int) -> bytes:
         """The whole body. Raises `UpstreamError` over the limit or when it is cut, `UpstreamTimeout`."""
 
+    def arrived_bytes(self) -> int:
+        """How many bytes the kernel has received that `chunk` did not return yet, encrypted ones as they are."""
+
     def heard_token(self) -> None:
         """The first content has come: from here on only silence and the whole time are bounded."""
 
@@ -58,7 +61,12 @@ class Transport(Protocol):
 
 
 class Provider(Protocol):
-    """One dialect: where to call, how to ask, where usage is, how errors map."""
+    """One dialect: where to call, how to ask, where usage is, how errors map.
+
+    `bills_errors`: an answer that holds nothing but an error may be billed.
+    """
+
+    bills_errors: bool
 
     def call(
         self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None

@@ -224,11 +224,12 @@ class RequestService:
             if read.ask.is_stream:
                 relay = self._relay(exchange)
                 # The first piece is waited for, so that a stream which dies before it can still be tried elsewhere.
-                body, content_type, rest = await anext(relay), "text/event-stream; charset=utf-8", relay
+                body, content_type, rest = await anext(relay, b""), "text/event-stream; charset=utf-8", relay
             else:
                 body, content_type, rest = await exchange.body(), exchange.content_type, None
                 exchange.upstream.close()
-                attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
+                counted = await self.endings.count(exchange)
+                attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK, counted=counted)
             self.health.note_answer(attempt)
             return Answer(attempt, content_type, body, rest, self._remaining(attempt))
         except asyncio.CancelledError:
@@ -254,9 +255,9 @@ class RequestService:
     def _failed(self, attempt: Attempt, exchange: Exchange | None, outcome: Outcome) -> None:
         if exchange is None:
             attempt.settle(outcome, was_served=False)
-        elif exchange.is_refused:
+        elif exchange.is_refused or not exchange.was_served:
             exchange.upstream.close()
-            attempt.settle(outcome, was_served=False)
+            attempt.settle(outcome, was_served=exchange.was_served)
         else:
             self.endings.done(exchange, outcome)
 
@@ -269,7 +270,7 @@ class RequestService:
         attempt, has_begun = exchange.attempt, False
         try:
             piece = await exchange.piece()
-            if exchange.has_died_first:
+            if exchange.is_only_an_error:
                 raise UpstreamError(f"{attempt.candidate.deployment.name} failed before its first token.")
             while piece:
                 has_begun = True
@@ -277,7 +278,8 @@ class RequestService:
                 piece = await exchange.piece()
             self.endings.done(exchange, Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         except (RequestError, EventTooLarge) as problem:
-            if attempt.seen.is_done:  # the answer was whole; only its connection ended badly
+            # "Done" and "failed" are two facts: `response.failed` is both.
+            if attempt.seen.is_done and not attempt.seen.is_error:  # only its connection ended badly
                 self.endings.done(exchange, Outcome.OK)
                 return
             error = _as_error(problem, exchange)
@@ -288,8 +290,10 @@ class RequestService:
             # Official SDKs take a clean close for success, so a cut stream ends with an error event.
             yield exchange.provider.error_event(exchange.read, error)
         except (asyncio.CancelledError, GeneratorExit):
-            # SDKs hang up as soon as they have read `[DONE]`: that caller got all of its answer.
-            if attempt.seen.is_done:
+            # SDKs hang up as soon as they have read `[DONE]` or an error: that caller got all of its answer.
+            if attempt.seen.is_error:
+                self.endings.done(exchange, Outcome.UPSTREAM_ERROR)
+            elif attempt.seen.is_done:
                 self.endings.done(exchange, Outcome.OK)
             else:
                 self.endings.left(attempt, exchange)
@@ -313,7 +317,8 @@ def _bound(request: Request, choice: Choice, *, is_relied_on: bool = False) -> B
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:
     """How a failed attempt ended: an answer that had begun was cut, unless its upstream said what was wrong."""
-    is_cut = exchange is not None and exchange.has_begun and not exchange.attempt.seen.is_error
+    seen = None if exchange is None or not exchange.has_begun else exchange.attempt.seen
+    is_cut = seen is not None and not (seen.is_error or seen.is_whole)
     return OUTCOMES.get(type(error), Outcome.UPSTREAM_CUT if is_cut else Outcome.UPSTREAM_ERROR)
 
 

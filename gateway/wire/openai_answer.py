@@ -20,6 +20,7 @@ from gateway.wire.openai_usage import engine_queue_s, stated_geo, usage_from_gro
 from gateway.wire.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
+from gateway.wire.surrogates import hidden, without_halves
 
 DONE = b"[DONE]"
 CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
@@ -28,6 +29,10 @@ _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete",
 
 
 _ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` takes null alone
+
+
+# Whatever bytes an upstream sends, reading them gives a value or nothing.
+_UNREADABLE = (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError)
 
 
 class _Choice(msgspec.Struct):
@@ -48,6 +53,7 @@ class _Chunk(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
     x_groq: msgspec.Raw = _ABSENT
+    data: msgspec.Raw = _ABSENT  # of embeddings
     metrics: msgspec.Raw = _ABSENT
 
 
@@ -59,6 +65,7 @@ class _ResponseBody(msgspec.Struct):
     status: str | None = None
     output: msgspec.Raw = _ABSENT
     usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
     service_tier: str | None = None
 
 
@@ -69,9 +76,11 @@ class _ResponseEvent(msgspec.Struct):
     response: msgspec.Raw = _ABSENT
     delta: Any = None
     output_index: Any = 0
+    error: msgspec.Raw = _ABSENT
 
 
 _encode = msgspec.json.Encoder().encode
+_decode_any = msgspec.json.Decoder().decode
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 _decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
@@ -80,34 +89,93 @@ _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
 
 def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged."""
+    return _rewritten(body, lambda text: _rewritten_chat(text, seen, model=model, cost=cost))
+
+
+def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+    """A whole `/v1/responses` object for the caller. Undecodable bodies pass unchanged."""
+    return _rewritten(body, lambda text: _rewritten_response(text, seen, model=model, cost=cost))
+
+
+def _rewritten(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
+    """Rewrite a body; one that only half a surrogate pair keeps from being read is read with the half hidden."""
     try:
-        require_utf8(body)
-        chunk = _decode_chunk(body)
-        places = _places(body, chunk)
-    except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
+        return rewrite(body)
+    except _UNREADABLE:
+        mended = hidden(body)
+    if mended is None:
         return body
+    try:
+        return mended.restored(rewrite(mended.text))
+    except _UNREADABLE:
+        return body
+
+
+def _rewritten_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+    require_utf8(body)
+    chunk = _decode_chunk(body)
+    places = _places(body, chunk)
     _note_chunk(seen, chunk)
     usage = _usage_of(chunk)
+    if usage is None or usage.output_tokens == 0 or seen.is_error:  # rare: only then does what was said matter
+        seen.has_content = seen.has_content or any(_is_said(choice) for choice in chunk.choices or ())
+    if seen.is_error and _is_there(chunk.data) and bytes(chunk.data) != b"[]":
+        seen.has_content = True  # embeddings beside an error
     if usage is not None:
-        if usage.output_tokens == 0:  # rare, and only then does it matter whether anything was said
-            seen.has_content = seen.has_content or any(_holds_text(c.message) for c in chunk.choices or ())
         seen.note_final(usage)
         seen.stated_geo = stated_geo(chunk.usage)
+    else:
+        _collect_whole(seen, chunk)
     seen.is_done = not seen.is_error
     return _spliced(body, places, chunk, model=model, cost_text=cost(seen.final) if seen.final else None)
 
 
-def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
-    """A whole `/v1/responses` object for the caller."""
-    try:
-        require_utf8(body)
-        response = _decode_response(body)
-        places = locate(body)
-    except (msgspec.DecodeError, MalformedJson, UnicodeDecodeError, RecursionError):
-        return body
+def _is_said(choice: _Choice) -> bool:
+    """True for a choice of a whole answer that holds more than a role."""
+    return _holds_text(choice.message) or _says_something(choice)
+
+
+def _collect_whole(seen: Seen, chunk: _Chunk) -> None:
+    """Keep the text of a plain answer whose upstream did not say its usage: it is counted here."""
+    if seen.collects_text or seen.final is not None:
+        return
+    seen.collects_text = True
+    for choice in chunk.choices or ():
+        _collect(seen, choice)
+
+
+def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+    require_utf8(body)
+    response = _decode_response(body)
+    places = locate(body)
     _note_response(seen, response, is_last=True)
-    seen.is_done = True
+    seen.is_error = _is_there(response.error)
+    if seen.final is None:
+        seen.collects_text = True
+        _collect_output(seen, response.output)
+    seen.has_content = seen.has_content or bytes(response.output) not in (b"", b"null", b"[]")
+    seen.is_done = not seen.is_error
     return _spliced(body, places, response, model=model, cost_text=cost(seen.final) if seen.final else None)
+
+
+def _collect_output(seen: Seen, output: msgspec.Raw) -> None:
+    """Keep what a tokenizer would have to count of a response's items: each text, name and argument in them."""
+    try:
+        items = msgspec.json.decode(output) if _is_there(output) else []
+    except _UNREADABLE:
+        return
+    for place, item in enumerate(items if isinstance(items, list) else []):
+        if not isinstance(item, dict):
+            continue
+        parts = [item, *(part for name in ("content", "summary") for part in _objects(item.get(name)))]
+        for part in parts:
+            for name in ("text", "refusal", "name", "arguments", "input"):
+                if isinstance(part.get(name), str):
+                    seen.note_text(part[name], choice=place)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +200,11 @@ class ChatStream:
         """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
+    def end(self) -> bytes:
+        """Return the last event of a body that came to its end, if only the event's blank line is missing."""
+        event = self._splitter.end()
+        return self._event(event) if _is_readable(event) else b""
+
     def _event(self, event: bytes) -> bytes:
         repetition = self._repeated.match(event)
         if repetition is not None:
@@ -144,8 +217,9 @@ class ChatStream:
             return self._end(event)
         try:
             chunk = _decode_chunk(payload)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return event
+        except _UNREADABLE:
+            mended = hidden(event)
+            return event if mended is None else mended.restored(self._event(mended.text))
         _note_chunk(self.seen, chunk)
         if _is_there(chunk.error):
             if (usage := _usage_of(chunk)) is not None:
@@ -264,6 +338,11 @@ class ResponseStream:
         """Return the complete events in `data`, rewritten. Raises `sse.EventTooLarge`."""
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
+    def end(self) -> bytes:
+        """Return the last event of a body that came to its end, if only the event's blank line is missing."""
+        event = self._splitter.end()
+        return self._event(event) if _is_readable(event) else b""
+
     def _event(self, event: bytes) -> bytes:
         payload = data_of(event)
         if payload is None or payload == DONE:
@@ -271,12 +350,18 @@ class ResponseStream:
         try:
             decoded = _decode_event(payload)
             self._note_delta(decoded)
-            self.seen.is_error = self.seen.is_error or decoded.type in ("error", "response.failed")
+            is_bare = decoded.type is None and _is_there(decoded.error)
+            self.seen.is_error = self.seen.is_error or is_bare or decoded.type in ("error", "response.failed")
+            if is_bare:  # of another dialect: official clients know no event without a type
+                if (usage := usage_in(payload)) is not None:
+                    self.seen.note_final(usage)
+                return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
                 return event
             return with_data(event, self._rewritten(payload, decoded))
-        except (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError):
-            return event
+        except _UNREADABLE:
+            mended = hidden(event)
+            return event if mended is None else mended.restored(self._event(mended.text))
 
     def _note_delta(self, decoded: _ResponseEvent) -> None:
         if ".delta" not in (decoded.type or ""):
@@ -325,6 +410,18 @@ def usage_in(body: bytes) -> TokenUsage | None:
         return None
 
 
+def _is_readable(event: bytes) -> bool:
+    """Whether an event without its end is whole: half a JSON text is none."""
+    payload = data_of(event)
+    if payload is None or payload == DONE:
+        return payload is not None
+    try:
+        _decode_any(without_halves(payload))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def _is_there(raw: msgspec.Raw) -> bool:
     """Whether a member was sent, and with a value."""
     return raw is not _ABSENT and bytes(raw) != b"null"
@@ -369,8 +466,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
 def _collect(seen: Seen, choice: _Choice) -> None:
     """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
     try:
-        if _is_there(choice.delta):
-            said: list[Any] = [value for name, value in _decode_delta(choice.delta).items() if name != "role"]
+        whole = choice.delta if _is_there(choice.delta) else choice.message
+        if _is_there(whole):
+            said: list[Any] = [value for name, value in _decode_delta(whole).items() if name != "role"]
         elif _is_there(choice.text):
             said = [msgspec.json.decode(choice.text)]
         else:

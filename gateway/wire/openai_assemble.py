@@ -24,6 +24,7 @@ from gateway.wire.openai_request import ReadBody
 from gateway.wire.openai_usage import usage_from_wire
 from gateway.wire.seen import Seen
 from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.surrogates import without_halves
 
 _SAMPLING = frozenset(
     {
@@ -209,9 +210,13 @@ class Assembler:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise UpstreamError(_UNREADABLE) from None
 
+    def end(self) -> None:
+        """Take the last event of a body that came to its end, if only the event's blank line is missing."""
+        self.feed(self._splitter.end())
+
     def _take(self, payload: bytes) -> None:
         try:
-            chunk = _decode_chunk(payload)
+            chunk = _decode_chunk(without_halves(payload))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise UpstreamError(_UNREADABLE) from None
         if bytes(chunk.error) != b"null":

@@ -10,45 +10,51 @@ vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
 
+# What 64 bits hold; a longer number is no count, and could be written down nowhere.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
+# Whatever bytes an upstream sends, reading them gives a value or nothing.
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
 
 class _Writes(msgspec.Struct):
     """How long written tokens are kept. OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`."""
 
-    ttl_5m_tokens: int | None = None
-    ttl_30m_tokens: int | None = None
-    ttl_1h_tokens: int | None = None
-    ttl_12h_tokens: int | None = None
-    ephemeral_5m_input_tokens: int | None = None
-    ephemeral_1h_input_tokens: int | None = None
+    ttl_5m_tokens: _Count | None = None
+    ttl_30m_tokens: _Count | None = None
+    ttl_1h_tokens: _Count | None = None
+    ttl_12h_tokens: _Count | None = None
+    ephemeral_5m_input_tokens: _Count | None = None
+    ephemeral_1h_input_tokens: _Count | None = None
 
 
 class _InputDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    created_cache_tokens: int | None = None
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+    created_cache_tokens: _Count | None = None
     cache_write_tokens_details: _Writes | None = None
-    audio_tokens: int | None = None
-    image_tokens: int | None = None
+    audio_tokens: _Count | None = None
+    image_tokens: _Count | None = None
 
 
 class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-    audio_tokens: int | None = None
-    image_tokens: int | None = None
+    reasoning_tokens: _Count | None = None
+    audio_tokens: _Count | None = None
+    image_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    input_tokens: int | None = None
-    completion_tokens: int | None = None
-    output_tokens: int | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    input_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    prompt_cache_hit_tokens: _Count | None = None
     prompt_tokens_details: _InputDetails | None = None
     input_tokens_details: _InputDetails | None = None
     input_token_details: _InputDetails | None = None  # transcriptions
@@ -97,14 +103,16 @@ _CALLS = {
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the counts that are there; None where there is no usage at all or it cannot be read.
 
-    A member that is missing, null or no whole number stays None: missing is never 0.
+    Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null or no
+    whole number of 64 bits stays None: missing is never 0.
     """
     try:
         wire = _decode(raw)
-    except msgspec.ValidationError:
-        wire = _decode_counts(raw)
-    except msgspec.DecodeError:
-        return None
+    except _UNREADABLE:
+        found = _decode_counts(raw)
+        if found is None:
+            return None
+        wire = found
     details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
     writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
     output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
@@ -129,7 +137,7 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was asked for."""
     try:
         return usage_from_wire(_decode_groq(raw).usage)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
 
 
@@ -137,7 +145,7 @@ def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
     """Return how long an answer's `metrics` say that its request waited in the engine, None where they do not."""
     try:
         metrics = _decode_metrics(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return None
     said: Any = None if metrics is None else metrics.queue_time_ms
     return said / 1000 if type(said) in (int, float) and 0 <= said < MOST_QUEUE_MS else None
@@ -149,7 +157,7 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
         return None
     try:
         said = _decode_place(raw).inference_geo
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
     return said if isinstance(said, str) else None
 
@@ -163,7 +171,7 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw | bytes) -> TokenUsag
         return usage
     try:
         items = _decode_items(output)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return usage
     kinds = [item.type for item in items if isinstance(item.type, str)]
     calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
@@ -189,16 +197,21 @@ def _first(count: int | None, other: int | None) -> int | None:
     return count if count is not None else other
 
 
-def _decode_counts(raw: msgspec.Raw | bytes) -> _Usage:
+def _decode_counts(raw: msgspec.Raw | bytes) -> _Usage | None:
     """Read a usage that has a member of another kind: that one is left out, and nothing else."""
-    said = msgspec.json.decode(raw)
-    return msgspec.convert(_counts(said) if isinstance(said, dict) else {}, _Usage)
+    try:
+        said = msgspec.json.decode(raw)
+        return msgspec.convert(_counts(said) if isinstance(said, dict) else {}, _Usage)
+    except _UNREADABLE:
+        return None
 
 
 def _counts(said: dict[str, Any], levels: int = 3) -> dict[str, Any]:
     """The whole numbers, and the objects that tell them apart; `true` is no number."""
     found: dict[str, Any] = {
-        name: value for name, value in said.items() if type(value) is int and not name.endswith(_PARTS)
+        name: value
+        for name, value in said.items()
+        if type(value) is int and _LEAST <= value <= _MOST and not name.endswith(_PARTS)
     }
     if levels:
         parts = {name: part for name, part in said.items() if name.endswith(_PARTS) and isinstance(part, dict)}

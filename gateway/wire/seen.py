@@ -10,6 +10,11 @@ from gateway.domain.tokens import TokenUsage
 from gateway.wire.openai_usage import usage_from_wire
 
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
+_OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
+_OF_PROMPTS = (
+    "input_tokens", "cached_input_tokens", "cache_write_tokens", "cache_write_30m_tokens", "cache_write_1h_tokens",
+    "cache_write_12h_tokens", "audio_input_tokens", "image_input_tokens",
+)  # fmt: skip
 # No tokenizer in use has a longer token: so many bytes of text are at least one.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -28,6 +33,7 @@ class Seen(msgspec.Struct, kw_only=True):
     stated_geo: str | None = None  # where the upstream says that the answer was made, in its own words
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
+    is_whole: bool = False  # a plain answer came to its end, readable or not
     has_content: bool = False
     pieces: int = 0  # of content that came one after the other, the first among them
     engine_queue_s: float | None = None  # how long its engine says that it waited there
@@ -54,12 +60,10 @@ class Seen(msgspec.Struct, kw_only=True):
         known = {choice: usage for choice, usage in read.items() if usage is not None}
         if len(known) < 2:
             return next(iter(known.values()), None)
-        inputs = {choice // self._choices_per_prompt: usage.input_tokens for choice, usage in known.items()}
-        return TokenUsage(
-            input_tokens=_sum(inputs.values()),
-            output_tokens=_sum(usage.output_tokens for usage in known.values()),
-            reasoning_tokens=_sum(usage.reasoning_tokens for usage in known.values()),
-        )
+        prompts = {choice // self._choices_per_prompt: usage for choice, usage in known.items()}
+        of_prompts = {name: _sum(getattr(usage, name) for usage in prompts.values()) for name in _OF_PROMPTS}
+        of_choices = {name: _sum(getattr(usage, name) for usage in known.values()) for name in _OF_CHOICES}
+        return TokenUsage(**of_prompts, **of_choices)
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -75,6 +79,11 @@ class Seen(msgspec.Struct, kw_only=True):
     def least_output_tokens(self) -> int:
         """What the answer cannot have cost less than."""
         return max(int(self.has_content), -(-self.output_bytes // MOST_BYTES_PER_TOKEN))
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the answer's text was, as far as that was counted; else four bytes for each piece of it."""
+        return self.output_bytes or 4 * self.pieces
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -102,6 +111,12 @@ class Seen(msgspec.Struct, kw_only=True):
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
+
+    def note_unread(self, size_bytes: int) -> None:
+        """Take an answer that cannot be read: something was generated, at most so many bytes of it."""
+        self.has_content, self.collects_text = True, True
+        self.output_bytes += size_bytes
+        self._kept_chars = MAX_TEXT_CHARS + 1  # its text is not known
 
     def _is_no_worse(self, usage: TokenUsage, than: TokenUsage) -> bool:
         return self._can_be_true(usage) or not self._can_be_true(than)

@@ -49,6 +49,18 @@ class EventSplitter:
         self._parts, self._size, self._tail = [], 0, b""
         return self._cut(whole)
 
+    def end(self) -> bytes:
+        """Return what never ended, once, as an event of its own: the body came to its end, so nothing can follow.
+
+        Browsers drop it (WHATWG HTML §9.2.6). A server that closes right after its last line is common, and that
+        line may hold the usage.
+        """
+        rest = self.rest
+        self._parts, self._size, self._tail = [], 0, b""
+        if not rest.strip(b"\r\n"):
+            return b""
+        return rest if rest.endswith((b"\n\n", b"\r\r")) else rest.rstrip(b"\r\n") + b"\n\n"
+
     def _cut(self, buffer: bytes) -> list[bytes]:
         events = []
         start = 0

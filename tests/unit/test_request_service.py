@@ -208,7 +208,7 @@ async def test_a_figure_that_cannot_be_true_is_kept_beside_the_hold() -> None:
 
 REFUSALS = [
     (429, RateLimited), (500, UpstreamError), (503, Overloaded), (529, Overloaded), (401, UpstreamAuth),
-    (403, UpstreamAuth), (302, UpstreamError), (304, UpstreamError), (408, UpstreamTimeout), (504, UpstreamTimeout),
+    (403, UpstreamAuth), (302, UpstreamError), (304, UpstreamError),
 ]  # fmt: skip
 
 
@@ -268,12 +268,14 @@ async def test_a_broken_plain_answer_is_unknown() -> None:
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
 
 
-async def test_a_plain_answer_that_is_no_json_is_an_error() -> None:
-    """A proxy's HTML page with status 200 is not an answer; what it cost is unknown."""
-    on = once(FakeUpstreamAnswer([b"<html>"]))
-    with pytest.raises(UpstreamError):
-        await on.answer(body())
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.UNKNOWN)
+async def test_a_plain_answer_that_is_no_json_is_an_error_and_bought_once() -> None:
+    """It came whole under a status of success: whoever made it may bill it, and would bill a second one too."""
+    on = stage(FakeUpstreamAnswer([b"<html>"]), FakeUpstreamAnswer([WHOLE]))
+    with pytest.raises(UpstreamError, match="no JSON"):
+        await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
+    assert len(on.transport.sent) == 1
+    await soon(lambda: on.journal.events, "the event, which takes a count")
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.ESTIMATED)
 
 
 async def test_a_cut_stream_ends_with_an_error_event_and_what_was_generated() -> None:

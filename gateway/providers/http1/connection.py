@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import math
 import select
+import sys
+import termios
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
@@ -119,6 +122,14 @@ class Connection(asyncio.Protocol):
             self._arrivals.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._arrivals.poll(0)
 
+    def arrived_bytes(self) -> int:
+        """How many bytes wait in the kernel. Of TLS they are encrypted, so a little more than their content."""
+        if not self.is_open:
+            return 0
+        waiting = bytearray(4)
+        fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.FIONREAD, waiting)
+        return int.from_bytes(waiting, sys.byteorder)
+
     def _look(self) -> None:
         now_s = self.loop.time()
         late_s = now_s - self._timer_at_s
@@ -187,7 +198,8 @@ class Exchange:
         self._awaits_token = awaits_token  # until its reader says that it came
         self._started_s = self._heard_s = now_s
         self._answer = Answer()
-        self._failure: Callable[[], RequestError] | None = None
+        # A plain function: a bound method would refer to us, and keep the answer's bytes until the collector comes.
+        self._failure: Callable[[Exchange], RequestError] | None = None
         self._pause_above_bytes = READ_AHEAD_BYTES
         self._waiter: asyncio.Future[None] | None = None
 
@@ -217,7 +229,11 @@ class Exchange:
         finally:
             self._pause_above_bytes = READ_AHEAD_BYTES
         if answer.buffered_bytes > limit_bytes:
-            raise UpstreamError(f"The answer of {self._name} is larger than {limit_bytes} bytes.")
+            error = UpstreamError(
+                f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked again: ask for less."
+            )
+            error.is_final = True
+            raise error
         return self._take()
 
     def heard_token(self) -> None:
@@ -231,9 +247,15 @@ class Exchange:
             return
         answer = self._answer
         answer.close("the gateway closed it")
+        answer.take()  # what nobody read is let go with the connection
         if answer.fault is not None:
-            self._fail(self._cut)
+            self._fail(Exchange._cut)
         connection.end(is_reusable=answer.may_keep_alive, says_s=answer.keep_alive_s)
+
+    def arrived_bytes(self) -> int:
+        """What has come and was not yet taken, here and in the kernel."""
+        connection = self._connection
+        return self._answer.buffered_bytes + (connection.arrived_bytes() if connection is not None else 0)
 
     @property
     def buffered_bytes(self) -> int:
@@ -243,7 +265,7 @@ class Exchange:
     async def _more(self) -> None:
         """Wait until something has happened. Raises what went wrong."""
         if self._failure is not None:
-            raise self._failure()
+            raise self._failure(self)
         assert self._waiter is None, "one reader at a time"
         self._waiter = self._loop.create_future()
         try:
@@ -267,7 +289,7 @@ class Exchange:
             connection.resume()
             connection.watch(self.deadline_s())
 
-    def _fail(self, failure: Callable[[], RequestError]) -> None:
+    def _fail(self, failure: Callable[[Exchange], RequestError]) -> None:
         if self._failure is None:
             self._failure = failure
             self._wake()
@@ -282,7 +304,7 @@ class Exchange:
         had_head = answer.has_head
         answer.feed(data)
         if answer.fault is not None:
-            self._fail(self._malformed)
+            self._fail(Exchange._malformed)
             connection.abort()
         elif answer.is_complete:
             pass
@@ -296,7 +318,7 @@ class Exchange:
         """The connection is gone; `reason` is None where the upstream closed it properly."""
         self._answer.close(reason)
         if self._answer.fault is not None:
-            self._fail(self._cut)
+            self._fail(Exchange._cut)
         self._wake()
 
     def deadline_s(self) -> float:
@@ -316,18 +338,18 @@ class Exchange:
         connection = self._connection
         assert connection is not None, "only a running exchange has a deadline"
         if not self._answer.has_head:
-            self._fail(self._silent)
+            self._fail(Exchange._silent)
         else:
             self._fail(self._why_late(now_s))
         connection.abort()
 
     # ---- what went wrong, made anew for each who asks: a raised exception keeps what it passed through
 
-    def _why_late(self, now_s: float) -> Callable[[], RequestError]:
+    def _why_late(self, now_s: float) -> Callable[[Exchange], RequestError]:
         if now_s >= self._started_s + self._total_s:
-            return self._overdue
+            return Exchange._overdue
         is_tokenless = self._awaits_token and now_s >= self._started_s + self._timeouts.first_token_s
-        return self._tokenless if is_tokenless else self._stalled
+        return Exchange._tokenless if is_tokenless else Exchange._stalled
 
     def _silent(self) -> RequestError:
         waited_s = min(self._timeouts.first_byte_s, self._total_s)

@@ -1,0 +1,53 @@
+"""Half a surrogate pair in JSON text: RFC 8259 §8.2 allows it, a strict decoder refuses it.
+
+A server that counts UTF-16 units writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer around it is whole, and
+was paid for. So the half is hidden behind an escape of the same length while the answer is read, and put back after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+# Escapes from left to right, so that a backslash which is escaped itself is none. A pair is no half.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
+)
+_REPLACEMENT = b"\\ufffd"
+_STAND_INS = range(0xE000, 0xF900)  # for private use: no text of a model needs one
+
+
+class Hidden(msgspec.Struct, frozen=True):
+    """A text whose half surrogate pairs are hidden; every byte offset is as it was."""
+
+    text: bytes
+    _stand_in: bytes
+    _halves: tuple[bytes, ...]
+
+    def restored(self, text: bytes) -> bytes:
+        """Return `text`, a rewritten form of ours, with the halves put back in their order."""
+        halves: Iterator[bytes] = iter(self._halves)
+        return re.sub(re.escape(self._stand_in), lambda _: next(halves), text)
+
+
+def hidden(text: bytes) -> Hidden | None:
+    """Hide the halves of surrogate pairs; None if there is none, or no escape to hide them behind."""
+    halves = tuple(match[0] for match in _ESCAPE.finditer(text) if match[1])
+    if not halves:
+        return None
+    lower = text.lower()
+    stand_in = next((code for code in (b"\\u%04x" % unit for unit in _STAND_INS) if code not in lower), None)
+    if stand_in is None:
+        return None
+    return Hidden(_without(text, stand_in), stand_in, halves)
+
+
+def without_halves(text: bytes) -> bytes:
+    """Return the text with U+FFFD for each half of a surrogate pair, of the same length."""
+    return _without(text, _REPLACEMENT)
+
+
+def _without(text: bytes, stand_in: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: stand_in if match[1] else match[0], text)

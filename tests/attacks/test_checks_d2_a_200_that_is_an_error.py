@@ -1,0 +1,95 @@
+"""Checks D2: HTTP 200 with an error object and nothing else was handed to the caller, with no fallback."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.domain.policy import Operation
+from gateway.domain.tokens import UsageSource
+from gateway.domain.usage_event import Outcome
+from gateway.errors import UpstreamError
+from tests import factories
+from tests.fakes import FakeUpstreamAnswer
+from tests.unit.test_request_service import WHOLE, once, rest_of, stage
+
+ERROR = {"error": {"message": "no", "type": "server_error"}}
+SHAPES: list[dict[str, Any]] = [
+    ERROR, {**ERROR, "choices": []}, {**ERROR, "model": "m-1", "choices": None}, {**ERROR, "user_id": "u"},
+]  # fmt: skip
+BODIES: dict[Operation, dict[str, Any]] = {
+    Operation.CHAT: {"messages": []},
+    Operation.COMPLETIONS: {"prompt": "x"},
+    Operation.EMBEDDINGS: {"input": "x"},
+    Operation.RESPONSES: {"input": "x"},
+}
+
+
+def asked(operation: Operation, **members: Any) -> bytes:
+    return json.dumps({"model": "assistant", **BODIES[operation], **members}).encode()
+
+
+def deployment(name: str, operation: Operation, provider: str = "openai_compatible") -> Any:
+    own: dict[str, Any] = {"is_self_hosted": True, "capabilities": frozenset()} if provider == "vllm" else {}
+    return factories.deployment(name, provider=provider, operations=frozenset({operation}), **own)
+
+
+@pytest.mark.parametrize("provider", ["openai_compatible", "vllm"])
+@pytest.mark.parametrize("operation", BODIES)
+async def test_a_plain_one_is_tried_elsewhere(operation: Operation, provider: str) -> None:
+    """Official SDKs hand such a body on as an answer whose `choices` is None."""
+    error, good = json.dumps(ERROR).encode(), WHOLE
+    is_assembled = provider == "vllm" and operation in (Operation.CHAT, Operation.COMPLETIONS)
+    first = b"data: " + error + b"\n\ndata: [DONE]\n\n" if is_assembled else error
+    on = stage(FakeUpstreamAnswer([first]), FakeUpstreamAnswer([good]))
+    two = deployment("e200", operation, provider), deployment("ok", operation)
+    answer = await on.answer(asked(operation), *two, operation=operation)
+    assert b'"error"' not in answer.body
+    assert [(event.deployment, event.outcome) for event in on.journal.events] == [
+        ("e200", Outcome.UPSTREAM_ERROR),
+        ("ok", Outcome.OK),
+    ]
+    assert (on.journal.events[0].usage_source, on.journal.events[0].cost_nusd) == (UsageSource.NONE, 0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_alone_it_is_an_upstream_error(shape: dict[str, Any]) -> None:
+    """502 in the caller's dialect, and zero in the ledger: nothing was answered."""
+    on = once(FakeUpstreamAnswer([json.dumps(shape).encode()]))
+    with pytest.raises(UpstreamError):
+        await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.NONE)
+
+
+async def test_its_own_usage_is_charged() -> None:
+    """An upstream that says what it used is believed."""
+    said = {**ERROR, "usage": {"prompt_tokens": 10, "completion_tokens": 0}}
+    on = once(FakeUpstreamAnswer([json.dumps(said).encode()]))
+    with pytest.raises(UpstreamError):
+        await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
+    assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 10_000)
+
+
+async def test_an_answer_beside_the_error_is_an_answer() -> None:
+    """Only a 200 that holds nothing but an error is one."""
+    both = {**ERROR, "choices": [{"message": {"content": "half"}, "finish_reason": "error"}]}
+    on = stage(FakeUpstreamAnswer([json.dumps(both).encode()]))
+    answer = await on.answer(asked(Operation.CHAT), deployment("e200", Operation.CHAT))
+    assert b"half" in answer.body
+
+
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES])
+async def test_a_streamed_one_is_tried_elsewhere(operation: Operation) -> None:
+    """On `/v1/responses` the bare error was passed on, and the attempt called cut."""
+    first = b"data: " + json.dumps(ERROR).encode() + b"\n\n"
+    done = b'data: {"type":"response.completed","response":{"output":[{"type":"message"}]}}\n\ndata: [DONE]\n\n'
+    on = stage(FakeUpstreamAnswer([first]), FakeUpstreamAnswer([done]))
+    two = deployment("e200", operation), deployment("ok", operation)
+    await rest_of(await on.answer(asked(operation, stream=True), *two, operation=operation))
+    assert [event.deployment for event in on.journal.events] == ["e200", "ok"]
+    assert (on.journal.events[0].outcome, on.journal.events[0].usage_source) == (
+        Outcome.UPSTREAM_ERROR,
+        UsageSource.NONE,
+    )

@@ -1,0 +1,24 @@
+"""Ledger §2, bullet 8: a derived settlement with several choices charged cached input at the full rate."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.seen import Seen
+
+
+def test_choices_share_their_prompts_cached_tokens() -> None:
+    """Two prompts with two choices each: their input counts once a prompt, their output once a choice."""
+    seen = Seen()
+    for choice in range(4):
+        usage = {
+            "prompt_tokens": 100 + choice // 2,
+            "prompt_tokens_details": {"cached_tokens": 80},
+            "completion_tokens": 10 + choice,
+            "completion_tokens_details": {"reasoning_tokens": 1},
+        }
+        seen.note_running(msgspec.Raw(json.dumps(usage).encode()), choice=choice, choices_per_prompt=2)
+    assert seen.running == TokenUsage(input_tokens=201, cached_input_tokens=160, output_tokens=46, reasoning_tokens=4)

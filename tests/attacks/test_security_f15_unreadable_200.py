@@ -1,0 +1,35 @@
+"""Security F15: a 200 that cannot be read was tried three times, and billed three times."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from gateway.domain.tokens import UsageSource
+from gateway.errors import UpstreamError
+from tests import factories
+from tests.fakes import FakeUpstreamAnswer
+from tests.unit.test_request_service import WHOLE, body, stage
+from tests.waiting import soon
+
+
+@pytest.mark.parametrize("whole", [gzip.compress(WHOLE), b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]])
+async def test_it_is_asked_once_and_estimated(whole: bytes) -> None:
+    """Whoever answered with success did the work."""
+    on = stage(*(FakeUpstreamAnswer([whole]) for _ in range(3)))
+    with pytest.raises(UpstreamError, match="not asked again"):
+        await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
+    await soon(lambda: on.journal.events, "the event")
+    assert len(on.transport.sent) == 1
+    assert on.event.usage_source is UsageSource.ESTIMATED
+
+
+async def test_an_answer_that_is_too_large_is_asked_for_once() -> None:
+    """Three times 64 MiB were read and dropped."""
+    error = UpstreamError("larger than")
+    error.is_final = True
+    on = stage(*(FakeUpstreamAnswer([b"{"], then=error) for _ in range(3)))
+    with pytest.raises(UpstreamError):
+        await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
+    assert len(on.transport.sent) == 1
