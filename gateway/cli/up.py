@@ -143,10 +143,11 @@ def _bring_up(
         with Step(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo", usual_s=30):
             children.finish("demo-data")
     # Not before this policy is in force: an older one may lead to an engine that is gone.
-    wait_for(
-        f"{gateway_url(options)}/readyz", children,
-        is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
-    )  # fmt: skip
+    with Step("Gateway: taking up the policy", usual_s=3):
+        wait_for(
+            f"{gateway_url(options)}/readyz", children,
+            is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
+        )  # fmt: skip
     _write_private(up_file, json.dumps(_addresses(options, stores, engine_url, key), indent=2) + "\n")
     if version is None:
         _show_addresses(options, chosen)
@@ -277,9 +278,10 @@ def _apply_demo_policy(
 
 
 def _show_tour(tour: Tour, chosen: UpOptions) -> None:
+    with Step("Tour: three requests", usual_s=5):
+        stops = [visit() for visit in (tour.answer, tour.refusal, tour.unknown_model)]
     print("\nThe tour: every line below was a real request.\n")
-    for visit in (tour.answer, tour.refusal, tour.unknown_model):
-        stop = visit()
+    for stop in stops:
         print("\n      ".join((f"  {stop.title}", *stop.lines)))
     is_tiny = chosen.model is None and chosen.engine_url is None
     print(f"      ({TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.)")
