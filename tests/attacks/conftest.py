@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.attacks.bounded import Bounded, bounded
+from tests.attacks.permissive_engine import Engine, running_engine
+from tests.gateway_process import StartGateway
 from tests.integration.postgres_gate import PostgresGate
 
 
@@ -15,3 +18,16 @@ def gate(database_url: str) -> Iterator[PostgresGate]:
     made = PostgresGate(database_url)
     yield made
     made.close()
+
+
+@pytest.fixture
+def permissive_engine() -> Iterator[Engine]:
+    """An upstream that honours one maximum for each endpoint and bills all else."""
+    with running_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def poor(start_gateway: StartGateway, permissive_engine: Engine) -> Bounded:
+    """A gateway before the permissive engine, with a small hard budget for each key."""
+    return bounded(start_gateway, permissive_engine)

@@ -1,0 +1,181 @@
+"""An upstream that takes everything and bills all that it can: the other side of a hold.
+
+Each endpoint honours exactly one maximum, the one that the address names; every other member is
+ignored, as compatible servers do. Each prompt of a list is answered, `n` times. One byte is one
+token, a picture costs what a provider charges for a large one, tools are written into the prompt as
+indented JSON, and rejected predicted tokens are billed. Its ledger says what it billed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+WINDOW = 1024  # of the addresses that name a window
+UNBOUNDED = 4000  # tokens of an answer that nothing bounds
+PICTURE_TOKENS = 1500
+TOOL_PREFACE = 400
+CREATED = 1_764_000_000
+_PIECES = re.compile(r"\s+|\w|[^\w\s]")
+
+
+@dataclass
+class Bill:
+    """One answered request: what was sent, and what the engine counted."""
+
+    path: str
+    body: dict[str, Any]
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass
+class Engine:
+    """A running engine. `url` takes a mode: `url("max_tokens", "window")` honours that member."""
+
+    port: int
+    bills: list[Bill] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def url(self, member: str, *modes: str) -> str:
+        """The address of an engine whose chats honour `member`; `strict` refuses both members."""
+        return f"http://127.0.0.1:{self.port}/{'+'.join((member, *modes))}/v1"
+
+
+@contextmanager
+def running_engine() -> Iterator[Engine]:
+    """Serve until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.engine = Engine(server.server_port)  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield server.engine  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        engine: Engine = self.server.engine  # type: ignore[attr-defined]
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        mode, _, path = self.path[1:].partition("/v1/")
+        modes = mode.split("+")
+        both = {"max_tokens", "max_completion_tokens"}
+        if (
+            "strict" in modes
+            and path.startswith("chat")
+            and (len(both & body.keys()) > 1 or (both & body.keys()) - {modes[0]})
+        ):
+            engine.refused.append(self.path)
+            self._send(400, json.dumps({"error": {"message": "one maximum alone"}}).encode())
+            return
+        bill = _bill(path, body, modes)
+        engine.bills.append(bill)
+        answers = [_answer(path, bill, is_stream=bool(body.get("stream")))]
+        kind = "text/event-stream" if body.get("stream") else "application/json"
+        self._send(200, b"".join(answers), kind)
+
+    def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Print nothing."""
+
+
+def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
+    window = WINDOW if "window" in modes else None
+    member = {"chat/completions": modes[0], "responses": "max_output_tokens"}.get(path, "max_tokens")
+    prompts = _prompts(path, body)
+    read = [_tokens(prompt) + _rendered(body) for prompt in prompts]
+    if window is not None:
+        read = [min(tokens, window) for tokens in read]
+    if path == "embeddings":
+        return Bill(path, body, sum(read), 0)
+    asked = body.get(member)
+    each = asked if isinstance(asked, int) and asked > 0 else (window or UNBOUNDED)
+    if window is not None:
+        each = min(each, window)
+    each += _tokens((body.get("prediction") or {}).get("content", ""))
+    times = max(body.get("n") or 1, body.get("best_of") or 1)
+    return Bill(path, body, sum(read), each * times * len(prompts))
+
+
+def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
+    """What is answered one by one."""
+    if path == "chat/completions":
+        return [body.get("messages")]
+    prompt = body.get("prompt" if path == "completions" else "input")
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return [prompt] if isinstance(prompt[0], dict) else prompt
+    return [prompt]
+
+
+def _tokens(value: Any) -> int:
+    """A token for each byte of text and each id; pictures cost what providers charge."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, int):
+        return 1
+    if isinstance(value, list):
+        return sum(map(_tokens, value)) + 2
+    if isinstance(value, dict):
+        if "image_url" in value or "file" in value or "file_data" in value:
+            return PICTURE_TOKENS
+        if "tool_calls" in value:
+            return len(_PIECES.findall(json.dumps(value["tool_calls"])))
+        return sum(map(_tokens, value.values()))
+    return 0
+
+
+def _rendered(body: dict[str, Any]) -> int:
+    """What a chat template makes of the tools."""
+    if not body.get("tools"):
+        return 0
+    return TOOL_PREFACE + len(_PIECES.findall(json.dumps(body["tools"], indent=4)))
+
+
+def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
+    usage: dict[str, Any]
+    if path == "responses":
+        usage = {"input_tokens": bill.input_tokens, "output_tokens": bill.output_tokens}
+        usage["total_tokens"] = sum(usage.values())
+        response = {"id": "resp_1", "object": "response", "created_at": CREATED, "model": "m",
+                    "status": "completed", "output": [], "usage": usage}  # fmt: skip
+        if not is_stream:
+            return json.dumps(response).encode()
+        event = {"type": "response.completed", "sequence_number": 0, "response": response}
+        return f"event: response.completed\ndata: {json.dumps(event)}\n\n".encode()
+    usage = {"prompt_tokens": bill.input_tokens, "completion_tokens": bill.output_tokens}
+    usage["total_tokens"] = sum(usage.values())
+    if path == "embeddings":
+        data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
+        return json.dumps({"object": "list", "model": "m", "data": data, "usage": usage}).encode()
+    is_chat = path == "chat/completions"
+    frame = {"id": "c-1", "created": CREATED, "model": "m"}
+    if not is_stream:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length", "logprobs": None}
+        choice |= {"message": {"role": "assistant", "content": "t"}} if is_chat else {"text": "t"}
+        kind = "chat.completion" if is_chat else "text_completion"
+        whole = {**frame, "object": kind, "choices": [choice], "usage": usage}
+        return json.dumps(whole).encode()
+    part: dict[str, Any] = {"delta": {"content": "t"}} if is_chat else {"text": "t"}
+    choice = {"index": 0, "finish_reason": "length", **part}
+    frame["object"] = "chat.completion.chunk" if is_chat else "text_completion"
+    chunks = [{**frame, "choices": [choice]}, {**frame, "choices": [], "usage": usage}]
+    return b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
