@@ -27,9 +27,7 @@ from statistics import median
 from typing import Any
 from uuid import UUID
 
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
 
 from bench import machine
 from bench.budgets import BUDGETS, CENTRE
@@ -37,7 +35,11 @@ from bench.nginx import whole_answer
 from bench.stand import TEAM, policy_of
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
-from gateway.api.server import HttpProtocol, tune_collector
+from gateway.api.http.connection import Connection
+from gateway.api.http.limits import HttpLimits
+from gateway.api.http.table import ConnectionTable
+from gateway.api.server import tune_collector
+from gateway.api.slots import Slots
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.domain.budgets import SliceAsk, SliceGranted
 from gateway.domain.end_user import end_user_key
@@ -141,15 +143,10 @@ class Transport:
 class Caller:
     """One connection, as its server sees it."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, table: ConnectionTable) -> None:
         self._loop = asyncio.get_running_loop()
         self._answered: asyncio.Future[None] = self._loop.create_future()
-        config = uvicorn.Config(
-            edge, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-            proxy_headers=False,
-        )  # fmt: skip
-        config.load()
-        self._protocol = HttpProtocol(config, ServerState(), {}, self._loop)
+        self._protocol = Connection(edge, table)
         self._protocol.connection_made(self)  # type: ignore[arg-type]
 
     async def ask(self) -> None:
@@ -206,7 +203,7 @@ class Stage:
             holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
             is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER),
+            end_user_key=end_user_key(PEPPER), slots=Slots(1000),
         )  # fmt: skip
         edge = Edge(
             forward=forward,
@@ -216,7 +213,7 @@ class Stage:
             metrics_address="",
             drain=Drain(),
         )
-        self._callers = [Caller(edge) for _ in range(AT_ONCE)]
+        self._callers = [Caller(edge, ConnectionTable(HttpLimits())) for _ in range(AT_ONCE)]
         self._exchanging = asyncio.ensure_future(purses.run())
 
     async def serve(self, requests: int) -> None:

@@ -15,6 +15,10 @@
     │   ├── ContextLengthExceeded    context_length_exceeded
     │   ├── NotSupported             not_supported
     │   ├── RequestTooLarge          request_too_large
+    │   ├── HeadersTooLarge          headers_too_large
+    │   ├── UriTooLong               uri_too_long
+    │   ├── UnsupportedMediaType     unsupported_media_type
+    │   ├── RequestTimeout           request_timeout: the caller was too slow
     │   ├── RateLimited              rate_limited
     │   │   └── QuotaExhausted       rate_limited: what the gateway's own account may spend upstream is used up
     │   ├── ConcurrencyLimited       concurrency_limited
@@ -132,6 +136,24 @@ class NotSupported(RequestError):
 
 class RequestTooLarge(RequestError):
     code = "request_too_large"
+
+
+class HeadersTooLarge(RequestError):
+    code = "headers_too_large"
+
+
+class UriTooLong(RequestError):
+    code = "uri_too_long"
+
+
+class UnsupportedMediaType(RequestError):
+    code = "unsupported_media_type"
+
+
+class RequestTimeout(RequestError):
+    """The caller did not send its request in time."""
+
+    code = "request_timeout"
 
 
 class RateLimited(RequestError):

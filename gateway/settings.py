@@ -49,6 +49,17 @@ class Settings(BaseSettings):
     )  # fmt: skip
     allowed_hosts: tuple[str, ...] = Field((), description="Host names the gateway answers to; empty means any.")
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
+    max_head_bytes: int = Field(32 * 2**10, ge=1024, description="Largest head of a request: its line and headers.")
+    max_header_fields: int = Field(100, ge=10, description="Most headers of a request.")
+    max_target_bytes: int = Field(8 * 2**10, ge=256, description="Longest target of a request: path and query.")
+    head_s: float = Field(10.0, gt=0, description="Longest time until a request's head is whole.")
+    body_grace_s: float = Field(10.0, ge=0, description="Time after the head in which a body may come at any rate.")
+    body_bytes_per_s: int = Field(1024, ge=0, description="Least rate of a request's body after that time.")
+    body_s: float = Field(120.0, gt=0, description="Longest time until a request's body is whole.")
+    write_s: float = Field(60.0, gt=0, description="How long a caller may leave an answer unread.")
+    max_connections: int = Field(
+        10_000, ge=1, description="Most connections of callers to one process; at most 80 % of its descriptors."
+    )
     max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")
     max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
     shed_lag_s: float = Field(

@@ -14,10 +14,11 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api.attribution import DATA_CLASS
+from gateway.api import attribution
 from gateway.api.authenticate import caller_of
+from gateway.api.body import check_declared, read_body
 from gateway.api.errors import error_answer
-from gateway.api.forward import read_body
+from gateway.api.http.exchange import ClientGone
 from gateway.api.route_explain import explained
 from gateway.api.routes import ENDPOINTS, OFFERED
 from gateway.domain.checks import Check, Status
@@ -104,6 +105,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(DatabaseUnavailable, _on_database)
+    app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(Exception, _on_failure)
     _describe_forwarding(app)
     return app
@@ -225,8 +227,10 @@ async def _route_explain(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
     caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
-    headers = dict(request.headers) | {"x-tollgate-data-class": ",".join(request.headers.getlist(DATA_CLASS.decode()))}
-    body = await read_body(headers, request.receive, limit_bytes=endpoints.max_body_bytes)
+    fields = request.scope["headers"]
+    headers = dict(request.headers) | attribution.read(fields, {name: name.decode() for name in attribution.HEADERS})
+    check_declared(headers, limit_bytes=endpoints.max_body_bytes)
+    body = await read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
     told = explained(body, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
     return Response(told, media_type="application/json")
@@ -285,6 +289,10 @@ async def _on_database(request: Request, error: Exception) -> Response:
     return await _on_request_error(
         request, Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5)
     )
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody receives it
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:

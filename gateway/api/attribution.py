@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gateway.domain.policy import DataClass, Team
 from gateway.domain.request import Ask
@@ -18,10 +18,32 @@ HEADERS = frozenset(
         b"traceparent", b"idempotency-key", b"x-session-id",
     }
 )  # fmt: skip
+# Said twice, a proxy that sets one and a caller that adds another would disagree about which one counts.
+ONCE = frozenset({b"x-tollgate-project", b"x-tollgate-tags", b"idempotency-key"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> dict[str, str]:
+    """The named headers as text. Raises `InvalidRequest` for one of `ONCE` that is sent twice.
+
+    A data class that is sent twice is one list: neither may hide what the other says. Of others the last counts.
+    """
+    headers: dict[str, str] = {}
+    for field, value in fields:
+        name = names.get(field)
+        if name is None:
+            continue
+        text = value.decode("latin-1")
+        if name in headers:
+            if field in ONCE:
+                raise InvalidRequest(f"The header {name} is sent more than once. Send it once.", param=name)
+            if field == DATA_CLASS:
+                text = f"{headers[name]},{text}"
+        headers[name] = text
+    return headers
 
 
 def project(headers: Mapping[str, str], of_key: str | None) -> str | None:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from gateway.domain.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
 from gateway.domain.request import Caller
-from gateway.errors import InvalidApiKey, KeyNotSeen, Unavailable
+from gateway.errors import InvalidApiKey, InvalidRequest, KeyNotSeen, Unavailable
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
 _DUMMY = Pepper(b"no such key")
@@ -76,12 +76,19 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
 
 
 def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The key that is sent. Raises `InvalidRequest` for a header that is sent twice."""
+    found, seen = None, []  # a proxy in front may have checked the other one
     for name, value in headers:
         if name in _HEADERS:
-            text = value.decode("latin-1").strip()
-            scheme, _, token = text.partition(" ")
-            return token.strip() if scheme.lower() == "bearer" and token else text
-    return None
+            if name in seen:
+                raise InvalidRequest(f"The header {name.decode()} is sent more than once. Send one API key, once.")
+            seen.append(name)
+            if found is None:
+                found = value.decode("latin-1").strip()
+    if found is None:
+        return None
+    scheme, _, token = found.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token else found
 
 
 def _require_team(snapshot: Snapshot, team: str) -> None:

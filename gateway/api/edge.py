@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
-from gateway.api.errors import error_answer
-from gateway.api.forward import Forwarder, Message, Receive, Scope, Send
-from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED, Endpoint
+from gateway.api.errors import Headers, error_answer
+from gateway.api.forward import Forwarder
+from gateway.api.http.exchange import Exchange
+from gateway.api.http.parser import Fields
+from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _PLAIN_PATHS = re.compile(
@@ -59,7 +68,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The ASGI application that the server runs. `plain` is FastAPI with everything but forwarding."""
+    """What the server runs. `plain` is FastAPI with everything but forwarding."""
 
     forward: Forwarder
     plain: object
@@ -70,29 +79,38 @@ class Edge:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Dispatch by the path as it was sent; nothing is decided from a reconstructed URL."""
-        if scope["type"] != "http":
-            await self.plain(scope, receive, send)  # type: ignore[operator]  # lifespan: FastAPI is an ASGI app
-            return
-        endpoint = FORWARDING.get(scope["path"])
-        refusal = self._refusal(scope, endpoint)
+        """Answer what is not forwarded, as ASGI. Nothing is decided from a reconstructed URL."""
+        if scope["type"] == "http":
+            send = self._with_id(send)
+            refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(scope["method"], scope["path"])
+            if refusal is not None:
+                await _refuse(refusal, send)
+                return
+        await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
+
+    async def forward_one(self, exchange: Exchange) -> None:
+        """Answer a request to a forwarding endpoint."""
+        refusal = self._host_refusal(exchange.fields) or self._overload_refusal()
         if refusal is not None:
-            await _refuse(refusal, self._with_id(send))
-            return
-        if endpoint is None:
-            await self.plain(scope, receive, self._with_id(send))  # type: ignore[operator]  # as above
+            status, headers, body = self._answer(refusal)
+            exchange.start(status, headers)
+            await exchange.send(body, is_last=True)
             return
         task = asyncio.current_task(self.loop)  # to look for the loop is a system call before Python 3.12
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:
-            await self.forward(endpoint, scope, receive, send, task=task)
+            await self.forward(exchange, task=task)
         finally:
             self.drain.in_flight.discard(task)
 
+    def new_request_id(self) -> bytes:
+        """An `x-request-id` for an answer that no forwarding made."""
+        return str(self.forward.new_id()).encode()
+
     def _with_id(self, send: Send) -> Send:
         """Every answer has an `x-request-id`, also those that no forwarding made."""
-        header = (b"x-request-id", str(self.forward.new_id()).encode())
+        header = (b"x-request-id", self.new_request_id())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -101,9 +119,13 @@ class Edge:
 
         return send_with_id
 
-    def _refusal(self, scope: Scope, endpoint: Endpoint | None) -> RequestError | None:
+    def _answer(self, error: RequestError) -> tuple[int, Headers, bytes]:
+        status, headers, body = _closing_answer(error)
+        return status, [*headers, (b"x-request-id", self.new_request_id())], body
+
+    def _host_refusal(self, fields: Fields) -> RequestError | None:
         host = None
-        for name, value in scope["headers"]:
+        for name, value in fields:
             if name == b"host":
                 host = _host_name(value)
                 break
@@ -111,15 +133,18 @@ class Edge:
             return InvalidRequest(
                 "The Host header names a host this gateway does not answer to (TOLLGATE_ALLOWED_HOSTS)."
             )
-        path, method = scope["path"], scope["method"]
-        if endpoint is not None:
-            if method != "POST":
-                return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
-            if self.drain.is_draining:
-                return Unavailable("This replica is shutting down. Try again; another one answers.", retry_after_s=1)
-            if len(self.drain.in_flight) >= self.max_in_flight:
-                return Overloaded("Too many requests are in flight here. Try again.", retry_after_s=1)
-            return None
+        return None
+
+    def _overload_refusal(self) -> RequestError | None:
+        if self.drain.is_draining:
+            return Unavailable("This replica is shutting down. Try again; another one answers.", retry_after_s=1)
+        if len(self.drain.in_flight) >= self.max_in_flight:
+            return Overloaded("Too many requests are in flight here. Try again.", retry_after_s=1)
+        return None
+
+    def _plain_refusal(self, method: str, path: str) -> RequestError | None:
+        if path in FORWARDING:
+            return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
         if path == "/metrics":
             return NotSupported(f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics")
         is_read = method in ("GET", "HEAD") and _PLAIN_PATHS.fullmatch(path)
@@ -129,10 +154,14 @@ class Edge:
 
 
 async def _refuse(error: RequestError, send: Send) -> None:
-    status, headers, body = error_answer(error)
-    headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    status, headers, body = _closing_answer(error)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
+    status, headers, body = error_answer(error)
+    return status, [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")], body
 
 
 @lru_cache(maxsize=64)  # the few names that a gateway is called by

@@ -21,6 +21,10 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.IdempotencyConflict: 409,
     errors.ContextLengthExceeded: 400,
     errors.RequestTooLarge: 413,
+    errors.HeadersTooLarge: 431,
+    errors.UriTooLong: 414,
+    errors.UnsupportedMediaType: 415,
+    errors.RequestTimeout: 408,
     errors.RateLimited: 429,
     errors.QuotaExhausted: 429,
     errors.ConcurrencyLimited: 429,
@@ -34,7 +38,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.UpstreamTimeout: 504,
 }
 # Official SDKs retry these by themselves; a second try of anything else only costs time.
-RETRYING_HELPS = frozenset({429, 502, 503, 504})
+RETRYING_HELPS = frozenset({408, 429, 502, 503, 504})
 MOST_RETRY_AFTER_S = 120  # told to wait longer, official SDKs give up at once
 
 Headers = list[tuple[bytes, bytes]]

@@ -24,6 +24,7 @@ from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
 # How much of a route's latency bound counts for whom: as a place fills up, `low` leaves it first.
+SHOWN_CHARS = 200  # of a name that a caller made up: a megabyte of it would come back whole
 SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 
 
@@ -247,7 +248,8 @@ def find_route(policy: Policy, team: Team, model: str) -> Route:
     yours = ", ".join(team.routes) or "none"
     if route is None:
         raise ModelNotFound(
-            f"No route '{model}' for team {team.name}. Yours: {yours}. GET /v1/models lists them.", param="model"
+            f"No route '{model[:SHOWN_CHARS]}' for team {team.name}. Yours: {yours}. GET /v1/models lists them.",
+            param="model",
         )
     raise RouteNotAllowed(
         f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. "

@@ -9,6 +9,10 @@ from functools import partial
 from gateway.api.app import PlainEndpoints, build_app
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
+from gateway.api.http.limits import HttpLimits, most_connections, raise_descriptor_limit
+from gateway.api.http.table import ConnectionTable
+from gateway.api.server import warn_of_few_descriptors
+from gateway.api.slots import Slots
 from gateway.domain.allowance_health import allowance_checks
 from gateway.domain.checks import Check
 from gateway.domain.end_user import end_user_key
@@ -29,6 +33,23 @@ def build_edge(parts: Parts) -> Edge:
     )  # fmt: skip
 
 
+def build_connections(parts: Parts) -> ConnectionTable:
+    """The callers' connections: as many as the process has descriptors for, less those that it needs itself."""
+    settings = parts.ground.settings
+    descriptors = raise_descriptor_limit(settings.max_connections)
+    connections = most_connections(descriptors, configured=settings.max_connections)
+    warn_of_few_descriptors(descriptors, connections=connections)
+    limits = HttpLimits(
+        head_bytes=settings.max_head_bytes, fields=settings.max_header_fields, target_bytes=settings.max_target_bytes,
+        head_s=settings.head_s, body_grace_s=settings.body_grace_s, body_bytes_per_s=settings.body_bytes_per_s,
+        body_s=settings.body_s, write_s=settings.write_s, connections=connections,
+    )  # fmt: skip
+    metrics = parts.ground.metrics
+    table = ConnectionTable(limits, on_closed=metrics.count_closed_connection)
+    metrics.connections.set_function(lambda: len(table.open))
+    return table
+
+
 def show_in_metrics(parts: Parts) -> None:
     """Have `/metrics` look up, whenever it is read, what nobody counts."""
     metrics, holder, allowances = parts.ground.metrics, parts.ground.holder, parts.allowances
@@ -45,7 +66,8 @@ def _forwarder(parts: Parts) -> Forwarder:
     return Forwarder(
         requests=_requests(parts), limiter=parts.allowances.limiter, holder=ground.holder, metrics=ground.metrics,
         lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=ground.clock, new_id=ground.new_id,
-        is_full=lambda: own.is_full, shedding=parts.shedding, max_body_bytes=settings.max_body_bytes,
+        is_full=lambda: own.is_full, shedding=parts.shedding,
+        slots=Slots(settings.max_streams), max_body_bytes=settings.max_body_bytes,
         allows_demo_keys=ground.allows_demo_keys, end_user_key=end_user_key(ground.peppers[0]),
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot import SnapshotHolder
 from gateway.services.supervisor import Loop
-from gateway.serving.edge import build_edge, show_in_metrics
+from gateway.serving.edge import build_connections, build_edge, show_in_metrics
 from gateway.serving.ground import Ground, request_ids
 from gateway.serving.parts import Parts, build_parts
 from gateway.settings import Settings
@@ -71,7 +71,7 @@ async def serve(
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
     start_loops(parts)
     try:
-        await serve_until_stopped(edge, listener, drain_s=settings.drain_s)
+        await serve_until_stopped(edge, listener, table=build_connections(parts), drain_s=settings.drain_s)
     finally:
         end_s = (ground.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
         stores.database.end_by(end_s)

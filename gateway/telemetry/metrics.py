@@ -64,8 +64,22 @@ class Metrics:
             "tollgate_background_failures_total", "Background loops that ended by themselves; they are started again.",
             ("loop",), registry=self.registry,
         )  # fmt: skip
+        self._declare_connections()
         self._declare_dispatch()
         self._declare_budget_alerts()
+
+    def _declare_connections(self) -> None:
+        """Callers' connections, and which of them the gateway ended."""
+        self.connections = Gauge("tollgate_connections", "Connections of callers.", registry=self.registry)
+        self._closed_connections = Counter(
+            "tollgate_connections_closed_total",
+            "Connections the gateway ended: over the cap, too slow, or with a request that cannot be read.",
+            ("reason",), registry=self.registry,
+        )  # fmt: skip
+
+    def count_closed_connection(self, reason: str) -> None:
+        """Count a connection that the gateway ended: at_cap, head_late, body_late, write_late or refused."""
+        self._closed_connections.labels(reason).inc()
 
     def _declare_dispatch(self) -> None:
         """How deployments do, and what is not taken."""

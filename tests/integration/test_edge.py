@@ -133,7 +133,7 @@ def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.
 def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
     """A compressed body could be a bomb, and nobody sends one."""
     answer = http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "gzip"})
-    check_error(answer, 400, "invalid_request")
+    check_error(answer, 415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize(

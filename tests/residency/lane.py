@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
+from gateway.api.slots import Slots
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
 from gateway.domain.end_user import end_user_key
 from gateway.domain.identity import RANDOM_BYTES as ID_BYTES
@@ -46,6 +47,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.wire.policy import parse
 from tests.factories import PEPPER
 from tests.fakes import FakeCounter, FakeEjections, FakeJournal, FakeLeases, FakeRefusals
+from tests.memory_transport import answer_to
 from tests.residency.cases import ENDPOINTS, ROUTE, TEAM, Ask
 
 KEY = mint(b"a key for residency cases only, 64 bytes long".ljust(RANDOM_BYTES, b"."))
@@ -225,34 +227,12 @@ class Lane:
         edge = self.edges.get(ask.gateway_region)
         if edge is None:
             edge = self.edges[ask.gateway_region] = self._gateway(ask.gateway_region)
-        headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"content-length", str(len(BODY)).encode())]
+        headers = {"authorization": f"Bearer {KEY}"}
         said = [ask.data_class] if ask.data_class else []
         if words := [*said, *ask.data_tags]:
-            headers.append((b"x-tollgate-data-class", ", ".join(words).encode()))
-        reply, sent = Reply(), False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal sent
-            if sent:
-                await asyncio.get_running_loop().create_future()
-            sent = True
-            return {"type": "http.request", "body": BODY, "more_body": False}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                reply.status = message["status"]
-                reply.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-            else:
-                reply.body += message.get("body", b"")
-
-        path = "/v1/chat/completions"
-        scope = {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *headers],
-            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1), "scheme": "http", "http_version": "1.1",
-        }  # fmt: skip
-        await edge(scope, receive, send)
-        return reply
+            headers["x-tollgate-data-class"] = ", ".join(words)
+        status, fields, body = await answer_to(edge, BODY, path="/v1/chat/completions", headers=headers)
+        return Reply(status, fields, body)
 
     def _gateway(self, region: str) -> Edge:
         """The same snapshot and the same way out, for a replica that is in one place."""
@@ -274,7 +254,7 @@ class Lane:
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,
             lines=RequestLog("error", lambda piece: None), clock=clock, new_id=self._new_id,
             is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER),
+            end_user_key=end_user_key(PEPPER), slots=Slots(100),
         )  # fmt: skip
         return Edge(
             forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=100, metrics_address="",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
+from gateway.api.http.exchange import CONTINUE
+from gateway.api.slots import Slots
 from gateway.domain.end_user import end_user_key
 from gateway.domain.policy import Priority
 from gateway.domain.request import Request
@@ -19,6 +20,7 @@ from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
 from tests import factories
 from tests.fakes import FakeClock, FakeTransport, FakeUpstreamAnswer
+from tests.memory_transport import Line
 from tests.unit.test_request_service import WHOLE, Stage, body
 
 KEYS = {priority: factories.key(number) for number, priority in enumerate(Priority, 1)}
@@ -38,28 +40,28 @@ class Door:
             lines=RequestLog("error", lambda piece: None), clock=self.stage.clock,
             new_id=lambda: factories.request_id(random=len(self.stage.journal.intents)), is_full=lambda: False,
             max_body_bytes=2**20, allows_demo_keys=False, end_user_key=end_user_key(factories.PEPPER),
-            shedding=self.shedding,
+            shedding=self.shedding, slots=Slots(10),
         )  # fmt: skip
         self.edge = Edge(forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=10, metrics_address="")
         self.bodies_read = 0
 
     async def ask(self, priority: Priority) -> tuple[int, dict[bytes, bytes], bytes]:
-        """Status, headers and body of an answer."""
-        sent: list[Any] = []
-
-        async def receive() -> dict[str, Any]:
+        """Status, headers and body of an answer to a caller that sends its body when it is asked for."""
+        line = Line(self.edge)
+        content = body()
+        line.send(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\nconnection: close\r\n"
+            b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n" % (KEYS[priority].encode(), len(content))
+        )
+        await line.settle()
+        if line.written.startswith(CONTINUE):
             self.bodies_read += 1
-            return {"type": "http.request", "body": body()}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http", "method": "POST", "path": "/v1/chat/completions",
-            "headers": [(b"host", b"x"), (b"x-api-key", KEYS[priority].encode())],
-        }  # fmt: skip
-        await self.edge(scope, receive, send)
-        return sent[0]["status"], dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent)
+            line.send(content)
+        await line.transport.ended.wait()
+        head, _, answer = line.written.removeprefix(CONTINUE).partition(b"\r\n\r\n")
+        status, *fields = head.split(b"\r\n")
+        headers = [field.split(b": ", 1) for field in fields]
+        return int(status.split()[1]), dict(headers), answer
 
 
 async def test_low_is_refused_before_its_body_is_read_and_high_is_served() -> None:

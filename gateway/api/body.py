@@ -1,0 +1,51 @@
+"""What a body may be, for the endpoints that read one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from gateway.api.http.exchange import ClientGone, too_large
+from gateway.errors import UnsupportedMediaType
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
+    """Refuse by its headers a body that is not worth reading. Raises `UnsupportedMediaType` or `RequestTooLarge`."""
+    kind = headers.get("content-type")
+    if kind is not None and kind != "application/json":
+        _check_type(kind)
+    if "content-encoding" in headers and headers["content-encoding"].strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType(
+            "The body is encoded (Content-Encoding), and only plain JSON is read here. Send it without compression."
+        )
+    declared = headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise too_large(limit_bytes)
+
+
+async def read_body(receive: Receive, *, limit_bytes: int) -> bytes:
+    """Return the whole body of an ASGI request. Raises `RequestTooLarge` as soon as it is."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit_bytes:
+            raise too_large(limit_bytes)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _check_type(kind: str) -> None:
+    named = kind.partition(";")[0].strip().lower()
+    if named and named != "application/json" and not (named.startswith("application/") and named.endswith("+json")):
+        shown = "".join(letter for letter in named[:100] if letter.isprintable())
+        raise UnsupportedMediaType(
+            f"The body is sent as '{shown}', and only JSON is read here. Add the header, with curl: "
+            "-H 'Content-Type: application/json'"
+        )

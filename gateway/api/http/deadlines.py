@@ -1,0 +1,81 @@
+"""One timer for all connections. Each stands in the slot of the earliest moment it asked for, and compares then.
+
+A timer for each connection would be set and cancelled with every request; a slot is looked at twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Protocol
+
+TICK_S = 0.5
+# A tick that is so late says that the loop was held up: what has come meanwhile is read before anybody is late.
+HELD_UP_S, ONE_TURN_S = 1.0, 0.001
+NEVER = 2**62
+
+
+class Timed(Protocol):
+    """Who has deadlines. `slot` belongs to `Deadlines`; NEVER at first."""
+
+    slot: int
+
+    def check(self, now_s: float) -> float:
+        """Act on what is late, and return when to look again, in the loop's time; infinity for never."""
+
+
+class Deadlines:
+    """`watch` is cheap where an earlier moment is watched already, as with each request after the first."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, set[Timed]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = inf
+
+    def watch(self, who: Timed, at_s: float) -> None:
+        """Have `who` checked at `at_s` or half a second later."""
+        slot = int(at_s / TICK_S) + 1
+        if slot >= who.slot:
+            return
+        self.forget(who)
+        who.slot = slot
+        self._slots.setdefault(slot, set()).add(who)
+        if self._timer is None:
+            self._start(TICK_S)
+
+    def forget(self, who: Timed) -> None:
+        """It has no deadlines any more."""
+        if who.slot != NEVER:
+            waiting = self._slots.get(who.slot)
+            if waiting is not None:
+                waiting.discard(who)
+            who.slot = NEVER
+
+    def _start(self, after_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + after_s
+        self._timer = loop.call_later(after_s, self._tick)
+
+    def _tick(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._due_s > HELD_UP_S:
+            self._start(ONE_TURN_S)
+            return
+        self._timer = None
+        try:
+            self._check(now_s)
+        finally:  # also where a check fails: the others go on
+            if self._slots and self._timer is None:
+                self._start(TICK_S)
+
+    def _check(self, now_s: float) -> None:
+        now = int(now_s / TICK_S)
+        for slot in [slot for slot in self._slots if slot <= now]:
+            waiting = self._slots[slot]
+            while waiting:
+                who = waiting.pop()
+                who.slot = NEVER
+                again_s = who.check(now_s)
+                if again_s < inf:
+                    self.watch(who, again_s)
+            del self._slots[slot]

@@ -1,0 +1,175 @@
+"""One request to a forwarding endpoint, and its answer."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from gateway.api.errors import Headers
+from gateway.api.http.parser import Fields, Head
+from gateway.api.routes import Endpoint
+from gateway.errors import RequestError, RequestTooLarge
+
+if TYPE_CHECKING:
+    from gateway.api.http.connection import Connection
+
+READ_AHEAD_BYTES = 64 * 1024  # of a body before anybody wants it
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+
+
+class ClientGone(Exception):
+    """The caller left before its request was whole."""
+
+
+class Exchange:
+    """The caller's side of one forwarded request. `on_leaving` is called when the caller is gone.
+
+    The answer's head is written together with what follows it: one packet, and one write for a plain answer.
+    """
+
+    __slots__ = (
+        "_awaits_continue", "_body", "_connection", "_error", "_head", "_is_chunked", "_is_http_1_0", "_is_wanted",
+        "_waiter", "endpoint", "fields", "has_begun", "is_answered", "is_gone", "is_whole", "keeps_alive",
+        "on_leaving", "received_bytes",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, endpoint: Endpoint, head: Head) -> None:
+        self._connection = connection
+        self.endpoint = endpoint
+        self.fields: Fields = head.fields
+        self.keeps_alive = head.keeps_alive
+        self._is_http_1_0 = head.is_http_1_0
+        self._awaits_continue = head.awaits_continue
+        self._body: bytes | bytearray = b""
+        self.received_bytes = 0
+        self.is_whole = self.is_answered = self.has_begun = self.is_gone = False
+        self._is_wanted = self._is_chunked = False
+        self._error: RequestError | None = None
+        self._waiter: Future[None] | None = None
+        self._head = b""
+        self.on_leaving: Callable[[], None] | None = None
+
+    # ---- for who answers
+
+    async def body(self, *, limit_bytes: int) -> bytes:
+        """The whole body. Raises `RequestTooLarge` as soon as it is, `ClientGone`, or what is wrong with it."""
+        self._is_wanted = True
+        while not self.is_whole and self.received_bytes <= limit_bytes:
+            self._check()
+            if self._awaits_continue:
+                self._awaits_continue = False
+                self._connection.write(CONTINUE)
+            self._connection.resume_reading()
+            self._waiter = self._connection.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._check()
+        if self.received_bytes > limit_bytes:
+            self._body = b""
+            raise too_large(limit_bytes)
+        body, self._body = self._body, b""
+        return body if isinstance(body, bytes) else bytes(body)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Begin the answer: its head waits for the first piece. Without a content-length it comes in chunks."""
+        assert not self.has_begun, "an answer begins once"
+        self.has_begun = True
+        self._awaits_continue = False  # who gets an answer need not send the body
+        head = b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b""])
+        expected = 1 + len(headers)
+        if head.count(b"\n") != expected or head.count(b"\r") != expected or head.find(b"\0") >= 0:
+            raise RuntimeError("a header of an answer has a line break or a NUL")
+        if head.find(b"\ncontent-length: ") < 0:
+            if self._is_http_1_0:
+                self.keeps_alive = False  # it knows no chunks: the answer ends where the connection ends
+            else:
+                self._is_chunked = True
+                head += b"transfer-encoding: chunked\r\n"
+        if head.find(b"\nconnection: ") >= 0:  # only ever to say that it closes
+            self.keeps_alive = False
+        elif not self.keeps_alive:
+            head += b"connection: close\r\n"
+        self._head = head + b"\r\n"
+
+    async def send(self, piece: bytes, *, is_last: bool = False) -> None:
+        """Write a piece of the answer, when the caller has taken enough of those before. Nothing if it is gone."""
+        connection = self._connection
+        if connection.flow.write_paused and not self.is_gone:
+            await connection.flow.drain()
+        if self.is_gone:
+            return
+        assert not self.is_answered, "an answer ends once"
+        if self._is_chunked:
+            piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + (b"0\r\n\r\n" if is_last else b"")
+        connection.write(self._head + piece)
+        self._head = b""
+        if is_last:
+            self.is_answered = True
+            connection.answered(self)
+
+    # ---- for the connection
+
+    def take(self, piece: bytes) -> None:
+        """A part of the body has come. What comes after the answer is dropped."""
+        self.received_bytes += len(piece)
+        if self.is_answered:
+            return
+        if not self._body:
+            self._body = piece
+        else:  # not a list of pieces: ten million chunks of a byte would take eight times the body
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += piece
+        if not self._is_wanted:
+            if len(self._body) > READ_AHEAD_BYTES:
+                self._connection.pause_reading()
+        elif self.received_bytes > READ_AHEAD_BYTES:
+            self._wake()  # it may be too large by now
+
+    def end(self) -> None:
+        """The body is whole."""
+        self.is_whole = True
+        self._wake()
+
+    def fail(self, error: RequestError) -> bool:
+        """The body will never be whole. False where nobody waits for it, so nobody would tell the caller."""
+        self._error = error
+        if self._waiter is None:
+            return False
+        self._wake()
+        return True
+
+    def leave(self) -> None:
+        """The caller is gone."""
+        self.is_gone = True
+        self._wake()
+        on_leaving, self.on_leaving = self.on_leaving, None
+        if on_leaving is not None:
+            on_leaving()
+
+    def _check(self) -> None:
+        if self.is_gone:
+            raise ClientGone
+        error, self._error = self._error, None
+        if error is None:
+            return
+        try:
+            raise error
+        finally:
+            del error  # it keeps this frame: neither the frame nor we may keep it
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def too_large(limit_bytes: int) -> RequestTooLarge:
+    """The refusal of a body over the limit."""
+    return RequestTooLarge(
+        f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise TOLLGATE_MAX_BODY_BYTES."
+    )

@@ -1,0 +1,42 @@
+"""What one connection may take: bytes, fields and time. Each is a setting."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+RESERVED = 64  # descriptors for Postgres, upstreams, the journal and listeners, however low the process's limit is
+SHARE = 0.8
+LOW_DESCRIPTORS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Sizes in bytes, times in seconds. `head_s` counts from the accept, later from a head's first byte."""
+
+    head_bytes: int = 32 * 1024
+    fields: int = 100
+    target_bytes: int = 8 * 1024
+    head_s: float = 10.0
+    body_grace_s: float = 10.0  # before the least rate is asked of a body
+    body_bytes_per_s: int = 1024
+    body_s: float = 120.0
+    write_s: float = 60.0
+    keep_alive_s: float = 75.0
+    connections: int = 10_000
+
+
+def raise_descriptor_limit(connections: int) -> int:
+    """Raise the process's soft limit, as far as it may, to what so many connections need. Return the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = int(connections / SHARE) + 1
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+def most_connections(descriptors: int, *, configured: int) -> int:
+    """How many callers may be connected: the rest of the descriptors is for Postgres and upstreams."""
+    return max(1, min(configured, int(descriptors * SHARE), descriptors - RESERVED))

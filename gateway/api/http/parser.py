@@ -1,0 +1,228 @@
+"""Requests out of bytes that come in any pieces. No socket, no clock, no await.
+
+Strict where two readers could disagree: what is odd ends the connection. After `Fault` nothing more is read.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from gateway.api.http.limits import HttpLimits
+from gateway.errors import HeadersTooLarge, InvalidRequest, RequestError, UriTooLong
+
+MAX_SILENT_BYTES = 64 * 1024  # received since the last content: chunk extensions and trailers
+_VERSIONS = frozenset({"1.0", "1.1"})
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class Head:
+    """A request's line and fields. `fields` have names in lower case; trailers never join them."""
+
+    __slots__ = ("awaits_continue", "fields", "is_http_1_0", "keeps_alive", "method", "target")
+
+    def __init__(
+        self, method: bytes, target: bytes, fields: Fields, *, is_http_1_0: bool, keeps_alive: bool,
+        awaits_continue: bool,
+    ) -> None:  # fmt: skip
+        self.method, self.target, self.fields = method, target, fields
+        self.is_http_1_0, self.keeps_alive, self.awaits_continue = is_http_1_0, keeps_alive, awaits_continue
+
+
+class Receiver(Protocol):
+    """Who takes requests: the connection."""
+
+    def on_head(self, head: Head) -> bool:
+        """A head is whole. False: take no further request, not even this one."""
+
+    def on_body(self, piece: bytes) -> None:
+        """A part of the body has come."""
+
+    def on_end(self) -> None:
+        """The request is whole."""
+
+
+class Fault(Exception):
+    """The bytes cannot be read on. `error` is for the caller; None where the receiver wanted no more."""
+
+    def __init__(self, error: RequestError | None) -> None:
+        super().__init__()
+        self.error = error
+
+
+class RequestParser:
+    """Grows with `feed`. `has_begun_head` is True from a head's first byte to its last."""
+
+    __slots__ = (
+        "_awaits_continue", "_error", "_fields", "_head_bytes", "_in_body", "_limits", "_parser",
+        "_receiver", "_silent_bytes", "_target", "_trailer_bytes", "_trailers", "_wants_no_more", "has_begun_head",
+    )  # fmt: skip
+
+    def __init__(self, receiver: Receiver, limits: HttpLimits) -> None:
+        self._receiver: Receiver | None = receiver
+        self._limits = limits
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
+        self._error: RequestError | None = None
+        self._wants_no_more = False
+        self._in_body = False
+        self._head_bytes = self._silent_bytes = 0
+        self._begin()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was received. Raises `Fault`."""
+        if self._in_body:
+            self._parse(data)
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes <= self._limits.head_bytes:
+            self._parse(data)
+            return
+        # Cut where the head must have ended, so that the limit does not depend on how the bytes came.
+        self._head_bytes -= len(data)
+        while data:
+            room = len(data) if self._in_body else self._limits.head_bytes - self._head_bytes
+            if not room:
+                raise self._fault(_head_too_large(self._limits))
+            piece, data = data[:room], data[room:]
+            self._head_bytes += len(piece)
+            self._parse(piece)
+
+    def close(self) -> None:
+        """Let go of the parser: it refers to us, and without this only the cyclic garbage collector would free both."""
+        self._parser = self._receiver = None
+
+    def _parse(self, data: bytes) -> None:
+        if self._parser is None:
+            raise Fault(None)
+        self._silent_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            # The parser cannot go on behind a head that asks for another protocol; we stay with this one.
+            raise self._fault(None) from None
+        except HttpParserError as error:
+            raise self._fault(None if self._wants_no_more else self._error or _malformed(str(error))) from None
+        if self._in_body and self._silent_bytes > MAX_SILENT_BYTES:
+            raise self._fault(_malformed(f"more than {MAX_SILENT_BYTES} bytes without content"))
+
+    def _fault(self, error: RequestError | None) -> Fault:
+        self.close()
+        return Fault(error)
+
+    def _refuse(self, error: RequestError) -> None:
+        """Stop the parser: what a callback raises ends `feed_data`.
+
+        The error itself is not raised: it would keep the frames, and they us.
+        """
+        self._error = error
+        raise ValueError(error.code)
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._fields: Fields = []
+        self._trailers = self._trailer_bytes = 0
+        self._awaits_continue = False
+        self.has_begun_head = False
+
+    # ---- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.has_begun_head = True
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+        if len(self._target) > self._limits.target_bytes:
+            self._refuse(
+                UriTooLong(
+                    f"The request's target is longer than {self._limits.target_bytes:,} bytes. Send what is long in "
+                    f"the body; an admin can raise TOLLGATE_MAX_TARGET_BYTES."
+                )
+            )
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:  # a trailer: RFC 9110 §6.5.1 lets a server drop it, and a proxy in front checked no trailer
+            self._trailers += 1
+            self._trailer_bytes += len(name) + len(value)
+            if self._trailers > self._limits.fields or self._trailer_bytes > self._limits.head_bytes:
+                self._refuse(_head_too_large(self._limits))
+            return
+        fields = self._fields
+        fields.append((name.lower(), value))
+        if len(fields) > self._limits.fields:
+            self._refuse(_head_too_large(self._limits))
+
+    def on_headers_complete(self) -> None:
+        parser, receiver = self._parser, self._receiver
+        assert parser is not None, "it is calling"
+        assert receiver is not None, "it goes with the parser"
+        version, method = parser.get_http_version(), parser.get_method()
+        if version not in _VERSIONS:
+            self._refuse(InvalidRequest(f"HTTP/{version[:8]} is not offered on this connection. Send HTTP/1.1."))
+        has_body, expects = self._check_fields(is_http_1_0=version == "1.0")
+        is_upgrade = parser.should_upgrade()
+        if is_upgrade and (has_body or method == b"CONNECT"):
+            self._refuse(
+                InvalidRequest(
+                    "No other protocol is offered on this connection. Send the request without the headers Upgrade "
+                    "and Connection: upgrade (in Java's HttpClient: version(HTTP_1_1))."
+                )
+            )
+        self.has_begun_head, self._in_body = False, True
+        self._head_bytes = self._silent_bytes = 0
+        head = Head(
+            method, self._target, self._fields, is_http_1_0=version == "1.0", awaits_continue=expects,
+            keeps_alive=parser.should_keep_alive() and version == "1.1" and not is_upgrade,
+        )  # fmt: skip
+        try:
+            self._wants_no_more = not receiver.on_head(head)
+        except RequestError as error:
+            self._refuse(error.with_traceback(None))
+        if self._wants_no_more:
+            raise ValueError("no more")
+
+    def on_body(self, piece: bytes) -> None:
+        self._silent_bytes = 0
+        if self._receiver is not None:
+            self._receiver.on_body(piece)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._head_bytes = 0  # the next head may have begun in the same piece: `_check_fields` counts that one
+        self._begin()
+        if self._receiver is not None:
+            self._receiver.on_end()
+
+    def _check_fields(self, *, is_http_1_0: bool) -> tuple[bool, bool]:
+        """Whether a body follows, and whether its sender waits for leave. Refuses what could be framed in two ways."""
+        hosts, size, has_body, awaits_continue = 0, len(self._target), False, False
+        for name, value in self._fields:
+            size += len(name) + len(value) + 3  # the colon and the line's end
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                has_body = has_body or value.strip() != b"0"
+            elif name == b"transfer-encoding":
+                has_body = True
+                if value.strip().lower() != b"chunked" or is_http_1_0:
+                    self._refuse(_malformed("a transfer coding other than chunked"))
+            elif name == b"expect":
+                awaits_continue = value.strip().lower() == b"100-continue" and not is_http_1_0
+        if hosts > 1:
+            self._refuse(_malformed("more than one Host header"))
+        if size > self._limits.head_bytes:
+            self._refuse(_head_too_large(self._limits))
+        return has_body, awaits_continue
+
+
+def _malformed(what: str) -> InvalidRequest:
+    return InvalidRequest(f"The request is malformed HTTP: {what}. The connection ends; nothing was sent upstream.")
+
+
+def _head_too_large(limits: HttpLimits) -> HeadersTooLarge:
+    return HeadersTooLarge(
+        f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} fields. Send fewer or "
+        "shorter ones (cookies are not needed here); an admin can raise TOLLGATE_MAX_HEAD_BYTES and "
+        "TOLLGATE_MAX_HEADER_FIELDS."
+    )

@@ -1,0 +1,103 @@
+"""One request to any other path: uvicorn's own cycle, which FastAPI runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.api.http.parser import Head
+from gateway.errors import RequestError
+
+if TYPE_CHECKING:
+    from gateway.api.http.connection import Connection
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_LOG = logging.getLogger("uvicorn.error")
+
+
+class PlainExchange:
+    """The same to its connection as an `Exchange`."""
+
+    __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
+
+    def __init__(self, connection: Connection, app: Any, head: Head, *, path: bytes, query: bytes) -> None:
+        self._connection, self._app = connection, app
+        self.is_whole = False
+        self.received_bytes = 0
+        scope = {
+            "type": "http", "asgi": _ASGI, "http_version": "1.0" if head.is_http_1_0 else "1.1",
+            "server": connection.server, "client": connection.client, "scheme": "http", "root_path": "",
+            "headers": head.fields, "state": {}, "method": head.method.decode(), "path": unquote(path.decode("ascii")),
+            "raw_path": path, "query_string": query,
+        }  # fmt: skip
+        self._cycle = RequestResponseCycle(
+            scope=cast("Any", scope), transport=connection.transport, flow=connection.flow, logger=_LOG,
+            access_logger=_LOG, access_log=False, default_headers=[], message_event=asyncio.Event(),
+            expect_100_continue=head.awaits_continue, keep_alive=head.keeps_alive, on_response=self._answered,
+        )  # fmt: skip
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether the connection stays open behind the answer."""
+        return self._cycle.keep_alive
+
+    @keeps_alive.setter
+    def keeps_alive(self, stays: bool) -> None:
+        self._cycle.keep_alive = stays
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer may have been written."""
+        return self._cycle.response_started
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer is whole."""
+        return self._cycle.response_complete
+
+    async def run(self) -> None:
+        """Answer."""
+        await self._cycle.run_asgi(self._app)
+        if not self._cycle.response_complete:
+            self._connection.cut()
+
+    def take(self, piece: bytes) -> None:
+        """A part of the body has come."""
+        self.received_bytes += len(piece)
+        if self._cycle.response_complete:
+            return
+        self._cycle.body += piece
+        if len(self._cycle.body) > HIGH_WATER_LIMIT:
+            self._connection.pause_reading()
+        self._cycle.message_event.set()
+
+    def end(self) -> None:
+        """The body is whole."""
+        self.is_whole = True
+        self._cycle.more_body = False
+        self._cycle.message_event.set()
+
+    def fail(self, error: RequestError) -> bool:
+        """The body will never be whole: the application hears that its caller left, and we tell the caller why."""
+        self._cycle.disconnected = True
+        self._cycle.message_event.set()
+        return False
+
+    def leave(self) -> None:
+        """The caller is gone."""
+        if not self._cycle.response_complete:
+            self._cycle.disconnected = True
+        self._cycle.on_response = _nothing  # ours would keep us and the cycle alive if it never runs
+        self._cycle.message_event.set()
+
+    def _answered(self) -> None:
+        self._connection.answered(self)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,55 @@
+"""All connections of one process, and which of them makes room for a new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.api.http.deadlines import Deadlines, Timed
+from gateway.api.http.limits import HttpLimits
+
+
+class Member(Timed, Protocol):
+    """One connection."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class ConnectionTable:
+    """`open` are all of them, `unserved` those that have not sent a whole head yet, the oldest first.
+
+    A connection that has been served is never closed for a new one, so a flood of idle sockets only displaces itself.
+    """
+
+    def __init__(self, limits: HttpLimits, *, on_closed: Callable[[str], None] = lambda reason: None) -> None:
+        self.limits = limits
+        self.deadlines = Deadlines()
+        self.open: set[Member] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._unserved: dict[Member, None] = {}
+        self.count_closed = on_closed
+
+    def admit(self, new: Member) -> None:
+        """Take a connection in. Above the cap the oldest unserved one is closed, which may be the new one."""
+        self.open.add(new)
+        self._unserved[new] = None
+        if len(self.open) > self.limits.connections:
+            self.count_closed("at_cap")
+            next(iter(self._unserved)).abort()
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it is done: the loop itself only refers to it weakly."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def note_served(self, one: Member) -> None:
+        """It has sent a whole head."""
+        self._unserved.pop(one, None)
+
+    def forget(self, one: Member) -> None:
+        """It is closed."""
+        self.open.discard(one)
+        self._unserved.pop(one, None)
+        self.deadlines.forget(one)

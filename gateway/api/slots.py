@@ -1,0 +1,40 @@
+"""Which team has how many of the places for requests in flight, so that no team takes the others' places."""
+
+from __future__ import annotations
+
+from gateway.errors import Overloaded
+
+# A team may hold this many times what is still free: alone 4/5 of all places, with a second one as busy 4/9 each.
+# So there is always a place for one more team, and a team alone is hardly limited.
+TIMES_FREE = 4
+
+
+class Slots:
+    """The places of one process, taken before a request's body is read."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._total = 0
+        self._taken: dict[str, int] = {}
+
+    def take(self, team: str, *, is_only_team: bool) -> None:
+        """Take one place. Raises `Overloaded` where the team has its share."""
+        taken = self._taken.get(team, 0)
+        if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
+            raise Overloaded(
+                f"Team {team} has {taken} of the {self.most} places for requests in flight here; the rest is kept for "
+                "other teams. Try again when some of its requests have ended.",
+                retry_after_s=1,
+            )
+        self._taken[team] = taken + 1
+        self._total += 1
+
+    def leave(self, team: str) -> None:
+        """Give one place back."""
+        taken = self._taken[team] - 1
+        assert taken >= 0, "each place is given back once"
+        if taken:
+            self._taken[team] = taken
+        else:
+            del self._taken[team]
+        self._total -= 1

@@ -1,0 +1,82 @@
+"""Applications behind our server's protocol that do as little as can be told from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gateway.api.errors import error_answer
+from gateway.api.http.exchange import ClientGone, Exchange
+from gateway.errors import RequestError
+
+LIMIT_BYTES = 1_000_000
+
+
+class Echo:
+    """Answers with the path and the body; notes what it has read, and who left."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, bytes]] = []
+        self.fields: list[list[tuple[bytes, bytes]]] = []
+        self.left = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As ASGI."""
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.left += 1
+                return
+            body, more = body + message["body"], message["more_body"]
+        self.requests.append((scope["path"], body))
+        self.fields.append(scope["headers"])
+        answer = scope["path"].encode() + b" " + body
+        headers = [(b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def forward_one(self, exchange: Exchange) -> None:
+        """As the edge."""
+        try:
+            body = await exchange.body(limit_bytes=LIMIT_BYTES)
+        except ClientGone:
+            self.left += 1
+            return
+        except RequestError as error:
+            status, headers, answer = error_answer(error)
+            exchange.start(status, [*headers, (b"content-length", b"%d" % len(answer)), (b"connection", b"close")])
+            await exchange.send(answer, is_last=True)
+            return
+        self.requests.append((exchange.endpoint.path, body))
+        self.fields.append(exchange.fields)
+        answer = exchange.endpoint.path.encode() + b" " + body
+        exchange.start(200, [(b"content-length", b"%d" % len(answer))])
+        await exchange.send(answer, is_last=True)
+
+    def new_request_id(self) -> bytes:
+        """Always the same."""
+        return b"an-id"
+
+
+class Held(Echo):
+    """Begins a streamed answer, and goes on when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.begun: list[bytes] = []
+        self.told: list[bytes] = []
+
+    async def forward_one(self, exchange: Exchange) -> None:
+        """Note who was told that its caller left."""
+        body = await exchange.body(limit_bytes=LIMIT_BYTES)
+        self.begun.append(body)
+        exchange.on_leaving = lambda: self.told.append(body)
+        try:
+            exchange.start(200, [])
+            await exchange.send(b"begun")
+            await self.go.wait()
+            await exchange.send(b"", is_last=True)
+        finally:
+            exchange.on_leaving = None
