@@ -234,11 +234,16 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 def sit_exam(rounded: Any, tokenizer: Any, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the answers of the weights in each number format; `rounded` holds them in bfloat16."""
     examined = {name: copy.deepcopy(rounded).to(kind) for name, kind in NUMBER_FORMATS.items()}
-    return [
+    threads = torch.get_num_threads()
+    # Token by token the matrices are too small to share: on a busy machine two threads wait for each other.
+    torch.set_num_threads(1)
+    answers = [
         {**answer(model, tokenizer, question), "number_format": name}
         for name, model in examined.items()
         for question in questions
     ]
+    torch.set_num_threads(threads)
+    return answers
 
 
 def answer(model: Any, tokenizer: Any, question: dict[str, Any]) -> dict[str, Any]:

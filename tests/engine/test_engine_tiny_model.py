@@ -1,5 +1,6 @@
 """The model that is shipped: nobody trains on a first run, so it must be right on every CPU."""
 
+import json
 import os
 import re
 import struct
@@ -29,6 +30,26 @@ def test_the_shipped_weights_pass_the_whole_exam_in_both_number_formats() -> Non
     asked = [question.messages[-1]["content"] for question in chats.exam()]
     for number_format in ("float32", "bfloat16"):
         assert [answer["asked"] for answer in answers if answer["number_format"] == number_format] == asked
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not IS_READY, reason="needs the engine's environment: python -m engine setup")
+def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
+    """Since a model is shipped, nothing else runs the recipe: it would rot until somebody has to train again."""
+    lessons, exam, out = tmp_path / "chats.jsonl", tmp_path / "exam.json", tmp_path / "model"
+    lessons.write_text("\n".join(chats.training_lines(0, 500)), encoding="utf-8")
+    question = {**chats.exam()[0].as_json(), "expected": ""}  # two steps teach nothing
+    exam.write_text(json.dumps([question]), encoding="utf-8")
+    argv = [str(HOME.python), str(homes.PACKAGE / "inside" / "train.py"), "train", "--chats", str(lessons)]
+    argv += ["--exam", str(exam), "--template", str(model.TEMPLATE), "--out", str(out), "--seed", "0"]
+    argv += ["--steps", "2", "--seconds", "600", "--number-format", "float32"]
+    trained = subprocess.run(argv, capture_output=True, text=True, check=True)
+    (told,) = [json.loads(line) for line in trained.stdout.splitlines() if line.startswith("{")]
+    assert [answer["number_format"] for answer in told["answers"]] == ["float32", "bfloat16"]
+    written, shipped = ({path.name for path in folder.iterdir()} for folder in (out, model.TINY))
+    assert written == shipped - {model.STAMP}
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert (out / name).read_text(encoding="utf-8") == (model.TINY / name).read_text(encoding="utf-8")
 
 
 def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
