@@ -39,6 +39,22 @@ def away(account: Account) -> str:
     )
 
 
+def slow(account: Account, waited_s: float) -> str:
+    """Say that an answer is awaited which takes too long for a caller."""
+    return (
+        f"Budget {account.account_id} has too little leased here, and Postgres did not say within "
+        f"{round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in a second."
+    )
+
+
+def refused(account: Account) -> str:
+    """Say that Postgres cannot be asked this question."""
+    return (
+        f"Postgres refused the question whether budget {account.account_id} has room for this request. Nothing was "
+        f"sent. Ask for fewer output tokens; an admin finds the reason in the gateway's log (budget_ask_refused)."
+    )
+
+
 def unbounded(account: Account, deployment: str) -> str:
     """Say why a request without a bound cannot be held for."""
     return (

@@ -281,5 +281,9 @@ class SliceGranted:
     outstanding_nusd: int
 
 
+class AsksRefused(Exception):
+    """Postgres refuses what it was asked, and would refuse it tomorrow. Nothing was moved."""
+
+
 class LeasesLost(Exception):
     """The worker's journal was given up by an operator, and with it all that it had leased."""

@@ -176,7 +176,7 @@ class BudgetLeases(Protocol):
     """What workers have leased of budgets, in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
-        """Give back and take slices, each turn once. Raises `DatabaseUnavailable`, `LeasesLost`."""
+        """Give back and take slices, each turn once. Raises `DatabaseUnavailable`, `LeasesLost`, `AsksRefused`."""
 
 
 class Clock(Protocol):

@@ -8,7 +8,7 @@ turn once: so no slice is taken or given back twice (docs/decisions/0009).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -17,15 +17,17 @@ from uuid import UUID
 import structlog
 
 from gateway.domain import budget_words
-from gateway.domain.budgets import Account, Hold, LeasesLost, SliceAsk
+from gateway.domain.budgets import Account, AsksRefused, Hold, LeasesLost, SliceAsk, SliceGranted
 from gateway.errors import BudgetExhausted, DatabaseUnavailable, Unavailable
 from gateway.services.ports import BudgetLeases, Clock
-from gateway.services.purse import LOOK_EVERY_S, Purse
+from gateway.services.purse import LOOK_EVERY_S, Purse, Waiter
 
 log = structlog.get_logger()
 
 WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
+LAST_WORD_S = 10.0  # while Postgres is slow: its last word says no, rather than that it said nothing
 MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
+SILENT_AFTER_S = 0.25  # readiness says it then
 AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
 
@@ -37,12 +39,15 @@ class Purses:
         self, leases: BudgetLeases, clock: Clock, *, worker: UUID, lease_s: float, wait_s: float = WAIT_S
     ) -> None:
         self._leases, self._clock, self._worker = leases, clock, worker
+        # Until when all that this worker settled is in Postgres; the writer knows, and is made later.
+        self.written_until_s: Callable[[], float] = lambda: float("-inf")
         self._lease_s, self._wait_s = lease_s, wait_s
         self._purses: dict[tuple[str, int], Purse] = {}
         self._current: dict[str, Purse] = {}
         self._wanted = asyncio.Event()
         self._turn = 0
         self._unanswered: Sequence[SliceAsk] = ()
+        self._refused: set[tuple[str, int]] = set()  # purses whose last question Postgres refused
         self._asking_since_s: float | None = None
         self._away_since_s: float | None = None
         self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
@@ -58,6 +63,14 @@ class Purses:
         asking_s = now_s - (self._asking_since_s or now_s)
         return asking_s if asking_s > AWAY_AFTER_S else None
 
+    @property
+    def silent_s(self) -> float | None:
+        """For how long a question has waited for Postgres, sooner than it counts as away: requests are refused."""
+        if self._away_since_s is not None:
+            return self.away_s
+        asking_s = 0.0 if self._asking_since_s is None else self._clock.monotonic() - self._asking_since_s
+        return asking_s if asking_s > SILENT_AFTER_S else None
+
     async def hold(self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime) -> tuple[Hold, ...]:
         """Reserve an amount on every account, or on none. `moment` says in which period.
 
@@ -67,6 +80,9 @@ class Purses:
         purses = [self._purse(account, moment, moment_s) for account in accounts]
         deadline_s = 0.0
         while short := [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]:
+            for purse in short:
+                if amount_nusd > purse.limit_nusd and purse.refuses(amount_nusd, now_s):
+                    raise _exhausted(purse, amount_nusd)
             deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
             if not await self._answered(short, amount_nusd, deadline_s):
                 return self._without_postgres(purses, amount_nusd)
@@ -91,7 +107,7 @@ class Purses:
             if cost_nusd is not None and cost_nusd < held_nusd:
                 taken_nusd = cost_nusd
             if hold.is_overdraft:
-                purse.overdraft_nusd = max(purse.overdraft_nusd - held_nusd + taken_nusd, 0)
+                purse.settle_overdraft(held_nusd, taken_nusd, now_s=self._clock.monotonic())
             else:
                 purse.settle(held_nusd, taken_nusd)
 
@@ -128,24 +144,19 @@ class Purses:
         if not asks:
             return True
         self._unanswered, self._asking_since_s = asks, now_s
-        waiting = [future for ask in asks for future in self._waiting(ask)]
+        is_answered = False
         try:
             await self._ask(asks, until_s=now_s + self._lease_s)
             is_answered = True
         except DatabaseUnavailable as problem:
-            is_answered = False
             self._note_away(now_s, problem.message)
-        except Exception as problem:  # the background loop's boundary: budgets must be asked for again
-            is_answered = False
-            log.exception("budgets_not_asked")
-            self._note_away(now_s, str(problem))
-        self._asking_since_s = None
-        if not is_answered:
-            waiting += [future for purse in self._purses.values() for _, future in purse.waiting]
-        for future in waiting:
-            if not future.done():
-                future.set_result(is_answered)
-        if any(purse.waiting for purse in self._purses.values()):
+        finally:
+            self._asking_since_s = None
+            if not is_answered:
+                self._note_away(now_s, "the exchange failed, see the log")
+                for purse in self._purses.values():
+                    self._tell(purse, is_answered=False)
+        if any(purse.still_waiting for purse in self._purses.values()):
             self._wanted.set()
         return is_answered
 
@@ -172,7 +183,7 @@ class Purses:
         if loop.time() >= deadline_s or self.away_s is not None:
             return False
         answered: asyncio.Future[bool] = loop.create_future()
-        waiter = (amount_nusd, answered)
+        waiter = Waiter(amount_nusd, short, answered)
         for purse in short:
             purse.waiting.append(waiter)
         self._wanted.set()
@@ -186,50 +197,90 @@ class Purses:
                 if waiter in purse.waiting:
                     purse.waiting.remove(waiter)
 
+    def _tell(self, purse: Purse, *, is_answered: bool) -> None:
+        """Tell those who wait whether Postgres has spoken of a purse."""
+        for waiter in purse.waiting:
+            waiter.hear(purse.key, is_answered=is_answered)
+
     def _without_postgres(self, purses: Sequence[Purse], amount_nusd: int) -> tuple[Hold, ...]:
         """Hold what can be held without an answer. Raises `Unavailable`: we cannot know, so we do not say no."""
         now_s, is_away = self._clock.monotonic(), self.away_s is not None
         short = [purse for purse in purses if not purse.can_hold(amount_nusd, now_s)]
         for purse in short:
-            if not is_away or purse.overdraft_nusd + amount_nusd > purse.account.rule.overdraft_nusd:
-                raise Unavailable(budget_words.away(purse.account), retry_after_s=2 if is_away else 1)
+            purse.note_written(self.written_until_s())
+            if is_away and purse.overdraft_nusd + amount_nusd <= purse.account.rule.overdraft_nusd:
+                continue
+            if not is_away and purse.refuses(amount_nusd, now_s, within_s=LAST_WORD_S):
+                raise _exhausted(purse, amount_nusd)
+            raise Unavailable(self._why(purse, is_away=is_away), retry_after_s=2 if is_away else 1)
         for purse in short:
             if not purse.overdraft_nusd:
                 log.warning("budget_overdraft_begun", budget=purse.account.account_id)
-            purse.overdraft_nusd += amount_nusd
         return tuple(
-            Hold(*purse.key, amount_nusd, is_overdraft=True) if purse in short else purse.hold(amount_nusd, now_s)
-            for purse in purses
+            purse.overdraw(amount_nusd) if purse in short else purse.hold(amount_nusd, now_s) for purse in purses
         )
+
+    def _why(self, purse: Purse, *, is_away: bool) -> str:
+        if is_away:
+            return budget_words.away(purse.account)
+        if purse.key in self._refused:
+            return budget_words.refused(purse.account)
+        return budget_words.slow(purse.account, self._wait_s)
 
     def _asks(self, now_s: float) -> Sequence[SliceAsk]:
         now, self._turn = self._clock.now(), self._turn + 1
         for purse in [purse for purse in self._purses.values() if purse.is_done(now_s)]:
             del self._purses[purse.key]
+            self._refused.discard(purse.key)
             if self._current.get(purse.account.account_id) is purse:
                 del self._current[purse.account.account_id]
-        found = [purse.ask(now=now, now_s=now_s, turn=self._turn) for purse in self._purses.values() if purse.is_hard]
+        found = [purse.ask(now=now, now_s=now_s, turn=self._turn) for purse in self._purses.values()]
         return [ask for ask in found if ask is not None]
 
-    def _waiting(self, ask: SliceAsk) -> list[asyncio.Future[bool]]:
-        purse = self._purses[ask.account_id, int(ask.starts_at.timestamp())]
-        return [future for _, future in purse.waiting]
-
     async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
-        """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again."""
-        loop = asyncio.get_running_loop()
+        """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again.
+
+        A question that Postgres refuses is dropped, and nothing but it: of several each is asked alone.
+        """
+        granted: Sequence[SliceGranted] = ()
         try:
-            granted = await loop.run_in_executor(self._thread, self._leases.exchange, self._worker, asks)
+            granted = await self._exchanged(asks)
+        except AsksRefused as refused:
+            if len(asks) > 1:
+                for ask in asks:
+                    await self._ask([ask], until_s=until_s)
+            else:
+                self._drop(asks[0], str(refused))
         except LeasesLost:
             log.error("leases_lost", journal=str(self._worker))
             for purse in self._purses.values():
                 purse.lose()
-            granted = ()
         self._unanswered = ()
         self._heard_s = asyncio.get_running_loop().time()
         self._away_since_s, self._pause_s = None, FIRST_PAUSE_S
+        now_s = self._clock.monotonic()
         for slice_ in granted:
-            self._purses[slice_.account_id, slice_.starts_s].take(slice_, until_s=until_s)
+            purse = self._purses[slice_.account_id, slice_.starts_s]
+            purse.take(slice_, until_s=until_s, now_s=now_s)
+            purse.note_written(self.written_until_s())
+            self._refused.discard(purse.key)
+        for ask in asks:
+            self._tell(self._purse_of(ask), is_answered=True)
+
+    async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._leases.exchange, self._worker, asks)
+
+    def _drop(self, ask: SliceAsk, problem: str) -> None:
+        """Forget a question that Postgres refuses, and tell those who wait for it."""
+        purse = self._purse_of(ask)
+        log.error("budget_ask_refused", budget=ask.account_id, problem=problem, waiting=len(purse.waiting))
+        purse.take_back(ask)
+        self._refused.add(purse.key)
+        self._tell(purse, is_answered=False)
+
+    def _purse_of(self, ask: SliceAsk) -> Purse:
+        return self._purses[ask.account_id, int(ask.starts_at.timestamp())]
 
     def _note_away(self, now_s: float, problem: str) -> None:
         if self._away_since_s is None:

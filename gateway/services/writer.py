@@ -73,6 +73,11 @@ class EventWriter:
         return self._clock.monotonic() - self._whole_until_s
 
     @property
+    def whole_until_s(self) -> float:
+        """All that was settled until this moment of the clock, and synced, is in Postgres."""
+        return self._whole_until_s
+
+    @property
     def failing_s(self) -> float | None:
         """For how long Postgres has taken nothing; None where it takes what it is given."""
         return None if self._failing_since_s is None else self._clock.monotonic() - self._failing_since_s

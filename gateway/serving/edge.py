@@ -103,7 +103,7 @@ def _checks(parts: Parts) -> Sequence[Check]:
     return (
         *snapshot_checks(ground.holder),
         *allowance_checks(
-            budgets_away_s=purses.away_s, lease_s=ground.settings.lease_s, is_alone=limiter.is_alone
+            budgets_away_s=purses.silent_s, lease_s=ground.settings.lease_s, is_alone=limiter.is_alone
         ),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),

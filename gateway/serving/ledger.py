@@ -66,6 +66,7 @@ def build_ledger(ground: Ground, own: OwnJournal, *, purses: Purses, deployments
         every_s=settings.write_every_s, on_written=on_written, on_failure=metrics.write_failures.inc,
         replica=gethostname(),
     )  # fmt: skip
+    purses.written_until_s = lambda: writer.whole_until_s
     watch = LedgerWatch(
         lambda: read_state(database, partitions_until=clock.now().date() + AHEAD), on_state=metrics.note_state
     )

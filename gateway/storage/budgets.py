@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Row, text
 
 from gateway.domain.budgets import (
     EACH,
+    AsksRefused,
     BudgetKind,
     BudgetPeriod,
     BudgetRule,
@@ -30,7 +31,7 @@ from gateway.domain.budgets import (
 )
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.storage.database import Database
-from gateway.storage.writing import Sessions
+from gateway.storage.writing import Sessions, is_about_data
 
 LEASES_ENDED = "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
 MOST_NEAR = 3
@@ -83,13 +84,15 @@ class BudgetLeases:
         """Give back and take slices in one statement; a turn that was answered before moves nothing again.
 
         One call at a time. Raises `DatabaseUnavailable`: then ask again in the same words, since what was moved is
-        unknown. Raises `LeasesLost` where the journal is lost or drained, and once after it was: then nothing is
-        leased to it any more.
+        unknown. Raises `AsksRefused` where Postgres would refuse it again: nothing was moved. Raises `LeasesLost` where
+        the journal is lost or drained, and once after it was: then nothing is leased to it any more.
         """
         rows = msgspec.json.encode([_to_row(ask) for ask in asks]).decode()
         try:
             found = self._sessions.rows(_EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0)))
         except psycopg.Error as refused:
+            if is_about_data(refused):
+                raise AsksRefused(f"{refused.diag.message_primary} ({refused.sqlstate})") from None
             if refused.sqlstate != LEASES_ENDED:
                 raise DatabaseUnavailable(f"Postgres leases nothing now: {refused} ({refused.sqlstate}).") from refused
             self._losses[journal_id] = int(refused.diag.message_detail or 0)

@@ -16,6 +16,7 @@ import pytest
 from gateway.domain.budgets import Account, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.purses import Purses
+from gateway.services.supervisor import Supervisor
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
 
@@ -56,13 +57,12 @@ class Stage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.purses.run())
+        supervisor = Supervisor(self.clock, on_failure=lambda loop: None)
+        supervisor.start({"budgets": self.purses.run})
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await supervisor.cancel()
             await self.purses.close()
 
 

@@ -1,0 +1,48 @@
+"""Ledger section 2, bullet 2: an answer on one budget was taken for an answer on another, and made a 402 of a guess."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from gateway.domain.budgets import SliceAsk, SliceGranted
+from gateway.errors import DatabaseUnavailable
+from gateway.services.purses import Purses
+from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
+from tests.fakes import FakeClock, FakeLeases
+from tests.waiting import soon
+
+
+class LosesFirst(FakeLeases):
+    """Postgres whose first answer is lost."""
+
+    def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        first = not self.asked
+        granted = super().exchange(journal_id, asks)
+        if asks and first:
+            raise DatabaseUnavailable("committed, but the answer was lost")
+        return granted
+
+
+async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> None:
+    """Blue's limit was raised by a grant that only Postgres knows; the question that is repeated is about red alone."""
+    red, blue = account("red"), account("blue", limit_nusd=USD)
+    leases = LosesFirst(limits={"red/month": 100 * USD, "blue/month": 50 * USD})
+    clock = FakeClock()
+    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
+    lost = asyncio.create_task(purses.hold([red], USD, moment=clock.now()))
+    await soon(lambda: any(purse.waiting for purse in purses._purses.values()), "red's hold")
+    assert not await purses.exchange()
+    await asyncio.gather(lost, return_exceptions=True)
+    purses._away_since_s = None
+    both = asyncio.create_task(purses.hold([red, blue], 2 * USD, moment=clock.now()))
+    await soon(lambda: any(purse.waiting for purse in purses._purses.values()), "the hold on both")
+    await purses.exchange()  # the same words again: red alone
+    await asyncio.sleep(0)
+    assert not both.done(), "nothing was said of blue"
+    while not both.done():
+        await purses.exchange()
+        await asyncio.sleep(0)
+    assert [hold.account_id for hold in await both] == ["red/month", "blue/month"]
+    await purses.close()
