@@ -5,8 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is a fault of whoever reported it
+MOST_SAID = 10**18  # to which a longer count is cut: no more true, and short enough to be kept
 
 
 class TokenKind(StrEnum):
@@ -119,6 +121,14 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             and sum(for_a_time) <= written
             and sum(heard_seen) <= prompt
             and reasoning + sum(spoken_drawn) <= answer
+        )
+
+    @property
+    def bounded(self) -> TokenUsage:
+        """The same counts, those of hundreds of digits cut: what is kept of a report must have a known size."""
+        said = asdict(self)
+        return TokenUsage(
+            **{name: None if count is None else max(-MOST_SAID, min(count, MOST_SAID)) for name, count in said.items()}
         )
 
 

@@ -127,21 +127,35 @@ class Attempt(Struct, kw_only=True):
 
         `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves. An answer
         that cannot be settled is booked at its hold: an attempt without an event would keep its money and slot.
+        Never raises.
         """
         if self.event is None:
             try:
                 event = self._settled(outcome, was_served=was_served, counted=counted)
+                self.meter.settle(event)
             except Exception:  # the last resort, whatever the answer held
                 log.exception("settlement_failed", request_id=str(self.request.request_id), attempt=self.number)
-                event = self._at_its_hold(outcome)
+                event = self._settle_at_its_hold(outcome)
             self.event = event
-            try:
-                self.meter.settle(event)
-            finally:
-                for tab in (self.tab, self.room):
-                    if tab is not None:
-                        tab.settle(event)
+            for tab in (self.tab, self.room):
+                if tab is not None:
+                    self._tell(tab, event)
         return self.event
+
+    def _settle_at_its_hold(self, outcome: Outcome) -> UsageEvent:
+        event = self._at_its_hold(outcome)
+        try:
+            self.meter.settle(event)
+        except Exception:  # the intent stays in the journal, and the next start books it
+            log.exception("settlement_not_written", request_id=str(self.request.request_id), attempt=self.number)
+            self.meter.give_up(event)
+        return event
+
+    def _tell(self, tab: Follower, event: UsageEvent) -> None:
+        try:
+            tab.settle(event)
+        except Exception:  # the other one must hear of it too
+            log.exception("end_not_told", request_id=str(self.request.request_id), attempt=self.number)
 
     def _settled(self, outcome: Outcome, *, was_served: bool, counted: Counted | None) -> UsageEvent:
         event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))

@@ -47,10 +47,9 @@ class Endings:
         outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE
         if exchange is None:
             attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
-        elif outcome is not Outcome.CLIENT_GONE or not exchange.has_more or not self._has_room:
+        elif outcome is not Outcome.CLIENT_GONE or not exchange.has_more or not self._may_read_on(exchange):
             self.done(exchange, outcome)
         elif not exchange.is_ended:
-            exchange.is_ended = True
             read_on = self._drain if exchange.is_read_to_its_end else self._take_arrived
             self._start(read_on(exchange, outcome), exchange, outcome)
 
@@ -58,7 +57,6 @@ class Endings:
         """Nothing more will be read: close, and settle by what was seen; by a count where nobody said. No await."""
         if exchange.is_ended:
             return
-        exchange.is_ended = True
         if exchange.needs_counting and self._has_room:
             exchange.upstream.close()
             self._start(self._count(exchange, outcome), exchange, outcome)
@@ -87,20 +85,39 @@ class Endings:
         for exchange, outcome in left:  # here and not in the tasks: one cancelled before its first step runs nothing
             self._settle_now(exchange, outcome)
 
+    def _may_read_on(self, exchange: Exchange) -> bool:
+        """What has arrived takes a moment, so no drain that takes a minute stands in its way."""
+        return self._has_room if exchange.is_read_to_its_end else not (self._is_closed or self._is_stopping())
+
     @property
     def _has_room(self) -> bool:
         return not (self._is_closed or self._is_stopping()) and len(self._tasks) < self._limits.answers
 
     def _start(self, work: Coroutine[None, None, None], exchange: Exchange, outcome: Outcome) -> None:
+        """Let a task settle it; where the task fails, its end does."""
+        exchange.is_ended = True
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = (exchange, outcome)
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        exchange, outcome = self._tasks.pop(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("ending_failed", request_id=str(exchange.attempt.request.request_id), exc_info=failure)
+        self._settle_now(exchange, outcome)  # changes nothing where the task did
 
     def _settle_now(self, exchange: Exchange, outcome: Outcome) -> None:
-        try:
-            exchange.upstream.close()
-        finally:
-            exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=_estimated(exchange))
+        """Close, and settle by what was seen. Never raises: `close` goes on to the next one."""
+        attempt = exchange.attempt
+        if attempt.event is None:
+            was_served, counted = True, None
+            try:
+                exchange.upstream.close()
+                was_served, counted = exchange.was_served, _estimated(exchange)
+            except Exception:  # whatever cannot be closed or counted is settled all the same
+                log.exception("ending_failed", request_id=str(attempt.request.request_id))
+            attempt.settle(outcome, was_served=was_served, counted=counted)
+        exchange.is_ended = True
 
     async def _drain(self, exchange: Exchange, outcome: Outcome) -> None:
         try:

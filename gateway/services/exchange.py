@@ -139,13 +139,15 @@ class Exchange(Struct, kw_only=True):
         if piece := stream.end():
             self._note_progress(stream.seen)
             return piece
+        if stream.seen.is_whole:
+            raise self._unreadable("no event stream")
         if not stream.seen.is_done and not stream.seen.is_error:
             raise UpstreamError(self.cut_message)
         return b""
 
     async def _assembled(self) -> bytes:
-        assembler = self._assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
-        seen = self.attempt.seen = assembler.seen
+        assembler = self._assembler = self._new_assembler()
+        seen = assembler.seen
         while chunk := await self.upstream.chunk():
             assembler.feed(chunk)
             self._note_progress(seen)
@@ -177,10 +179,13 @@ class Exchange(Struct, kw_only=True):
         try:
             decode_members(body)
         except MalformedJson:
-            name = self.attempt.candidate.deployment.name
-            error = UpstreamError(f"{name} answered with something that is no JSON. It is not asked again.")
-            error.is_final = True
-            raise error from None
+            raise self._unreadable("no JSON") from None
+
+    def _unreadable(self, what: str) -> UpstreamError:
+        name = self.attempt.candidate.deployment.name
+        error = UpstreamError(f"{name} answered with something that is {what}. It is not asked again.")
+        error.is_final = True
+        return error
 
     async def read_on(self, *, max_events: int) -> None:
         """Read what is left for the sake of its usage, at most about `max_events` more events."""
@@ -193,16 +198,30 @@ class Exchange(Struct, kw_only=True):
             events += piece.count(b"\ndata:") + 1
 
     async def read_arrived(self) -> None:
-        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing else."""
-        await self.head()
+        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing else.
+
+        An engine goes on writing meanwhile: what comes later is not waited for, and at most as much is read as was
+        there, framing included.
+        """
         left_bytes = self.upstream.arrived_bytes()
+        if not self.has_begun:
+            async with asyncio.timeout(ARRIVED_WAIT_S):
+                await self.head()
+        if self._stream is None and self._assembler is None and self.call.is_assembled:
+            self._assembler = self._new_assembler()
         while left_bytes > 0 and not self.attempt.seen.is_done:
+            is_last = not self.upstream.arrived_bytes()  # of TLS a part may be decrypted and not yet handed over
             async with asyncio.timeout(ARRIVED_WAIT_S):
                 chunk = await self.upstream.chunk()
             if not chunk:
                 return
-            left_bytes -= len(chunk)
+            left_bytes = 0 if is_last else left_bytes - len(chunk)
             self.note_chunk(chunk)
+
+    def _new_assembler(self) -> Assembler:
+        assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
+        self.attempt.seen = assembler.seen
+        return assembler
 
     def note_chunk(self, chunk: bytes) -> None:
         """Note what a piece of the answer says of itself; nobody reads it."""

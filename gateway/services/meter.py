@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
+
+import structlog
 
 from gateway.domain.budgets import Hold
 from gateway.domain.intent import Intent
@@ -19,6 +21,8 @@ from gateway.wire.seen import Seen
 PROGRESS_EVERY_S = 0.25
 FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
 MOST_RECENT = 4_000  # about 6 MB; older ones that are not written yet are `pending` to who asks
+
+log = structlog.get_logger()
 
 
 class Holds(Protocol):
@@ -72,16 +76,27 @@ class Meter:
         return durable
 
     def settle(self, event: UsageEvent) -> None:
-        """Take a settled event. No await: a disconnect cancels every await around the caller."""
+        """Take a settled event. No await: a disconnect cancels every await around the caller.
+
+        Raises what the journal raises. Then nothing has changed, and another event may be given.
+        """
         document = self._journal.settle(event)
-        self._purses.settle(event.holds, event.cost_nusd)
         key = event.key
         self._live.pop(key, None)
         self._settled += 1
         self._recent[key] = document
         if len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
-        self._on_event(event)
+        try:
+            self._purses.settle(event.holds, event.cost_nusd)
+            self._on_event(event)
+        except Exception:  # it is written down: a listener that fails must not look like an event that is not
+            log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
+
+    def give_up(self, event: UsageEvent) -> None:
+        """Forget an attempt that cannot be written down. Its intent stays in the journal: the next start books it."""
+        self._live.pop(event.key, None)
+        self._purses.settle(event.holds, None)
 
     def contradicted(self, found: Contradiction, key: Key) -> None:
         """An attempt's upstream said that it ran where it must not. No await."""
@@ -114,8 +129,19 @@ class Meter:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
-        running: Mapping[Key, TokenUsage] = {
-            key: usage for key, live in self._live.items() if (usage := live.seen.usage) is not None
-        }
-        if running:
+        running = {key: usage for key, live in self._live.items() if (usage := _usage_of(live, key)) is not None}
+        if not running:
+            return
+        try:
             self._journal.note_progress(running)
+        except Exception:  # one figure that cannot be written must not cost all other streams their notes
+            log.exception("progress_not_noted")
+            self._journal.note_progress({key: usage for key, usage in running.items() if usage.is_plausible})
+
+
+def _usage_of(live: Live, key: Key) -> TokenUsage | None:
+    try:
+        return live.seen.usage
+    except Exception:  # as above: the other streams are noted without this one
+        log.exception("usage_not_readable", request_id=str(key[0]), attempt=key[1])
+        return None

@@ -279,11 +279,13 @@ class RequestService:
             self.endings.done(exchange, Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK)
         except (RequestError, EventTooLarge) as problem:
             # "Done" and "failed" are two facts: `response.failed` is both.
-            if attempt.seen.is_done and not attempt.seen.is_error:  # only its connection ended badly
+            is_whole = attempt.seen.is_done and not attempt.seen.is_error  # only its connection ended badly
+            if is_whole and has_begun:
                 self.endings.done(exchange, Outcome.OK)
                 return
             error = _as_error(problem, exchange)
             if not has_begun:
+                error.is_final = error.is_final or is_whole  # it was lost behind an event that is too large
                 raise error from None
             self.health.note_failure(attempt, error)
             self.endings.done(exchange, _outcome(error, exchange))

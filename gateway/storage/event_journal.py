@@ -80,7 +80,8 @@ class OwnJournal:
         try:
             self.journal.settle(event.key, document)
         except files.RecordTooLarge:  # by kilobytes longer than its intent: what explains it goes, not the money
-            document = encode_event(replace(bounded, decision={}, features={}, tags={}))
+            reported = bounded.reported and bounded.reported.bounded
+            document = encode_event(replace(bounded, decision={}, features={}, tags={}, reported=reported))
             self.journal.settle(event.key, document)
         return document
 

@@ -202,8 +202,8 @@ class ChatStream:
 
     def end(self) -> bytes:
         """Return the last event of a body that came to its end, if only the event's blank line is missing."""
-        event = self._splitter.end()
-        return self._event(event) if _is_readable(event) else b""
+        event = _last_event(self._splitter.end(), self.seen)
+        return self._event(event) if event else b""
 
     def _event(self, event: bytes) -> bytes:
         repetition = self._repeated.match(event)
@@ -340,8 +340,8 @@ class ResponseStream:
 
     def end(self) -> bytes:
         """Return the last event of a body that came to its end, if only the event's blank line is missing."""
-        event = self._splitter.end()
-        return self._event(event) if _is_readable(event) else b""
+        event = _last_event(self._splitter.end(), self.seen)
+        return self._event(event) if event else b""
 
     def _event(self, event: bytes) -> bytes:
         payload = data_of(event)
@@ -408,6 +408,29 @@ def usage_in(body: bytes) -> TokenUsage | None:
         return _usage_of(_decode_chunk(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def _last_event(rest: bytes, seen: Seen) -> bytes:
+    """Return what stands behind the last blank line of a body as an event; empty if it is none.
+
+    A body without any event is no stream. An error object alone is read as an error event, because upstreams send one
+    under status 200; anything else was bought and cannot be read.
+    """
+    if _is_readable(rest):
+        return rest
+    if not rest or seen.has_content or seen.upstream_id is not None or data_of(rest) is not None:
+        return b""
+    try:
+        chunk = _decode_chunk(without_halves(rest))
+    except _UNREADABLE:
+        chunk = _Chunk()
+    if _is_there(chunk.error):
+        return b"data: " + b" ".join(rest.split(b"\n")).replace(b"\r", b" ").strip() + b"\n\n"
+    seen.note_unread(len(rest))
+    seen.is_whole = True
+    if (usage := _usage_of(chunk)) is not None:
+        seen.note_final(usage)
+    return b""
 
 
 def _is_readable(event: bytes) -> bool:

@@ -186,7 +186,7 @@ class Assembler:
         """Take what has arrived. Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`."""
         self._size += len(data)
         if self._size > self.limit_bytes:
-            raise UpstreamError(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
+            raise _bought(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
         for event in self._splitter.feed(data):
             payload = data_of(event)
             if payload is None or self.seen.is_done:
@@ -201,14 +201,15 @@ class Assembler:
         if self._error is not None:
             raise UpstreamError(read_error(self._error).message)
         assert self.seen.is_done, "a stream that was cut has no body"
-        assert self._head is not None
+        if self._head is None:  # nothing but its end came
+            raise _bought(_UNREADABLE)
         write = _completion if self.operation is Operation.COMPLETIONS else _chat
         last = self._last or self._head
         answers = [self._answers[index] for index in sorted(self._answers)]
         try:
             return _encode(write(self._head, last, answers))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise UpstreamError(_UNREADABLE) from None
+            raise _bought(_UNREADABLE) from None
 
     def end(self) -> None:
         """Take the last event of a body that came to its end, if only the event's blank line is missing."""
@@ -241,6 +242,13 @@ class Assembler:
         elif (usage := usage_from_wire(chunk.usage)) is not None:
             self._last = chunk
             seen.note_final(usage)
+
+
+def _bought(message: str) -> UpstreamError:
+    """An answer that was generated and cannot be handed on: another attempt would buy it again."""
+    error = UpstreamError(message + " It is not asked again.")
+    error.is_final = True
+    return error
 
 
 def _says_something(choice: _Choice) -> bool:

@@ -9,12 +9,14 @@ vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Annotated, Any
 
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
+from gateway.wire.surrogates import without_halves
 
 # What 64 bits hold; a longer number is no count, and could be written down nowhere.
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -90,6 +92,8 @@ _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_items = msgspec.json.Decoder(list[_Item]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_WHOLE_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 
 # Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
 _CALLS = {
@@ -109,10 +113,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     try:
         wire = _decode(raw)
     except _UNREADABLE:
-        found = _decode_counts(raw)
-        if found is None:
-            return None
-        wire = found
+        wire = msgspec.convert(_counts(raw), _Usage)
     details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
     writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
     output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
@@ -197,23 +198,21 @@ def _first(count: int | None, other: int | None) -> int | None:
     return count if count is not None else other
 
 
-def _decode_counts(raw: msgspec.Raw | bytes) -> _Usage | None:
-    """Read a usage that has a member of another kind: that one is left out, and nothing else."""
+def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
+    """Read a usage that has an odd member: that one is left out, and nothing else.
+
+    Returns the whole numbers, and the objects that tell them apart; `true` is no number.
+    """
+    found: dict[str, Any] = {}
     try:
-        said = msgspec.json.decode(raw)
-        return msgspec.convert(_counts(said) if isinstance(said, dict) else {}, _Usage)
+        members = _decode_members(without_halves(bytes(raw)))
     except _UNREADABLE:
-        return None
-
-
-def _counts(said: dict[str, Any], levels: int = 3) -> dict[str, Any]:
-    """The whole numbers, and the objects that tell them apart; `true` is no number."""
-    found: dict[str, Any] = {
-        name: value
-        for name, value in said.items()
-        if type(value) is int and _LEAST <= value <= _MOST and not name.endswith(_PARTS)
-    }
-    if levels:
-        parts = {name: part for name, part in said.items() if name.endswith(_PARTS) and isinstance(part, dict)}
-        found |= {name: _counts(part, levels - 1) for name, part in parts.items()}
+        return found
+    for name, member in members.items():
+        value = bytes(member)
+        if not name.endswith(_PARTS):
+            if _WHOLE_NUMBER.fullmatch(value) and _LEAST <= (count := int(value)) <= _MOST:
+                found[name] = count
+        elif levels and value.startswith(b"{"):
+            found[name] = _counts(value, levels - 1)
     return found

@@ -42,9 +42,10 @@ class RawUpstream:
         connection.settimeout(20)
         with contextlib.suppress(OSError), connection:
             head, _, body = _until(connection, b"\r\n\r\n").partition(b"\r\n\r\n")
-            length = next(
-                int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-            )
+            lines = head.lower().split(b"\r\n")
+            length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
+            if not length:
+                return  # a look at an engine's health or load
             while len(body) < length:
                 body += connection.recv(65536)
             model = json.loads(body)["model"]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.openai_usage import stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai_usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
 from tests.unit.test_members import values
 
 
@@ -128,15 +129,58 @@ def test_usage_in_the_normal_form(wire: Any, expected: TokenUsage | None) -> Non
     assert usage(wire) == expected
 
 
-@given(values)
-def test_any_value_is_read_or_nothing(wire: Any) -> None:
-    """A provider's odd usage never breaks an answer."""
-    assert usage(wire) is None or isinstance(usage(wire), TokenUsage)
+USAGE = (
+    b'{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4,'
+    b'"cache_write_tokens_details":{"ttl_30m_tokens":2}},"completion_tokens_details":{"reasoning_tokens":3}}'
+)
+# What no encoder of Python's writes and a server may: out of range, half a pair, no UTF-8, too long, too deep, cut.
+ODD_BYTES = (
+    b"1e400", b"-1e999", b"1.5", b'"\\ud83d"', b'"\\udc00\\ud83d"', b'"\xff"', b"9" * 5000, b"-" + b"9" * 400,
+    b"[" * 2000, b"[" * 2000 + b"]" * 2000, b'{"a":' * 1200 + b"1" + b"}" * 1200, b"NaN", b"Infinity", b"tru", b"",
+    b"\x00", b"{", b'"', b'{"prompt_tokens":1e400}', b'"\\u12"', b"01", b"true", b"null",
+)  # fmt: skip
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A usage with some of its bytes replaced by odd ones, and perhaps cut."""
+    wire = USAGE
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(wire)))
+        end = draw(st.integers(start, min(start + 12, len(wire))))
+        wire = wire[:start] + draw(st.sampled_from(ODD_BYTES) | st.binary(max_size=4)) + wire[end:]
+    return wire[: draw(st.integers(0, len(wire)))] if draw(st.booleans()) else wire
+
+
+@given(mutated() | st.binary(max_size=200) | values.map(lambda wire: json.dumps(wire).encode()))
+def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
+    """A provider's odd usage never breaks an answer: running figures are read where nobody can hear an error."""
+    read = [usage_from_wire(wire), usage_from_groq(b'{"usage":' + wire + b"}")]
+    assert all(one is None or isinstance(one, TokenUsage) for one in read)
+    assert stated_geo(b'"inference_geo"' + wire) is None
+    assert engine_queue_s(wire) is None or isinstance(engine_queue_s(wire), float)
+    assert isinstance(with_tool_calls(TokenUsage(), b"_call" + wire), TokenUsage)
+
+
+@given(st.sampled_from(ODD_BYTES[:8]), st.sampled_from([b"x", b"x_details", b"prompt_tokens_details"]))
+def test_an_odd_member_costs_itself_alone(odd: bytes, name: bytes) -> None:
+    """What stands beside it is charged as it was said."""
+    wire = b'{"prompt_tokens":9,"completion_tokens":5,"total_tokens":1.5,"' + name + b'":' + odd + b"}"
+    assert usage_from_wire(wire) == TokenUsage(input_tokens=9, output_tokens=5)
 
 
 def test_broken_bytes_are_no_usage() -> None:
     """The member was cut or is no JSON."""
     assert usage_from_wire(b'{"prompt_tokens":') is None
+
+
+def test_counts_of_any_length_cost_themselves_alone() -> None:
+    """A number beyond 64 bits is no count, and could be written down nowhere."""
+    for digits in (19, 3000, 5000):
+        wire = b'{"prompt_tokens":7,"completion_tokens":%s}' % (b"9" * digits)
+        assert usage_from_wire(wire) == TokenUsage(input_tokens=7)
+    assert usage_from_wire(b'{"prompt_tokens":-%s}' % (b"9" * 5000)) is None
+    assert usage_from_wire(b'{"prompt_tokens":7,"completion_tokens":5.5}') == TokenUsage(input_tokens=7)
 
 
 def test_groq_says_usage_whether_or_not_it_was_asked() -> None:

@@ -1,0 +1,82 @@
+"""What the attacks on settlement share: a policy over upstreams on bare sockets, and requests to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx2
+
+from tests.gateway_process import Gateway
+from tests.integration.policy import PRICE
+from tests.integration.raw_upstream import event
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+DONE = event(b"[DONE]")
+# What each operation is asked with, at least.
+BODIES: Mapping[str, Mapping[str, Any]] = {
+    "chat/completions": {"messages": MESSAGES, "max_tokens": 20},
+    "completions": {"prompt": "hello", "max_tokens": 20},
+    "embeddings": {"input": "hello"},
+    "responses": {"input": "hello", "max_output_tokens": 20},
+}
+
+
+def policy(
+    url: str, deployments: Mapping[str, str], routes: Mapping[str, Sequence[str]] | None = None, *, extra: str = ""
+) -> str:
+    """A policy with a route for each deployment, beside `routes`. `deployments` maps names, which are also the
+    models, to providers; `extra` is appended to the one team, for budgets."""
+    operations = "operations: [chat, completions, responses, embeddings]"
+    listed = "\n".join(
+        f'  - {{name: {name}, model: {name}, provider: {provider}, region: unknown, base_url: "{url}", price: {PRICE},'
+        f" {operations}}}"
+        for name, provider in deployments.items()
+    )
+    all_routes = {**{name: [name] for name in deployments}, **(routes or {})}
+    routed = "\n".join(f"  - {{name: {name}, deployments: [{', '.join(way)}]}}" for name, way in all_routes.items())
+    return f"""\
+version: 1
+classes: {{internal: {{regions: [any]}}}}
+deployments:
+{listed}
+routes:
+{routed}
+teams:
+  - {{name: payments, cost_centre: CC-1207, data_class: internal, routes: [{", ".join(all_routes)}]{extra}}}
+"""
+
+
+def ask(
+    gateway: Gateway, model: str, operation: str = "chat/completions", *, headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> httpx2.Response:  # fmt: skip
+    """Send one request and return its whole answer."""
+    return httpx2.post(
+        f"{gateway.base_url}/{operation}", json={"model": model, **BODIES[operation], **members}, timeout=60,
+        headers={"authorization": f"Bearer {gateway.key}", **(headers or {})},
+    )  # fmt: skip
+
+
+def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
+    """The one event that an answer's request has."""
+    (found,) = gateway.events(answer.headers["x-request-id"])
+    return found
+
+
+def open_stream(gateway: Gateway, model: str, **members: Any) -> socket.socket:
+    """Ask for a stream over a socket of our own, which decides when it reads and when it leaves."""
+    body = json.dumps({"model": model, "messages": MESSAGES, "stream": True, **members}).encode()
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", gateway.port))
+    connection.settimeout(30)
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost:{gateway.port}\r\nauthorization: Bearer {gateway.key}"
+        f"\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + body)
+    return connection

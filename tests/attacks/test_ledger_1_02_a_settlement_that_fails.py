@@ -1,0 +1,149 @@
+"""Ledger 1.2: an attempt is settled whatever fails on the way, and one odd figure ends no notes but its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.intent import Intent
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.usage_event import Key, Outcome, UsageEvent
+from gateway.services.meter import Meter
+from gateway.wire.seen import Seen
+from tests import factories
+from tests.attacks.settling import DONE, ask, policy
+from tests.fakes import FakeJournal, FakeTransport, FakeUpstreamAnswer
+from tests.gateway_process import StartGateway
+from tests.integration.raw_upstream import STREAM, RawUpstream, event, raw_upstream, sends
+from tests.storage.factories import event as an_event
+from tests.unit.test_request_service import TAIL, WHOLE, Stage, body, piece, rest_of
+
+
+def running(figure: bytes) -> bytes:
+    return event(b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"a"}}],"usage":' + figure + b"}")
+
+
+ODD = b'{"prompt_tokens":1e400}'
+UPSTREAM = {"odd": sends(STREAM, running(ODD), running(ODD)), "good": sends(STREAM, running(ODD), DONE)}
+
+
+@pytest.fixture
+def upstream() -> Iterator[RawUpstream]:
+    yield from raw_upstream(UPSTREAM)
+
+
+def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
+    start_gateway: StartGateway, upstream: RawUpstream
+) -> None:
+    """There was no event, the hold stood, the key stayed in use and the stream broke without a word."""
+    limits = ", limits: {concurrent: 1}, budgets: [{period: month, limit_usd: 10, kind: hard}]"
+    gateway = start_gateway(policy(upstream.url, {"odd": "vllm", "good": "vllm"}, extra=limits))
+    for model in ("odd", "odd", "good"):  # of one slot: a tab that stays open refuses the next
+        answer = ask(gateway, model, stream=True, headers={"idempotency-key": str(uuid4())})
+        assert answer.status_code == 200, answer.text
+        (row,) = gateway.events(answer.headers["x-request-id"])
+        assert row["outcome"] == ("ok" if model == "good" else "upstream_cut")
+        assert ('"code":"upstream_error"' in answer.text) == (model == "odd")
+    assert not [line for line in gateway.log_lines() if line["event"] == "request_failed"]
+
+
+@dataclass
+class _Broken:
+    """An attempt under way whose figure cannot be had."""
+
+    @property
+    def seen(self) -> Seen:
+        raise RuntimeError("odd")
+
+
+@dataclass
+class _RefusesLongNumbers(FakeJournal):
+    """A journal that cannot write a figure which is not plausible."""
+
+    def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
+        if not all(usage.is_plausible for usage in running.values()):
+            raise OverflowError("too long")
+        super().note_progress(running)
+
+
+@dataclass
+class _Live:
+    seen: Seen = field(default_factory=Seen)
+
+
+def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
+    """The loop died, and after a `kill -9` healthy streams were unknown at their holds."""
+    on = Stage(FakeTransport([]), journal=_RefusesLongNumbers())
+    good, odd = _Live(), _Live()
+    good.seen.final, odd.seen.final = TokenUsage(input_tokens=10, output_tokens=3), TokenUsage(input_tokens=10**30)
+    keys: list[Key] = [(uuid4(), 1) for _ in range(3)]
+    on.meter._live.update(zip(keys, (_Broken(), odd, good), strict=True))
+    with capture_logs() as lines:
+        on.meter._note_progress()
+    assert on.journal.progress == [{keys[2]: good.seen.final}]
+    assert [line["event"] for line in lines] == ["usage_not_readable", "progress_not_noted"]
+
+
+@dataclass
+class _RefusesCosts(FakeJournal):
+    """A journal that cannot take an event with a cost, or, where it `is_broken`, none at all."""
+
+    is_broken: bool = False
+
+    def settle(self, event: UsageEvent) -> bytes:
+        if event.cost_nusd is not None or self.is_broken:
+            raise OverflowError("no room")
+        return super().settle(event)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_stream: bool) -> None:
+    """Whatever goes wrong, there is one event, and the caller keeps its answer."""
+    sent = [piece("a"), TAIL, b"data: [DONE]\n\n"] if is_stream else [WHOLE]
+    on = Stage(FakeTransport([FakeUpstreamAnswer(sent)]), journal=_RefusesCosts())
+    answer = await on.answer(body(stream=is_stream))
+    if is_stream:
+        assert (await rest_of(answer)).endswith(b"data: [DONE]\n\n")
+    assert (on.event.outcome, on.event.usage_source, on.event.is_suspect) == (Outcome.OK, UsageSource.UNKNOWN, True)
+    assert on.event.held_nusd == answer.attempt.held_nusd
+    assert not on.meter._live
+
+
+async def test_an_event_that_cannot_be_written_still_frees_what_is_held_here() -> None:
+    """The intent stays in the journal for the next start; hold, slot and key do not wait for it."""
+    on = Stage(FakeTransport([FakeUpstreamAnswer([WHOLE])]), journal=_RefusesCosts(is_broken=True))
+    answer = await on.answer(body())
+    assert answer.attempt.event is not None
+    assert (on.meter._live, on.journal.events) == ({}, [])
+    assert not on.health.standings()[0].under_way
+
+
+async def test_a_count_that_fails_is_settled_all_the_same() -> None:
+    """A counter is another's code; the attempt it counts for is ours."""
+
+    class Fails:
+        async def count(self, *_: object) -> object:
+            raise RuntimeError("no tokenizer")
+
+    on = Stage(FakeTransport([FakeUpstreamAnswer([piece("a"), b"data: [DONE]\n\n"])]), counter=Fails())  # type: ignore[arg-type]
+    await rest_of(await on.answer(body(stream=True)))
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.OK, UsageSource.ESTIMATED)
+
+
+def test_a_meter_whose_listener_fails_has_settled_all_the_same() -> None:
+    """What is in the journal is settled; a metric that fails must not make a second event of it."""
+
+    def fail(_: UsageEvent) -> None:
+        raise RuntimeError("no metric")
+
+    on = Stage(FakeTransport([]))
+    meter = Meter(on.journal, on.purses, on_event=fail, ejections=on.ejections)
+    settled = an_event()
+    on.journal.intents.append(Intent(event=settled, price=factories.price(), writes_output=True))
+    meter.settle(settled)
+    assert on.journal.events == [settled]
+    assert meter.waiting_events == 1
