@@ -39,7 +39,8 @@ LEAST_MEMORY_GB = 3.0
 USUAL_SERVERS = ((11434, "Ollama"), (8080, "llama.cpp"), (1234, "LM Studio"), (8000, "vLLM"))
 OWNERS = {"library": "Ollama", "ollama": "Ollama", "llamacpp": "llama.cpp", "vllm": "vLLM", "sglang": "SGLang"}
 """Servers by what they call the owner of their models."""
-ASK_LIMIT_S = 0.6
+ASK_LIMIT_S = 0.5
+"""Two rounds of asking end within two seconds, also if each server is silent."""
 PORTS = (
     ("TOLLGATE_PORT", "TOLLGATE_HOST", 8080, "gateway"),
     ("TOLLGATE_METRICS_PORT", "TOLLGATE_METRICS_HOST", 9464, "metrics"),
@@ -404,23 +405,32 @@ def up_with(url: str, command: str, variables: str = "") -> str:
 def compatible_servers() -> List[Server]:
     """Ask the usual ports of this machine, all at once, for the models of an OpenAI-compatible server."""
     with ThreadPoolExecutor(max_workers=len(USUAL_SERVERS)) as pool:
-        asked = [pool.submit(who_answers, "127.0.0.1", port) for port, _ in USUAL_SERVERS]
-        return [server for server in (answer.result() for answer in asked) if server.is_compatible]
+        asked = [(port, pool.submit(_json, "127.0.0.1", port, "/v1/models")) for port, _ in USUAL_SERVERS]
+        answers = [_compatible("127.0.0.1", port, models.result()) for port, models in asked]
+    return [server for server in answers if server is not None]
 
 
 def who_answers(host: str, port: int) -> Server:
     """Return who listens at a port, as far as it says so or the system shows it."""
-    shown = "[{}]".format(host) if ":" in host else host
-    url = "http://{}:{}".format(shown, port)
-    models = _json(host, port, "/v1/models")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        models = pool.submit(_json, host, port, "/v1/models")
+        readiness = pool.submit(_json, host, port, "/readyz")
+        compatible, is_ours = _compatible(host, port, models.result()), "policy_version" in readiness.result()
+    name = "a Tollgate gateway that runs already" if is_ours else _process_at(port) or "another program"
+    return compatible or Server(name, _url(host, port), False)
+
+
+def _compatible(host: str, port: int, models: Dict[str, object]) -> Optional[Server]:
     listed = models.get("data")
-    if isinstance(listed, list):
-        first = listed[0] if listed and isinstance(listed[0], dict) else {}
-        name = OWNERS.get(str(first.get("owned_by", "")).lower()) or dict(USUAL_SERVERS).get(port)
-        return Server(name or "an OpenAI-compatible server", url, True)
-    if "policy_version" in _json(host, port, "/readyz"):
-        return Server("a Tollgate gateway that runs already", url, False)
-    return Server(_process_at(port) or "another program", url, False)
+    if not isinstance(listed, list):
+        return None
+    first = listed[0] if listed and isinstance(listed[0], dict) else {}
+    name = OWNERS.get(str(first.get("owned_by", "")).lower()) or dict(USUAL_SERVERS).get(port)
+    return Server(name or "an OpenAI-compatible server", _url(host, port), True)
+
+
+def _url(host: str, port: int) -> str:
+    return "http://{}:{}".format("[{}]".format(host) if ":" in host else host, port)
 
 
 def _json(host: str, port: int, path: str) -> Dict[str, object]:

@@ -44,6 +44,7 @@ def test_the_first_line_of_up_names_the_place_of_the_database(folder: Path, fake
     if data is not None:
         assert EmbeddedPostgres(home).place() == data
         shutil.rmtree(data)
+        shutil.rmtree(data.with_name(data.name.replace("pg-", "run-")), ignore_errors=True)
 
 
 def test_in_a_home_that_the_server_can_enter_there_is_one_place(folder: Path) -> None:
