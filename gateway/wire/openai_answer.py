@@ -142,6 +142,8 @@ def _collect_whole(seen: Seen, chunk: _Chunk) -> None:
     seen.collects_text = True
     for choice in chunk.choices or ():
         _collect(seen, choice)
+    if seen.has_content and not seen.output_bytes:  # of a shape whose text is not known: its size is counted
+        seen.note_unread(sum(len(bytes(choice.message)) for choice in chunk.choices or ()))
 
 
 def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
@@ -154,6 +156,8 @@ def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) 
         seen.collects_text = True
         _collect_output(seen, response.output)
     seen.has_content = seen.has_content or bytes(response.output) not in (b"", b"null", b"[]")
+    if seen.has_content and seen.final is None and not seen.output_bytes:  # items without any text that is known
+        seen.note_unread(len(bytes(response.output)))
     seen.is_done = not seen.is_error
     return _spliced(body, places, response, model=model, cost_text=cost(seen.final) if seen.final else None)
 

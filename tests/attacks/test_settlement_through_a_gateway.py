@@ -1,0 +1,254 @@
+"""Ledger 1.3, 1.4, 1.14 to 1.16, checks D1 and D2, security F15: end to end, with upstreams on bare sockets.
+
+The rules behind them are tested one by one in the files of those names; here is what a caller and an auditor see.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.attacks.settling import BODIES, DONE, USAGE, ask, only_event, open_stream, policy
+from tests.gateway_process import Gateway, _new_database
+from tests.integration.policy import USD_PER_TOKEN
+from tests.integration.raw_upstream import STREAM, Answering, RawUpstream, event, sends, token, whole
+
+ERROR = json.dumps({"error": {"message": "no", "type": "server_error"}}).encode()
+CHAT = {"id": "c", "model": "m", "choices": [{"message": {"content": "hi " * 20}, "finish_reason": "stop"}]}
+EMBEDDING = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
+RESPONSE = {"id": "r", "model": "m", "status": "completed", "output": [{"type": "message", "content": []}]}
+CREATED = event({"type": "response.created", "response": {"id": "r", "model": "m", "status": "in_progress"}})
+FAILED = event({"type": "response.failed", "response": {"id": "r", "model": "m", "error": {"message": "no"}}})
+COMPLETED = event(
+    {"type": "response.completed", "response": {**RESPONSE, "usage": {"input_tokens": 3, "output_tokens": 2}}}
+)
+HALF = b'{"id":"c-9","model":"m","choices":[{"message":{"content":"\\ud83d"}}],"usage":%s}'
+HALF_CHUNK = b'{"model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}'
+TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
+MADE = 40_000
+SLOW_CALLER_READS = 3_000
+
+
+def status(code: int) -> bytes:
+    return b"HTTP/1.1 %d Timed Out\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % code
+
+
+def plain(value: object) -> Answering:
+    return sends(whole(value if isinstance(value, bytes) else json.dumps(value).encode()))
+
+
+class Flood:
+    """A stream of many tokens with running usage, written as fast as the gateway's kernel takes it."""
+
+    def __init__(self) -> None:
+        self.accepted = 0  # tokens whose bytes were handed to our kernel
+        self.is_over = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection.sendall(STREAM)
+        connection.setblocking(False)
+        for made in range(1, MADE + 1):
+            part = json.dumps({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "a"}}],
+                               "usage": {"prompt_tokens": 10, "completion_tokens": made}})  # fmt: skip
+            if not self._sent(connection, event(part.encode())):
+                return
+            self.accepted = made
+        self.is_over.set()
+        connection.settimeout(30)
+        connection.recv(1)  # until the gateway closes
+
+    def _sent(self, connection: socket.socket, data: bytes) -> bool:
+        while data:
+            try:
+                data = data[connection.send(data) :]
+            except BlockingIOError:
+                self.is_over.set()  # all that fits is there: now the caller may leave
+                connection.settimeout(20)
+                try:
+                    connection.sendall(data)
+                except OSError:
+                    return False
+                finally:
+                    connection.setblocking(False)
+                return True
+            except OSError:
+                return False
+        return True
+
+
+FLOOD = Flood()
+UPSTREAMS: dict[str, Answering] = {
+    "good": plain({**CHAT, "usage": USAGE, "data": [], "output": []}),
+    "good-stream": sends(STREAM, token("hi"), TAIL, DONE),
+    "good-responses": sends(STREAM, CREATED, COMPLETED),
+    "failed": sends(STREAM + CREATED + FAILED),
+    "flood": FLOOD,
+    "t408": sends(status(408)), "t504": sends(status(504)), "t524": sends(status(524)), "t500": sends(status(500)),
+    "half": plain(HALF % json.dumps(USAGE).encode()),
+    "half-stream": sends(STREAM, event(HALF_CHUNK), TAIL, DONE),
+    "no-blank": sends(STREAM, token("hi"), TAIL, b"data: [DONE]\n"),
+    "cr-only": sends(STREAM, (token("hi") + TAIL + DONE).replace(b"\n", b"\r")),
+    "mute-chat": plain(CHAT), "mute-completions": plain({**CHAT, "choices": [{"text": "hi " * 20}]}),
+    "mute-embeddings": plain(EMBEDDING), "mute-responses": plain(RESPONSE),
+    "e200": plain(ERROR), "e200-stream": sends(STREAM, event(ERROR), DONE),
+    "gzip": plain(b"\x1f\x8b\x08\x00junk"), "page": plain(b"<html>" * 50),
+}  # fmt: skip
+ROUTES = {
+    "failed-else": ["failed", "good-responses"], "e200-else": ["e200", "good"], "gzip-else": ["gzip", "good"],
+    "page-stream-else": ["page", "good-stream"], "e200-stream-else": ["e200-stream", "good-stream"],
+    "e200-json-stream-else": ["e200", "good-stream"], "half-else": ["half", "good"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[RawUpstream]:
+    made = RawUpstream(UPSTREAMS)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str, upstream: RawUpstream
+) -> Iterator[Gateway]:
+    providers = {name: "vllm" if name == "flood" else "openai_compatible" for name in UPSTREAMS}
+    with _database(postgres_url, migrated_template) as url:
+        yield from launch_gateway(policy(upstream.url, providers, ROUTES), url)
+
+
+@contextmanager
+def _database(postgres_url: str, template: str) -> Iterator[str]:
+    made = _new_database(postgres_url, template)
+    yield next(made)
+    list(made)
+
+
+def booked(row: dict[str, Any]) -> tuple[str, str]:
+    return row["outcome"], row["usage_source"]
+
+
+def test_1_03_a_response_that_fails_at_once_is_tried_elsewhere(gateway: Gateway) -> None:
+    """It was 502 "the gateway failed", one event `ok`, and the good deployment was never asked."""
+    answer = ask(gateway, "failed-else", "responses", stream=True)
+    assert (answer.status_code, "response.completed" in answer.text) == (200, True)
+    rows = gateway.events(answer.headers["x-request-id"], count=2)
+    assert [row["outcome"] for row in rows] == ["upstream_error", "ok"]
+
+
+def test_1_04_what_the_kernel_had_when_a_caller_left_is_metered(gateway: Gateway) -> None:
+    """17,133 of 40,000 tokens were booked, and the rest was charged to other teams' unknown attempts."""
+    with open_stream(gateway, "flood") as connection:
+        head = b""
+        while len(head) < SLOW_CALLER_READS:
+            head += connection.recv(SLOW_CALLER_READS)
+        assert FLOOD.is_over.wait(30)
+        acknowledged = FLOOD.accepted
+    request_id = next(line for line in head.decode().split("\r\n") if line.startswith("x-request-id: "))[14:]
+    (row,) = gateway.events(request_id)
+    assert booked(row) in (("client_gone", "derived"), ("client_gone", "provider"))
+    # What still was in the upstream's own kernel had not been acknowledged: 4 KiB of it, doubled by Linux.
+    assert row["output_tokens"] >= acknowledged - 200
+    assert row["output_tokens"] <= MADE
+    assert not row["is_suspect"] or row["held_usd"] is not None
+
+
+@pytest.mark.parametrize("model", ["t408", "t504", "t524"])
+def test_1_14_a_timeout_of_a_proxy_is_unknown_at_its_hold(gateway: Gateway, model: str) -> None:
+    """The upstream behind it may have generated, and bills."""
+    answer = ask(gateway, model)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
+    row = only_event(gateway, answer)
+    assert booked(row) == ("upstream_timeout", "unknown")
+    assert row["held_usd"] > 0
+
+
+def test_1_14_an_error_that_says_so_is_free(gateway: Gateway) -> None:
+    """500 is the upstream's own word that there is no answer."""
+    answer = ask(gateway, "t500")
+    rows = gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+    assert {booked(row) for row in rows} == {("upstream_error", "none")}
+
+
+def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(gateway: Gateway, upstream: RawUpstream) -> None:
+    """It was bought three times and refused, though each answer said its usage."""
+    before = len(upstream.asked)
+    answer = ask(gateway, "half-else")
+    assert upstream.asked[before:] == ["half"]
+    assert b'"content":"\\ud83d"' in answer.content
+    assert b'"model":"half-else"' in answer.content
+    row = only_event(gateway, answer)
+    assert (booked(row), row["output_tokens"], row["upstream_request_id"]) == (("ok", "provider"), 5, "c-9")
+
+
+def test_1_15_in_a_stream_too(gateway: Gateway) -> None:
+    """The upstream's model name went on to the caller, and no content was noted."""
+    answer = ask(gateway, "half-stream", stream=True)
+    assert b'"\\ud83d"' in answer.content
+    assert b'"model":"m"' not in answer.content
+    assert booked(only_event(gateway, answer)) == ("ok", "provider")
+
+
+@pytest.mark.parametrize("model", ["no-blank", "cr-only"])
+def test_1_16_a_last_event_without_its_blank_line_is_read(gateway: Gateway, model: str) -> None:
+    """The caller heard an error after the whole answer, and the attempt was called cut."""
+    answer = ask(gateway, model, stream=True)
+    assert "[DONE]" in answer.text
+    assert '"error"' not in answer.text
+    assert booked(only_event(gateway, answer)) == ("ok", "provider")
+
+
+@pytest.mark.parametrize("operation", BODIES)
+def test_d1_a_whole_answer_without_usage_is_counted(gateway: Gateway, operation: str) -> None:
+    """61 % of a hard budget could not be spent that day: each such answer stood at its whole hold."""
+    answer = ask(gateway, "mute-" + operation.partition("/")[0], operation)
+    assert answer.status_code == 200
+    row = only_event(gateway, answer)
+    assert (booked(row), row["held_usd"]) == (("ok", "estimated"), None)
+    bound = (len(answer.request.content) + 64) * USD_PER_TOKEN["input"] + 20 * USD_PER_TOKEN["output"]
+    assert 0 < row["cost_usd"] * 10**9 <= bound
+
+
+@pytest.mark.parametrize("operation", BODIES)
+def test_d2_a_200_that_is_an_error_is_tried_elsewhere(gateway: Gateway, operation: str) -> None:
+    """Official SDKs hand such a body on as a completion whose `choices` is None."""
+    answer = ask(gateway, "e200-else", operation)
+    assert (answer.status_code, answer.headers["x-tollgate-attempts"], "error" in answer.json()) == (200, "2", False)
+    rows = gateway.events(answer.headers["x-request-id"], count=2)
+    assert [row["outcome"] for row in rows] == ["upstream_error", "ok"]
+
+
+@pytest.mark.parametrize("operation", BODIES)
+def test_d2_alone_it_is_502(gateway: Gateway, operation: str) -> None:
+    """In the caller's dialect, and with the error's own usage: it states none."""
+    answer = ask(gateway, "e200", operation)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
+    rows = gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+    assert {booked(row) for row in rows} == {("upstream_error", "none")}
+
+
+@pytest.mark.parametrize("route", ["e200-stream-else", "e200-json-stream-else"])
+@pytest.mark.parametrize("operation", ["chat/completions", "completions"])
+def test_d2_streamed_it_is_the_same(gateway: Gateway, route: str, operation: str) -> None:
+    """Whether the error comes as an event, or as the JSON body that the caller of a stream did not ask for."""
+    answer = ask(gateway, route, operation, stream=True)
+    assert "[DONE]" in answer.text
+    rows = gateway.events(answer.headers["x-request-id"], count=2)
+    assert [booked(row) for row in rows] == [("upstream_error", "none"), ("ok", "provider")]
+
+
+@pytest.mark.parametrize(("route", "first"), [("gzip-else", "gzip"), ("page-stream-else", "page")])
+def test_f15_a_200_that_cannot_be_read_is_bought_once(
+    gateway: Gateway, upstream: RawUpstream, route: str, first: str
+) -> None:
+    """Whoever answered with success did the work, and bills it three times if it is asked three times."""
+    before = len(upstream.asked)
+    answer = ask(gateway, route, stream="stream" in route)
+    assert (answer.status_code, upstream.asked[before:]) == (502, [first])
+    assert booked(only_event(gateway, answer)) == ("upstream_error", "estimated")
