@@ -106,22 +106,18 @@ class Exchange(Struct, kw_only=True):
         """
         if self.call.is_assembled:
             self.content_type = "application/json"
-            body = await self._assembled()
+            rewritten = await self._assembled()
         else:
-            body = await self._plain()
+            is_large = self.read.ask.operation is Operation.EMBEDDINGS
+            body = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_large else MAX_ANSWER_BYTES)
+            seen = self.attempt.seen
+            seen.is_whole = True
+            rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
+            if not seen.is_done and not seen.is_error:
+                seen.note_unread(len(body))
+                self._require_json(body)
         if self.is_only_an_error:
             raise UpstreamError(f"{self.attempt.candidate.deployment.name} answered with an error and nothing else.")
-        return body
-
-    async def _plain(self) -> bytes:
-        is_large = self.read.ask.operation is Operation.EMBEDDINGS
-        body = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_large else MAX_ANSWER_BYTES)
-        seen = self.attempt.seen
-        seen.is_whole = True
-        rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
-        if not seen.is_done and not seen.is_error:
-            seen.note_unread(len(body))
-            self._require_json(body)
         return rewritten
 
     async def piece(self) -> bytes:

@@ -228,7 +228,7 @@ class RequestService:
             else:
                 body, content_type, rest = await exchange.body(), exchange.content_type, None
                 exchange.upstream.close()
-                counted = await self.endings.count(exchange)
+                counted = await self.endings.count(exchange) if attempt.seen.final is None else None
                 attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK, counted=counted)
             self.health.note_answer(attempt)
             return Answer(attempt, content_type, body, rest, self._remaining(attempt))

@@ -89,20 +89,23 @@ _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
 
 def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged."""
-    return _rewritten(body, lambda text: _rewritten_chat(text, seen, model=model, cost=cost))
+    try:
+        return _rewritten_chat(body, seen, model=model, cost=cost)
+    except _UNREADABLE:
+        return _without_halves(body, lambda text: _rewritten_chat(text, seen, model=model, cost=cost))
 
 
 def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     """A whole `/v1/responses` object for the caller. Undecodable bodies pass unchanged."""
-    return _rewritten(body, lambda text: _rewritten_response(text, seen, model=model, cost=cost))
-
-
-def _rewritten(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
-    """Rewrite a body; one that only half a surrogate pair keeps from being read is read with the half hidden."""
     try:
-        return rewrite(body)
+        return _rewritten_response(body, seen, model=model, cost=cost)
     except _UNREADABLE:
-        mended = hidden(body)
+        return _without_halves(body, lambda text: _rewritten_response(text, seen, model=model, cost=cost))
+
+
+def _without_halves(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
+    """Rewrite a body that nothing but half a surrogate pair keeps from being read; any other stays as it is."""
+    mended = hidden(body)
     if mended is None:
         return body
     try:
