@@ -174,6 +174,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
 
     from gateway import reports
     from gateway.api.server import bind, tune_allocator
+    from gateway.services.own_reads import PATIENCE_S
     from gateway.storage import pepper
     from gateway.storage.database import SERVING_LIMIT_S
     from gateway.telemetry import logs
@@ -185,7 +186,7 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     from gateway.serving import process  # half a second of imports: a port that is taken is said before
 
     with open_stores(settings, role="tollgate_gateway", limit_s=SERVING_LIMIT_S) as stores:
-        opened = reports.open(settings.reports_database_url or stores.url)
+        opened = reports.open(settings.reports_database_url or stores.url, limit_s=PATIENCE_S)
         try:
             uvloop.run(
                 process.serve(

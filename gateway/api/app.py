@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from fastapi import FastAPI, Request
@@ -42,8 +41,11 @@ from gateway.errors import (
 from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
 from gateway.services.limiter import Figures, Standing
 from gateway.services.outlook import Outlook
+from gateway.services.own_reads import OwnReads
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
+
+T = TypeVar("T")
 
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
@@ -54,14 +56,15 @@ class PlainEndpoints:
     """What the endpoints need.
 
     `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
-    each with its mend; `checks` is what else readiness tells. `recent` finds events settled here that may not be in
-    Postgres yet. `is_lagging` is True while the journal of any worker may hold events older than a minute; it runs in a
-    thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs,
-    `outlook` what this worker has seen.
+    each with its mend; `reads` runs what is read for a caller; `checks` is what else readiness tells. `recent` finds
+    events settled here that may not be in Postgres yet. `is_lagging` is True while the journal of any worker may hold
+    events older than a minute; it runs in a thread and may raise `DatabaseUnavailable`. `region` is where this gateway
+    runs, `outlook` what this worker has seen.
     """
 
     holder: SnapshotHolder
     reports: Reports
+    reads: OwnReads
     clock: Clock
     standing: Callable[[Sequence[LimitedBy]], Sequence[Standing]]
     allows_demo_keys: bool
@@ -72,6 +75,13 @@ class PlainEndpoints:
     region: str
     max_body_bytes: int
     outlook: Outlook
+
+    async def read(self, caller: Caller, work: Callable[[], T]) -> T:
+        """Read something of the caller's own in a thread, under its team's request limit. Raises as `OwnReads`."""
+        snapshot = self.holder.require()
+        team = snapshot.policy.policy.teams[caller.team]
+        terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
+        return await self.reads.read(caller.team, terms.limits, work)
 
     async def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `caller_of`."""
@@ -161,11 +171,9 @@ async def _receipt(request: Request, request_id: str) -> Response:
     caller = await endpoints.caller(request)
     wanted = _request_id(request_id)
     try:
-        found = await asyncio.to_thread(
-            endpoints.reports.receipt, wanted, team=caller.team, recent=endpoints.recent(wanted)
-        )
-        may_come = found is None and await _may_come(endpoints, wanted)
-    except DatabaseUnavailable:
+        recent = endpoints.recent(wanted)
+        found, may_come = await endpoints.read(caller, lambda: _looked_up(endpoints, wanted, caller.team, recent))
+    except (DatabaseUnavailable, Unavailable):
         found = _receipt_from_memory(endpoints, wanted, team=caller.team)
         may_come = _is_young(endpoints, wanted)
         if found is None and not may_come:
@@ -190,11 +198,19 @@ def _request_id(text: str) -> UUID:
     return wanted
 
 
-async def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
+def _looked_up(
+    endpoints: PlainEndpoints, wanted: UUID, team: str, recent: Sequence[UsageEvent]
+) -> tuple[Receipt | None, bool]:
+    """A receipt, and whether one that is nowhere yet may still come. In a thread."""
+    found = endpoints.reports.receipt(wanted, team=team, recent=recent)
+    return found, found is None and _may_come(endpoints, wanted)
+
+
+def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
     """Whether a receipt that is nowhere yet may still come: told by the id alone, so another team learns nothing."""
     if occurred_at(wanted) > endpoints.clock.now() + SKEW:
         return False
-    return _is_young(endpoints, wanted) or await asyncio.to_thread(endpoints.is_lagging)
+    return _is_young(endpoints, wanted) or endpoints.is_lagging()
 
 
 def _is_young(endpoints: PlainEndpoints, wanted: UUID) -> bool:
@@ -215,8 +231,9 @@ async def _usage(request: Request) -> Response:
     snapshot = endpoints.holder.require()
     team = snapshot.policy.policy.teams[caller.team]
     terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
-    usage = await asyncio.to_thread(
-        endpoints.reports.usage_me, team=caller.team, key_id=caller.key_id, now=now, accounts=terms.accounts
+    usage = await endpoints.read(
+        caller,
+        lambda: endpoints.reports.usage_me(team=caller.team, key_id=caller.key_id, now=now, accounts=terms.accounts),
     )
     standings = endpoints.standing(terms.limits)
     limits = [_limit(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
+from math import inf
 from types import TracebackType
 from uuid import UUID
 
@@ -204,6 +205,9 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     return kind
 
 
-def open(dsn: str) -> Reports:
-    """Open the reports of a Postgres URL. Raises `BadUsage` if it is none; connects at the first question."""
-    return Reports(Reader(dsn))
+def open(dsn: str, *, limit_s: float = inf) -> Reports:
+    """Open the reports of a Postgres URL. Raises `BadUsage` if it is none; connects at the first question.
+
+    `limit_s` is how long a question may take, for those whose callers wait.
+    """
+    return Reports(Reader(dsn, limit_s=limit_s))

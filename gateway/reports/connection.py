@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 
 from sqlalchemy import Connection, text
 
-from gateway.storage.database import Database
+from gateway.storage.database import Database, within
 
 ROLE = "tollgate_reader"
 LONG_READ = "10min"
@@ -53,14 +54,15 @@ class Snapshot:
 class Reader:
     """A small pool of read-only connections. Nothing is opened before the first snapshot."""
 
-    def __init__(self, dsn: str) -> None:
-        """Keep the address. Raises `BadUsage` if it is not a Postgres URL."""
-        self._database = Database(dsn, role=ROLE, application_name="tollgate reports")
+    def __init__(self, dsn: str, *, limit_s: float = inf) -> None:
+        """Keep the address, and how long a snapshot may take. Raises `BadUsage` if it is not a Postgres URL."""
+        self._limit_s = limit_s
+        self._database = Database(dsn, role=ROLE, application_name="tollgate reports", statement_limit_s=limit_s)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open a snapshot. Raises `DatabaseUnavailable` saying what to do."""
-        with self._database.explained(), self._database.engine.connect() as connection:
+        with self._database.explained(), within(self._limit_s), self._database.engine.connect() as connection:
             yield Snapshot(connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True))
 
     def end_by(self, end_s: float) -> None:

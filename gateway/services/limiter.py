@@ -126,13 +126,13 @@ class Limiter:
 
     # ---- admitting
 
-    async def admit(self, limited: Sequence[LimitedBy], tokens: int) -> Admission:
+    async def admit(self, limited: Sequence[LimitedBy], tokens: int, *, takes_slots: bool = True) -> Admission:
         """Take one request, `tokens` tokens and one slot of every limit that applies: all of them or none.
 
         Raises `RateLimited` or `ConcurrencyLimited`. Waits only where this worker has too little in hand.
         """
         now_s = self._clock.monotonic()
-        claim = self._claim(limited, tokens, now_s)
+        claim = self._claim(limited, tokens, now_s, takes_slots=takes_slots)
         for pool, units in claim:
             if pool.free - pool.waiting < units:
                 break
@@ -147,6 +147,13 @@ class Limiter:
                 raise _refusal(pool, units, now_s)
         return await self._asked(claim, tokens)
 
+    async def admit_read(self, limited: Sequence[LimitedBy]) -> Admission:
+        """Take one request of every limit on requests: for what is read here and sent nowhere.
+
+        Raises `RateLimited`. Slots are for what is sent: a team whose streams fill them may still look at its figures.
+        """
+        return await self.admit(limited, 0, takes_slots=False)
+
     def standing(self, limited: Sequence[LimitedBy]) -> tuple[Standing, ...]:
         """Where each limit stands, as last heard of: other workers' use since then is not in it."""
         now_s = self._clock.monotonic()
@@ -160,7 +167,7 @@ class Limiter:
             tokens=_figures(known.tokens, limits.tokens_per_minute, now_s),
         )
 
-    def _claim(self, limited: Sequence[LimitedBy], tokens: int, now_s: float) -> Claim:
+    def _claim(self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool) -> Claim:
         """What the request takes of which window."""
         claim: Claim = []
         for limit_id, limits in limited:
@@ -178,7 +185,7 @@ class Limiter:
                 if tokens > limits.tokens_per_minute:
                     raise never_fits(limit_id, limits.tokens_per_minute, tokens)
                 claim.append((known.tokens, tokens))
-            if limits.concurrent is not None:
+            if limits.concurrent is not None and takes_slots:
                 claim.append((known.slots, 1))
         return claim
 

@@ -86,7 +86,8 @@ def _plain_endpoints(parts: Parts) -> PlainEndpoints:
     ground, ledger = parts.ground, parts.ledger
     settings, holder, drain = ground.settings, ground.holder, ground.drain
     return PlainEndpoints(
-        holder=holder, reports=ground.reports, clock=ground.clock, standing=parts.allowances.limiter.standing,
+        holder=holder, reports=ground.reports, reads=parts.reads, clock=ground.clock,
+        standing=parts.allowances.limiter.standing,
         allows_demo_keys=ground.allows_demo_keys,
         not_ready=lambda: [
             *problems(holder, is_full=ledger.own.is_full, is_draining=drain.is_draining), *parts.supervisor.problems()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from gateway.services.own_reads import OwnReads
 from gateway.services.refresh import Refresher
 from gateway.services.shedding import Shedding
 from gateway.services.snapshot_source import StoredSnapshots
@@ -27,7 +28,8 @@ from gateway.storage.serving import note_version
 class Parts:
     """The named parts. `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
 
-    `shared` are the jobs that one worker of all does; `supervisor` runs what goes on in the background.
+    `reads` looks up what callers ask of their own figures; `shared` are the jobs that one worker of all does;
+    `supervisor` runs what goes on in the background.
     """
 
     ground: Ground
@@ -37,6 +39,7 @@ class Parts:
     dispatch: Dispatch
     shedding: Shedding
     refresher: Refresher
+    reads: OwnReads
     shared: SharedJobs
     supervisor: Supervisor
 
@@ -51,7 +54,7 @@ def build_parts(ground: Ground) -> Parts:
     return Parts(
         ground=ground, allowances=allowances, deployments=deployments, ledger=ledger, dispatch=dispatch,
         shedding=_shedding(ground, ledger), refresher=_refresher(ground, own.journal_id),
-        shared=build_shared_jobs(ground),
+        reads=OwnReads(allowances.limiter), shared=build_shared_jobs(ground),
         supervisor=Supervisor(ground.clock, on_failure=ground.metrics.count_background_failure),
     )  # fmt: skip
 

@@ -100,6 +100,7 @@ async def stop(parts: Parts) -> None:
         steps.push_async_callback(ledger.own.flush)  # the writer reads what is durable
         steps.push_async_callback(parts.deployments.loads.close)
         steps.push_async_callback(parts.refresher.close)
+        steps.push_async_callback(parts.reads.close)
         steps.push_async_callback(allowances.refusals.close)
         steps.push_async_callback(allowances.claims.close)
         steps.push_async_callback(allowances.limiter.close)

@@ -148,16 +148,23 @@ class Database:
         operator: str | None = None,
         application_name: str = "tollgate",
         limit_s: float = inf,
+        statement_limit_s: float = inf,
     ) -> None:
         """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log.
 
-        `limit_s` is how long a transaction of the pool may wait for Postgres in all.
+        `limit_s` is how long a transaction of the pool may wait for Postgres in all; `statement_limit_s` is a
+        statement's own limit in Postgres where it is shorter than the usual one.
         """
         self.role = role
         self._role_if_member = role_if_member
         self._operator = operator
         self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | _parse(url)
         self._limit_s, self._end_s = limit_s, inf
+        self._session = (
+            SESSION
+            if statement_limit_s == inf
+            else SESSION | {"statement_timeout": f"{round(statement_limit_s * 1000)}ms"}
+        )
         self.engine = create_engine(
             "postgresql+psycopg://",
             creator=self.connect,
@@ -213,7 +220,7 @@ class Database:
 
     def connect(self) -> Session:
         """Open a connection outside the pool. The caller closes it."""
-        settings = dict(SESSION) if self.role is None else SESSION | {"role": self.role}
+        settings = dict(self._session) if self.role is None else self._session | {"role": self.role}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
         left_s = self.left_s(monotonic())

@@ -18,9 +18,10 @@ import psycopg
 from sqlalchemy import Connection, text
 
 from gateway.errors import BadUsage, NothingFound
-from gateway.storage.database import Database
+from gateway.storage.database import Database, within
 from gateway.storage.idempotency import close_orphans
 
+LAGGING_LIMIT_S = 3.0  # a caller waits for it
 UNNAMED = "unknown"  # a journal that wrote before its start could be noted
 
 _BEAT = f"""
@@ -164,7 +165,7 @@ class JournalTable:
 
         Raises `DatabaseUnavailable`.
         """
-        with self._database.begin() as connection:
+        with within(LAGGING_LIMIT_S), self._database.begin() as connection:
             return bool(connection.execute(text(_LAGGING)).scalar_one())
 
     def all(self) -> Sequence[StoredJournal]:

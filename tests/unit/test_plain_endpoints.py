@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,10 +15,13 @@ import pytest
 from gateway.api.app import PlainEndpoints, build_app
 from gateway.domain.checks import Check
 from gateway.domain.ledger_health import LedgerHealth, health_checks
+from gateway.domain.limits import LimitedBy
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable
 from gateway.reports import Receipt, receipt_of_events
+from gateway.services.limiter import Admission, Limiter
 from gateway.services.outlook import Outlook
+from gateway.services.own_reads import OwnReads
 from gateway.services.snapshot import problems
 from tests import factories
 from tests.fakes import FakeClock
@@ -49,6 +52,13 @@ class FakeReports:
         raise self.failure
 
 
+class Unlimited:
+    """Limits that let every read through."""
+
+    async def admit_read(self, limited: Sequence[LimitedBy]) -> Admission:
+        return Admission(cast(Limiter, None), [], taken_s=0, tokens=0)
+
+
 @dataclass
 class World:
     """What the endpoints see."""
@@ -67,6 +77,7 @@ class World:
         endpoints = PlainEndpoints(
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
+            reads=OwnReads(Unlimited()),
             clock=clock, standing=lambda limited: (), allows_demo_keys=False,
             is_lagging=lambda: self.is_lagging, checks=self._checks, region="unknown", max_body_bytes=10_000,
             outlook=Outlook(clock),
