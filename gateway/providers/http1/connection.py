@@ -229,12 +229,16 @@ class Exchange:
         finally:
             self._pause_above_bytes = READ_AHEAD_BYTES
         if answer.buffered_bytes > limit_bytes:
-            error = UpstreamError(
-                f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked again: ask for less."
-            )
-            error.is_final = True
-            raise error
+            raise self._too_large(limit_bytes)
         return self._take()
+
+    def _too_large(self, limit_bytes: int) -> RequestError:
+        """Made here and not where it is raised: a frame that names what it raises is a circle with it."""
+        error = UpstreamError(
+            f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked again: ask for less."
+        )
+        error.is_final = True
+        return error
 
     def heard_token(self) -> None:
         """The first content has come: from here on only silence and the whole time are bounded."""
