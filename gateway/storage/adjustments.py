@@ -19,6 +19,7 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.identity import occurred_at
 from gateway.domain.money import usd_from_nusd
+from gateway.domain.tokens import UsageSource
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.database import Database
 
@@ -89,6 +90,10 @@ WITH booked AS (
 SELECT adjustment_id, posted_period, author FROM booked
 """  # noqa: S608 - constants above
 
+# Attempts that served: unknown ones come with upstream trouble, when most others are refusals that cost nothing.
+_SERVED = ", ".join(
+    f"'{source.value}'" for source in (UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.ESTIMATED)
+)
 # The average of what is known, from the roll-up: an estimate needs no newest second. Never more than the hold.
 _EXPIRE = f"""
 WITH expired AS (
@@ -98,7 +103,7 @@ WITH expired AS (
 ), expected AS (
     SELECT route, deployment, sum(known_attempts) AS attempts, round(sum(cost_nusd) / sum(known_attempts)) AS cost_nusd
     FROM tollgate.spend_rollup
-    WHERE hour >= now() - interval '7 days' AND NOT is_demo
+    WHERE hour >= now() - interval '7 days' AND NOT is_demo AND usage_source IN ({_SERVED})
     GROUP BY route, deployment HAVING sum(known_attempts) > 0
 ), posting AS (
     SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT posted_period FROM expired))
@@ -110,8 +115,8 @@ WITH expired AS (
            'expired_hold',
            CASE WHEN expected.attempts IS NULL
                THEN 'not resolved in time; nothing to compare with in 7 days, so the whole hold'
-               ELSE format('not resolved in time; average of %s attempts of route %s at %s in 7 days, at most the hold',
-                           expected.attempts, event.route, event.deployment) END,
+               ELSE format('not resolved in time; average of %s attempts that served, of route %s at %s in 7 days, '
+                           'at most the hold', expected.attempts, event.route, event.deployment) END,
            session_user, true
     FROM expired AS event JOIN posting ON own = event.posted_period
     LEFT JOIN expected ON expected.route = event.route AND expected.deployment = event.deployment
@@ -191,8 +196,9 @@ def resolve(
 def expire_holds(database: Database, *, ttl: timedelta) -> int:
     """Book the expected cost of attempts that have been unknown for longer than `ttl`; return how many.
 
-    The expected cost is the average of the same route and deployment in the last seven days, at most the hold; where
-    there is none to compare with, the hold. A later resolution corrects it. Raises `DatabaseUnavailable`.
+    The expected cost is the average of attempts that served, of the same route and deployment in the last seven days,
+    at most the hold; where there is none to compare with, the hold. A later resolution corrects it. Raises
+    `DatabaseUnavailable`.
     """
     total = 0
     while True:

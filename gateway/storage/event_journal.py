@@ -176,11 +176,27 @@ class LeftJournals:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._unreadable: set[UUID] = set()  # said once; to read them again would only cost time
+        self._odd: set[str] = set()  # what could not be opened, said once each
 
     def adopt(self) -> list[LeftJournal]:
-        """Take over those that are free now, and say what was found in them."""
+        """Take over those that are free now, and say what was found in them. Never fails for what lies there."""
+        try:
+            return self._adopted(adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd))
+        except OSError as broken:  # the folder itself; our own journal is open and must be written all the same
+            self._say(str(self._root), broken)
+            return []
+
+    def _say_odd(self, journal_id: UUID, odd: OSError) -> None:
+        self._say(str(self._root / str(journal_id)), odd)
+
+    def _say(self, path: str, problem: OSError) -> None:
+        if path not in self._odd:
+            self._odd.add(path)
+            log.error("journal_not_adopted", path=path, problem=str(problem))
+
+    def _adopted(self, journals: Sequence[AdoptedJournal]) -> list[LeftJournal]:
         found = []
-        for journal in adopt_free(self._root, without=self._unreadable):
+        for journal in journals:
             try:
                 left = LeftJournal(journal)
             except ValueError as broken:  # of another version; nothing of it is lost while it lies there

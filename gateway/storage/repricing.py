@@ -38,13 +38,15 @@ WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + inter
 _STATE = "SELECT state FROM tollgate.periods WHERE month = :month"
 # Shared: writers go on, a close waits until these adjustments are in.
 _LOCK = "SELECT count(*) FROM tollgate.posting_months(ARRAY[CAST(:month AS date)])"
+# The month was read before the lock: what was corrected otherwise since then is not in the amount, and stands.
 _ADJUST = """
 INSERT INTO tollgate.adjustments (
     adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author
-) VALUES (
-    :adjustment_id, :request_id, :attempt, :team, :cost_centre, :month, :occurred_at, :amount_nusd, :kind, :reason,
-    :author
-) ON CONFLICT DO NOTHING
+) SELECT :adjustment_id, :request_id, CAST(:attempt AS smallint), :team, :cost_centre, CAST(:month AS date),
+    CAST(:occurred_at AS timestamptz), CAST(:amount_nusd AS bigint), :kind, :reason, :author
+WHERE NOT EXISTS (SELECT FROM tollgate.adjustments AS other
+                  WHERE other.request_id = :request_id AND other.attempt = :attempt AND other.kind <> :kind)
+ON CONFLICT DO NOTHING
 """
 _DETAILS = frozenset(TokenUsage.__struct_fields__)
 
@@ -72,7 +74,8 @@ class RepriceStore:
     def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = "") -> int:
         """Write adjustments in one transaction, each once; return how many were new.
 
-        Raises `OperatorError` where the month is not open any more; then nothing was written.
+        An event that was corrected otherwise since it was read keeps that correction: nothing is posted for it. Raises
+        `OperatorError` where the month is not open any more; then nothing was written.
         """
         posted = 0
         with self._database.begin(reason=reason) as connection:

@@ -131,7 +131,7 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
         (150, "expired_hold", True),  # never more than the hold
         (5000, "expired_hold", True),  # nothing to compare with
     ]
-    assert "average of 3 attempts of route assistant at gpt-eu" in amounts[0][3]
+    assert "average of 3 attempts that served, of route assistant at gpt-eu" in amounts[0][3]
     assert "the whole hold" in amounts[2][3]
     assert rows(database, "SELECT count(*) FROM finance.usage_events WHERE is_unsettled") == [(1,)]
     assert rows(database, "SELECT count(*) FROM finance.adjustments WHERE is_expected") == [(3,)]

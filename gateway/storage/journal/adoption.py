@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -59,28 +59,54 @@ class AdoptedJournal:
         os.close(self._lock)
 
 
-def adopt_free(root: Path, *, without: Collection[UUID] = ()) -> list[AdoptedJournal]:
+def _leave(journal_id: UUID, odd: OSError) -> None:
+    pass
+
+
+def adopt_free(
+    root: Path, *, without: Collection[UUID] = (), on_odd: Callable[[UUID, OSError], None] = _leave
+) -> list[AdoptedJournal]:
     """Take every journal below `root` that no worker holds, and finish the removals that a crash interrupted.
 
-    A journal of another version's format is left where it is, and so are those in `without`.
+    A journal of another version's format is left where it is, and so are those in `without`. `on_odd` is called with
+    an entry that cannot be opened or read: it is left too, and keeps no other from being taken.
     """
     if not root.is_dir():
         return []
-    with layout.root_locked(root):
-        layout.delete_done(root)
-        found = [
-            (directory, layout.take_lock(directory))
-            for journal_id, directory in layout.journal_directories(root)
-            if journal_id not in without
-        ]
+    taken = _taken(root, without, on_odd)
     adopted = []
-    for directory, lock in found:
-        if lock is not None:
+    try:
+        for directory, lock in taken:
             try:
                 adopted.append(AdoptedJournal(directory, lock))
             except UnknownFormat:
+                continue
+            except OSError as odd:
+                on_odd(UUID(directory.name), odd)
+    finally:
+        kept = {journal.directory for journal in adopted}
+        for directory, lock in taken:
+            if directory not in kept:  # a lock that stays open makes its journal look held
                 os.close(lock)
     return adopted
+
+
+def _taken(root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]) -> list[tuple[Path, int]]:
+    """Lock what is free."""
+    found = []
+    with layout.root_locked(root):
+        layout.delete_done(root)
+        for journal_id, directory in layout.journal_directories(root):
+            if journal_id in without:
+                continue
+            try:
+                lock = layout.take_lock(directory)
+            except OSError as odd:
+                on_odd(journal_id, odd)
+                continue
+            if lock is not None:
+                found.append((directory, lock))
+    return found
 
 
 def journals_on(root: Path) -> list[JournalListing]:
