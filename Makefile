@@ -13,7 +13,7 @@ HAS_PYTHON = $(ANY_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 6))' 
 	"Install one, then name it: $(ASKED) PYTHON=python3.12" >&2; exit 2; }
 PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .venv
 STEP := $(BIN)/python -m deploy.run_step
-EDITABLE := $(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
 .PHONY: help setup run test check coverage chaos residency fmt lint types imports bench demo-crash lock clean
 
@@ -80,7 +80,7 @@ clean: ## Remove the environment of this checkout (not ~/.tollgate)
 .venv/run.stamp: requirements-run.lock requirements-build.lock pyproject.toml | .venv/bin/python
 	@$(STEP) "Installing gateway, Postgres, dashboard" --usual-s 60 -- \
 		$(PIP) -r requirements-build.lock -r requirements-run.lock
-	@$(EDITABLE)
+	@$(STEP) "Installing Tollgate from this clone" --usual-s 4 -- $(EDITABLE)
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock .venv/run.stamp
