@@ -50,14 +50,18 @@ class Children:
                 start_new_session=True, preexec_fn=_die_with_parent,  # one syscall, no locks
             )  # fmt: skip
 
-    def run(self, name: str, argv: Sequence[str], step: Step, variables: Mapping[str, str]) -> None:
-        """Run a process that reports its progress as JSON lines, to its end. Raises `ChildFailed`."""
+    def begin(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start a process that reports its progress as JSON lines; `follow` waits for its end."""
+        self._may_end.add(name)
         with self.log_path(name).open("wb") as log:
-            child = subprocess.Popen(
+            self._running[name] = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **variables},
                 start_new_session=True, preexec_fn=_die_with_parent,  # as above
             )  # fmt: skip
-        self._running[name] = child
+
+    def follow(self, name: str, step: Step) -> None:
+        """Show the progress of a process that was begun, until its end. Raises `ChildFailed`."""
+        child = self._running[name]
         for line in self._lines(name, child):
             _show(step, line)
         status = child.wait()

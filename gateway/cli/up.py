@@ -127,6 +127,9 @@ def _bring_up(
     options = toolbox.options
     if chosen.engine_url is not None:
         _warn_of_own_policy(stores, chosen.engine_url)
+    if brought is None:  # beside gateway and dashboard: it takes the longest by far
+        setup = [sys.executable, "-m", "engine", "setup", "--progress", "json"]
+        children.begin("engine-setup", setup, _engine_variables(options))
     variables = _variables(options, stores)
     with Step("Gateway and dashboard", usual_s=10):
         children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
@@ -187,17 +190,19 @@ def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
 def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
     """Start an engine; return its address and model."""
     url = f"http://127.0.0.1:{options.engine_port}"
-    variables = {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
-    engine = [sys.executable, "-m", "engine"]
     with Step("Engine: vLLM in an environment of its own", usual_s=120) as step:
-        children.run("engine-setup", [*engine, "setup", "--progress", "json"], step, variables)
+        children.follow("engine-setup", step)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
     serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
     with Step("Engine: starting vLLM", usual_s=60) as step:
-        children.start("engine", [*engine, *serve], variables)
+        children.start("engine", [sys.executable, "-m", "engine", *serve], _engine_variables(options))
         wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
     return url, name
+
+
+def _engine_variables(options: Options) -> dict[str, str]:
+    return {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
 
 
 def _engine_key_file(options: Options) -> Path:

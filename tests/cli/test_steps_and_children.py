@@ -71,8 +71,9 @@ def test_a_child_that_is_done_is_reaped_while_another_is_followed(tmp_path: Path
     write_number = f"import os, pathlib; pathlib.Path({str(number)!r}).write_text(str(os.getpid()))"
     try:
         children.start("done", [sys.executable, "-c", write_number], {}, may_end=True)
+        children.begin("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(number)], {})
         with Step("Waiting") as step:
-            children.run("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(number)], step, {})
+            children.follow("following", step)
     finally:
         children.stop()
 
@@ -82,10 +83,11 @@ def test_a_child_that_dies_is_noticed_while_another_is_followed(tmp_path: Path) 
     children = Children(tmp_path / "logs")
     try:
         children.start("gateway", [sys.executable, "-c", "raise SystemExit('no port')"], {})
+        children.begin("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(tmp_path / "never")], {})
         with (
             Step("Waiting") as step,
             pytest.raises(ChildFailed, match=r"gateway ended by itself \(exit 1\)[\s\S]*no port"),
         ):
-            children.run("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(tmp_path / "never")], step, {})
+            children.follow("following", step)
     finally:
         children.stop()
