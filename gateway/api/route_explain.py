@@ -81,7 +81,7 @@ def explained(
         answer_tokens=question.answer_tokens, degrade=None if other is None else lambda: decided(policy.routes[other]),
     )  # fmt: skip
     said = basis(is_live=outlook is not None, tokens=question.tokens, answer_tokens=question.answer_tokens)
-    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said)
+    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said, ask=question.ask)
     return msgspec.json.encode(_told(explanation))
 
 

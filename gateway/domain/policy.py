@@ -17,7 +17,7 @@ from gateway.domain.budgets import Account, BudgetRule, accounts_of
 from gateway.domain.known_places import Statement
 from gateway.domain.limits import NO_LIMITS, Limits
 from gateway.domain.pricing import Price
-from gateway.domain.regions import RegionTree
+from gateway.domain.regions import ANY, RegionTree
 from gateway.domain.residency_facts import Facts, Known, facts_of, known_of
 from gateway.domain.selfhost import GpuRate
 
@@ -97,6 +97,17 @@ class ResidencyRule:
     deny_providers: frozenset[str] = frozenset()
     gateway_regions: frozenset[str] | None = None
     is_shadow: bool = False
+
+    @property
+    def restricts(self) -> bool:
+        """True if the rule can deny something: one with `regions: [any]` and no other condition is none."""
+        lists = (self.regions, self.at_rest, self.telemetry, self.gateway_regions)
+        return not self.is_shadow and (
+            any(allowed is not None and ANY not in allowed for allowed in lists)
+            or self.self_hosted_only
+            or self.max_retention_days is not None
+            or bool(self.deny_regions or self.deny_providers)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

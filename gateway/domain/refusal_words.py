@@ -15,7 +15,8 @@ from gateway.errors import InvalidRequest, NotSupported, RequestError, Residency
 class Unplaced:
     """A request that nothing may take. `denials` are those of residency that are enforced.
 
-    `details` names each deployment that has an obstacle of the kind that decides, and what it is.
+    `details` names each deployment that has an obstacle of the kind that decides, and what it is. `fields` are those of
+    the request that need leave.
     """
 
     team: str
@@ -24,6 +25,18 @@ class Unplaced:
     rules: tuple[ResidencyRule, ...]
     denials: tuple[Denial, ...]
     details: str
+    fields: tuple[str, ...] = ()
+
+
+def _at_fault(unplaced: Unplaced) -> str:
+    """The fields of the request that are in the way, as a sentence; nothing if none is known."""
+    return f"In this request: {', '.join(unplaced.fields)}. " if unplaced.fields else ""
+
+
+def _also_at_fault(unplaced: Unplaced) -> str:
+    if not unplaced.fields:
+        return ""
+    return f"A deployment that is allowed may not be sent {', '.join(unplaced.fields)}: leave that out. "
 
 
 def _residency_denied(unplaced: Unplaced) -> RequestError:
@@ -32,7 +45,8 @@ def _residency_denied(unplaced: Unplaced) -> RequestError:
     tags = "".join(f" --data-tag {rule.rule_id.partition(':')[2]}" for rule in unplaced.rules if _is_of_tag(rule))
     return ResidencyDenied(
         f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: {unplaced.details}. "
-        f"Nothing was sent. {_mends({denial.field for denial in unplaced.denials})}Try another route, or: "
+        f"Nothing was sent. {_also_at_fault(unplaced)}{_mends({denial.field for denial in unplaced.denials})}"
+        f"Try another route, or: "
         f"tollgate policy explain --team {unplaced.team} --route {unplaced.route} --class {unplaced.data_class}{tags}"
     )
 
@@ -64,14 +78,14 @@ def _ejected_refused(unplaced: Unplaced) -> RequestError:
 
 def _feature_refused(unplaced: Unplaced) -> RequestError:
     return ResidencyDenied(
-        f"Route {unplaced.route} may not be sent this: {unplaced.details}. Nothing was sent. "
+        f"Route {unplaced.route} may not be sent this: {unplaced.details}. {_at_fault(unplaced)}Nothing was sent. "
         f"Leave the field out, or ask an admin to list the feature under the deployment's 'allows'."
     )
 
 
 def _field_refused(unplaced: Unplaced) -> RequestError:
     return InvalidRequest(
-        f"Route {unplaced.route} does not take this field: {unplaced.details}. "
+        f"Route {unplaced.route} does not take this field: {unplaced.details}. {_at_fault(unplaced)}"
         f"Leave it out, or ask an admin to list the feature under the deployment's 'allows'."
     )
 

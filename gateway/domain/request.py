@@ -25,7 +25,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     answer, None where the caller set none (0 is none). `choices` are the answers to each of the `prompts`; None if
     their number cannot be read. `expansion_tokens` is the most that a chat template makes of the body beyond its
     bytes, None if nothing bounds it. `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
-    `prompt_cache_key`.
+    `prompt_cache_key`. `named` says for each feature where it was found.
     """
 
     operation: Operation
@@ -43,6 +43,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     expansion_tokens: int | None = 0
     predicted_bytes: int = 0
     cache_key: str | None = None
+    named: tuple[tuple[str, str], ...] = ()
 
     @property
     def answers(self) -> int:

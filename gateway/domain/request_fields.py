@@ -1,7 +1,7 @@
 """Request fields that store, fetch or send data elsewhere, or steer the engine.
 
-They are refused unless the chosen deployment lists the feature under `allows`. Everything not in this
-table passes through untouched.
+They are refused unless the chosen deployment lists the feature under `allows`. What stands neither here nor in
+`known_members` passes untouched while no residency rule applies; under one it needs leave like the rest.
 """
 
 from __future__ import annotations
@@ -13,61 +13,213 @@ from gateway.domain.pricing import STANDARD_TIERS, tier_name
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A kind of field that needs leave. `leaves_region` decides the error: 403 residency, else 400."""
+    """A kind of field that needs leave. `leaves_region` decides the error: 403 residency, else 400.
+
+    `members` are top-level members that need it whatever their value is; `fields` are others that may need it.
+    """
 
     name: str
     fields: tuple[str, ...]
     leaves_region: bool
     why: str
+    members: tuple[str, ...] = ()
 
 
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (
-        Feature("store", ("store", "background"), True, "the provider would keep the answer"),
+        Feature(
+            "store",
+            fields=("store",),
+            members=("background", "deferred"),
+            leaves_region=True,
+            why="the provider would keep the answer",
+        ),
         Feature(
             "stored_state",
-            ("previous_response_id", "conversation", "prompt", "file_id"),
-            True,
-            "it fetches data kept elsewhere",
+            fields=("prompt", "file_id", "item_reference", "audio.id"),
+            members=("previous_response_id", "conversation", "cached_content", "cachedContent"),
+            leaves_region=True,
+            why="it fetches data kept elsewhere",
         ),
         Feature(
-            "hosted_tools", ("tools", "web_search_options"), True, "a tool run by the provider sends data elsewhere"
+            "hosted_tools",
+            fields=("tools",),
+            members=(
+                "web_search_options",
+                "plugins",
+                "search_parameters",
+                "search_settings",
+                "compound_custom",
+                "enable_search",
+                "search_options",
+                "web_search",
+                "data_sources",
+                "dataSources",
+                "mcp_servers",
+                "container",
+                "skills",
+            ),
+            leaves_region=True,
+            why="a tool run by the provider sends data elsewhere",
         ),
-        Feature("remote_media", ("messages", "input"), True, "the upstream would fetch an address the caller names"),
+        Feature(
+            "rerouting",
+            fields=(),
+            members=(
+                "models",
+                "route",
+                "provider",
+                "transforms",
+                "fallbacks",
+                "context_window_fallbacks",
+                "context_window_fallback_dict",
+                "content_policy_fallbacks",
+                "api_base",
+                "base_url",
+                "api_key",
+                "api_version",
+                "api_type",
+                "organization",
+                "custom_llm_provider",
+                "model_list",
+                "user_config",
+                "extra_body",
+                "extra_headers",
+                "extra_query",
+                "inference_geo",
+                "region",
+                "region_name",
+                "aws_region_name",
+                "aws_bedrock_runtime_endpoint",
+                "vertex_project",
+                "vertex_location",
+                "vertex_credentials",
+                "azure_ad_token",
+            ),
+            leaves_region=True,
+            why="the upstream would send it to another model, account or place",
+        ),
+        Feature(
+            "remote_media",
+            fields=("messages", "input", "prompt", "instructions"),
+            leaves_region=True,
+            why="the upstream would fetch an address the caller names",
+        ),
+        Feature(
+            "unknown_fields",
+            fields=("any other member, under a residency rule",),
+            leaves_region=True,
+            why="nobody knows what this field does, and a residency rule applies",
+        ),
         Feature(
             "engine_control",
-            (
-                "kv_transfer_params", "priority", "cache_salt", "chat_template", "request_id", "vllm_xargs",
-                "mm_processor_kwargs", "media_io_kwargs", "data_parallel_rank", "ec_transfer_params",
+            fields=("chat_template_kwargs",),
+            members=(
+                "kv_transfer_params",
+                "priority",
+                "cache_salt",
+                "chat_template",
+                "request_id",
+                "vllm_xargs",
+                "mm_processor_kwargs",
+                "media_io_kwargs",
+                "data_parallel_rank",
+                "ec_transfer_params",
+                "prompt_embeds",
+                "logits_processors",
+                "structured_outputs",
+                "lora_request",
+                "prompt_logprobs",
+                "use_beam_search",
             ),
-            False,
-            "it steers an engine that other teams share",
+            leaves_region=False,
+            why="it steers an engine that other teams share",
         ),
-        Feature("service_tier", ("service_tier",), False, "this tier has another price, which is not known here"),
-        Feature("audio", ("modalities", "audio", "messages", "input"), False, "audio tokens have no price here yet"),
+        Feature(
+            "service_tier",
+            fields=("service_tier",),
+            leaves_region=False,
+            why="this tier has another price, which is not known here",
+        ),
+        Feature(
+            "audio",
+            fields=("modalities", "messages", "input"),
+            members=("audio",),
+            leaves_region=False,
+            why="audio tokens have no price here yet",
+        ),
     )
-}  # fmt: skip
-
-# Top-level members that need leave whatever their value is (null and, for `store`, false excepted).
-FEATURE_OF_MEMBER: dict[str, str] = {
-    "background": "store",
-    "previous_response_id": "stored_state",
-    "conversation": "stored_state",
-    "web_search_options": "hosted_tools",
-    "audio": "audio",
-    **dict.fromkeys(FEATURES["engine_control"].fields, "engine_control"),
 }
 
-# Tool types a provider runs on its own side. Types we do not know pass: tomorrow's must work today.
+# Top-level members that need leave whatever their value is (null and false excepted).
+FEATURE_OF_MEMBER: dict[str, str] = {
+    member: feature.name for feature in FEATURES.values() for member in feature.members
+}
+
+# What only a residency rule makes needed, and the leave for it: nobody can tell what an unknown field does.
+UNKNOWN_FIELDS, UNKNOWN_TOOLS = "unknown_fields", "unknown_tools"
+NEEDED_UNDER_RULES = {UNKNOWN_FIELDS: "unknown_fields", UNKNOWN_TOOLS: "hosted_tools"}
+
+# Tool types that the caller runs itself, and those that a provider runs on its own side. Any other type counts as
+# unknown: under a residency rule it needs `hosted_tools`, without one tomorrow's must work today.
+OWN_TOOLS = frozenset({"function", "custom"})
 HOSTED_TOOL_PREFIXES = (
-    "web_search", "file_search", "code_interpreter", "computer", "image_generation", "mcp",
-)  # fmt: skip
+    "browser",
+    "codeexecution",
+    "codeinterpreter",
+    "collectionssearch",
+    "computer",
+    "enterprisewebsearch",
+    "filesearch",
+    "googlemaps",
+    "googlesearch",
+    "imagegeneration",
+    "livesearch",
+    "mcp",
+    "openrouter:",
+    "programmatictoolcalling",
+    "retrieval",
+    "urlcontext",
+    "visitwebsite",
+    "webfetch",
+    "websearch",
+    "wolfram",
+    "xsearch",
+)
+# Where OpenAI's `shell` runs: in these, at the provider.
+HOSTED_ENVIRONMENTS = ("container_auto", "container_reference")
+
+# Keyword arguments of a chat template that reach the tokenizer's own parameters (GHSA-69j4-grxj-j64p).
+TEMPLATE_CONTROLS = frozenset(
+    {
+        "chat_template",
+        "conversation",
+        "documents",
+        "max_length",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
 
 # Service tiers that prices name. A deployment whose price covers the tier may be sent it without more leave: its
 # feature then is `service_tier=flex`. The names are known ones, so that a caller cannot invent features without end.
 KNOWN_TIERS = frozenset({"flex", "priority", "scale", "fast", "performance"})
 _TIER_MARK = "="
+
+
+def is_hosted_tool(name: str) -> bool:
+    """Return True for a tool's type, or a member of a tool, that means a tool run by the provider.
+
+    Providers spell the same tool `web_search`, `web-search` and `webSearch`.
+    """
+    return name.lower().replace("-", "").replace("_", "").startswith(HOSTED_TOOL_PREFIXES)
 
 
 def tier_feature(service_tier: str) -> str | None:

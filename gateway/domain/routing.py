@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from gateway.domain.pricing import Price
 from gateway.domain.refusal_words import OBSTACLES, Unplaced
 from gateway.domain.regions import UNKNOWN
 from gateway.domain.request import Ask
-from gateway.domain.request_fields import FEATURES, feature_and_tier
+from gateway.domain.request_fields import FEATURES, NEEDED_UNDER_RULES, feature_and_tier
 from gateway.domain.residency import Denial, Permit, denials, rules_for
 from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
@@ -162,8 +162,11 @@ class Decision:
             record["shadow"] = [["residency", denial.why] for denial in candidate.shadow]
         return record
 
-    def refusal(self) -> RequestError | None:
-        """The error for the caller where no deployment is eligible, from the obstacle that decides; else None."""
+    def refusal(self, ask: Ask | None = None) -> RequestError | None:
+        """The error for the caller where no deployment is eligible, from the obstacle that decides; else None.
+
+        `ask` names the fields at fault: the decision itself is of all alike requests.
+        """
         if self.eligible:
             return None
         kinds = {kind for candidate in self.candidates for kind, _ in candidate.obstacles}
@@ -181,8 +184,20 @@ class Decision:
             rules=self.rules,
             denials=self._enforced,
             details="; ".join(details),
+            fields=() if ask is None else self._fields_at_fault(ask),
         )
         return OBSTACLES[decisive](unplaced)
+
+    def _fields_at_fault(self, ask: Ask) -> tuple[str, ...]:
+        """The fields of a request that keep it from deployments which residency would allow."""
+        is_ruled = is_restricted(self.rules)
+        missing = {
+            feature
+            for one in self.candidates
+            if not any(kind == "residency" for kind, _ in one.obstacles)
+            for feature, _ in _missing_leaves(one.deployment, ask, one.price, is_ruled=is_ruled)
+        }
+        return tuple(where for feature, where in ask.named if feature in missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +286,7 @@ def decide(
     """
     policy = version.policy
     rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
+    is_ruled = is_restricted(rules)
 
     def candidate(name: str) -> Candidate:
         deployment = policy.deployments[name]
@@ -283,7 +299,7 @@ def decide(
         obstacles = (
             *residency,
             *_out_of_use(name, ejected),
-            *_inabilities(deployment, ask, price),
+            *_inabilities(deployment, ask, price, is_ruled=is_ruled),
             *_unpriced(name, prices),
         )
         return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
@@ -306,7 +322,26 @@ def origin_of(base_url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
 
 
-def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple[tuple[str, str], ...]:
+def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
+    """Return True if one of the rules can deny something: then what is unknown of a request needs leave."""
+    return any(rule.restricts for rule in rules)
+
+
+def _missing_leaves(
+    deployment: Deployment, ask: Ask, price: Price | None, *, is_ruled: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield (feature of the request, leave that the deployment does not give it)."""
+    for asked in sorted(ask.features - deployment.allows):
+        name, tier = feature_and_tier(NEEDED_UNDER_RULES.get(asked, asked))
+        is_free = asked in NEEDED_UNDER_RULES and not is_ruled
+        is_priced = tier is not None and price is not None and price.covers_tier(tier)
+        if not (is_free or is_priced or name in deployment.allows):
+            yield asked, name
+
+
+def _inabilities(
+    deployment: Deployment, ask: Ask, price: Price | None, *, is_ruled: bool
+) -> tuple[tuple[str, str], ...]:
     found = []
     if ask.operation not in deployment.operations:
         served = ", ".join(sorted(deployment.operations))
@@ -314,10 +349,7 @@ def _inabilities(deployment: Deployment, ask: Ask, price: Price | None) -> tuple
     missing = ask.capabilities - deployment.capabilities if deployment.capabilities is not None else frozenset()
     if missing:
         found.append(("capability", f"cannot do {', '.join(sorted(missing))}"))
-    for asked in sorted(ask.features - deployment.allows):
-        name, tier = feature_and_tier(asked)
-        if name in deployment.allows or (tier is not None and price is not None and price.covers_tier(tier)):
-            continue
+    for name in dict.fromkeys(name for _, name in _missing_leaves(deployment, ask, price, is_ruled=is_ruled)):
         feature = FEATURES[name]
         found.append(("leaves_region" if feature.leaves_region else "field", f"does not allow {name}: {feature.why}"))
     return tuple(found)

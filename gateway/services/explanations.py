@@ -10,6 +10,7 @@ from typing import Any
 from gateway.domain import expectation_words
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing import Price, cost_nusd, lines
+from gateway.domain.request import Ask
 from gateway.domain.routing import Candidate, Decision, Ranking
 from gateway.domain.tokens import TokenUsage
 
@@ -62,13 +63,15 @@ class Explanation:
 
 
 def explain(
-    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = ""
-) -> Explanation:
+    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = "",
+    ask: Ask | None = None,
+) -> Explanation:  # fmt: skip
     """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
 
-    `ranking` is the order of a request, with what is expected of each; without it they stand as listed.
+    `ranking` is the order of a request, with what is expected of each; without it they stand as listed. `ask` is the
+    request itself, if there is one.
     """
-    refusal = decision.refusal()
+    refusal = decision.refusal(ask)
     ranked = decision.as_listed if ranking is None else ranking
     first = ranked.choices[0].candidate.deployment.name if ranked.choices else ""
     record = ranked.record

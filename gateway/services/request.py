@@ -110,7 +110,7 @@ class RequestService:
         `terms` are those of the request's team, project and key.
         """
         decision = self.decide(request, snapshot)
-        if refusal := decision.refusal():
+        if refusal := decision.refusal(request.ask):
             self.refusals.note(decision, refusal.code)
             raise refusal
         ranking = self._rank(request, decision, snapshot)

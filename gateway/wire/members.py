@@ -6,14 +6,17 @@ is decoded once, partially, and changed by splices: `"model"` here, `"usage"` th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
 
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
+MAX_BLANKS = 64  # before the first member, as libraries write it
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _BLANK = b" \t\r\n"
+_find_blanks = re.compile(rb"[ \t\r\n]*").match
 _CLOSE, _COMMA, _BACKSLASH, _SPACE = b"},\\ "
 
 
@@ -105,6 +108,8 @@ def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[s
     for byte, nothing else can be in it, and no member twice.
     """
     at = body.find(b'"')
+    if at > MAX_BLANKS:
+        return None  # it would be written again for each member
     opening = body[:at]
     if not opening.startswith(b"{") or opening[1:].strip(_BLANK):
         return None
@@ -195,9 +200,11 @@ def _with_comma(body: bytes, member: Member) -> tuple[int, int]:
 
 
 def _skip(body: bytes, at: int) -> int:
-    while body[at] <= _SPACE:  # of valid JSON: no other control character stands between its tokens
-        at += 1
-    return at
+    if body[at] > _SPACE:  # of valid JSON: no other control character stands between its tokens
+        return at
+    blanks = _find_blanks(body, at)
+    assert blanks is not None, "it matches nothing at least"
+    return blanks.end()
 
 
 def _name(body: bytes, quote: int, end: int) -> str:

@@ -12,14 +12,20 @@ from typing import Any
 
 import msgspec
 
+from gateway.domain.known_members import KNOWN_MEMBERS, by_folded
 from gateway.domain.policy import Operation
 from gateway.domain.request import Ask
-from gateway.domain.request_fields import FEATURE_OF_MEMBER, HOSTED_TOOL_PREFIXES, tier_feature
+from gateway.domain.request_fields import FEATURE_OF_MEMBER, TEMPLATE_CONTROLS, UNKNOWN_FIELDS, tier_feature
 from gateway.errors import InvalidRequest
+from gateway.wire import request_media, request_shape
 from gateway.wire.members import MalformedJson, Member, decode_members, locate, replace
+from gateway.wire.request_needs import Needs
+from gateway.wire.request_plain import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.request_size import choices_of, size_of
+from gateway.wire.request_tools import features_of_tools, read_tools
 
-MAX_NESTED_ITEMS = 100_000
+MAX_CACHE_KEY_BYTES = 1024
+MAX_UNKNOWN_SHOWN = 3
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
@@ -32,23 +38,6 @@ class ReadBody(msgspec.Struct, frozen=True, gc=False):
     members: Mapping[str, Member]
 
 
-class _Fields(msgspec.Struct):
-    """The members whose types matter on every endpoint; `request_size` reads the maxima."""
-
-    model: str
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    n: int | None = None
-    best_of: int | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    service_tier: str | None = None
-    store: bool | None = None
-    modalities: list[str] | None = None
-    tools: list[dict[str, Any]] | None = None
-    prompt_cache_key: Any = None  # of whatever type: the upstream judges it
-
-
 class _Format(msgspec.Struct):
     type: str | None = None
 
@@ -57,28 +46,37 @@ class _TextFormat(msgspec.Struct):
     format: _Format | None = None
 
 
-# A body with none of these members needs no capability and no leave, but for what its messages hold.
-_NOTEWORTHY = frozenset(
-    {
-        *FEATURE_OF_MEMBER, "tools", "functions", "response_format", "text", "store", "prompt", "service_tier",
-        "modalities",
-    }
-)  # fmt: skip
+# Objects of which a member decides something; what stands below that is a schema, and free.
+_OBJECTS = {
+    "stream_options": by_folded(["include_usage", "continuous_usage_stats"]),
+    "response_format": by_folded(["type"]),
+    "text": by_folded(["format"]),
+}
+_CONTROLS = by_folded(TEMPLATE_CONTROLS)
 _NONE: frozenset[str] = frozenset()
+# The members that `Fields` reads, for bodies so large that reading past the others costs.
+_READ = frozenset(Fields.__struct_fields__)
 
 _encode = msgspec.json.Encoder().encode
 _quoted = lru_cache(_encode)  # the few names that `prepare` is given
-_decode_fields = msgspec.json.Decoder(_Fields).decode
+_decode_fields = msgspec.json.Decoder(Fields).decode
 _decode_format = msgspec.json.Decoder(_Format | None).decode
 _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 
 def read_request(operation: Operation, body: bytes) -> ReadBody:
     """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
+    is_large = len(body) >= request_shape.LARGE_BYTES
     try:
+        if is_large:
+            request_shape.check_large(body)
         members = decode_members(body)
+        plain = read_plain(operation, body, members)
+        if plain is None:
+            request_shape.check_names(members)
+            request_shape.check_sizes(members)
         places = locate(body, members)
-        fields = _decode_fields(body)
+        fields = plain or _decode_fields(_read_part(members) if is_large else body)
     except MalformedJson as broken:
         raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
     except msgspec.ValidationError as broken:
@@ -87,10 +85,12 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
     choices = choices_of(fields.n, fields.best_of)
     size = size_of(operation, members, choices=choices)
-    capabilities, features = _media(operation, members)
-    if not _NOTEWORTHY.isdisjoint(members):
-        capabilities |= _capabilities(fields, members)
-        features |= _features(operation, fields, members)
+    capabilities, features = _NONE, _NONE
+    named: tuple[tuple[str, str], ...] = ()
+    if plain is None:
+        needs = _needs(operation, fields, members)
+        capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
+        named = tuple(needs.features.items())
     options = fields.stream_options or {}
     ask = Ask(
         operation=operation,
@@ -102,12 +102,13 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         choices=choices,
         capabilities=capabilities,
         features=features,
+        named=named,
         end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
         body_bytes=len(body),
         prompts=size.prompts,
         expansion_tokens=size.expansion_tokens,
         predicted_bytes=size.predicted_bytes,
-        cache_key=fields.prompt_cache_key if type(fields.prompt_cache_key) is str else None,
+        cache_key=_cache_key(members["prompt_cache_key"]) if "prompt_cache_key" in members else None,
     )
     return ReadBody(ask, body, places)
 
@@ -128,87 +129,109 @@ def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
     return {**(sent or {}), **wanted}
 
 
-def _capabilities(fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:
-    found = set()
-    if fields.tools or "functions" in members:
-        found.add("tools")
+def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:
+    """The members that are read, as a body of their own."""
+    return _encode({name: members[name] for name in _READ & members.keys()})
+
+
+def _cache_key(value: msgspec.Raw) -> str | None:
+    """The caller's key for its prompt cache; None for anything that no session can be named by."""
+    if memoryview(value).nbytes > MAX_CACHE_KEY_BYTES:
+        return None
+    key = msgspec.json.decode(value)
+    return key if isinstance(key, str) else None
+
+
+def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw]) -> Needs:
+    """All that the members need, from their names, their types and what is nested in them."""
+    needs = Needs()
+    _note_names(members, needs)
+    _note_values(operation, fields, members, needs)
+    if "tools" in members:
+        tools = read_tools(members["tools"])
+        if tools:
+            needs.capabilities.add("tools")
+        for feature, where in features_of_tools(tools):
+            needs.leave(feature, where)
+    if "functions" in members:
+        needs.capabilities.add("tools")
+    for name, value in members.items():
+        _note_nested(operation, name, value, needs)
+    return needs
+
+
+def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Needs) -> None:
+    """What a member needs by what is nested in it; of what is the caller's own, only how deep it is."""
+    encoded = bytes(value)
+    if encoded[:1] not in (b"{", b"["):
+        return
+    if name in request_media.FREE_MEMBERS:
+        request_shape.check_depth(encoded)
+    elif name != PROMPTS[operation] or not is_text(value):
+        request_media.look(name, encoded, needs)
+
+
+def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
+    """What members need whatever their value is, and which are known to nobody."""
+    unknown = []
+    for name, value in members.items():
+        feature = FEATURE_OF_MEMBER.get(name)
+        if feature is not None:
+            if bytes(value) not in (_NULL, b"false"):
+                needs.leave(feature, name)
+        elif name not in KNOWN_MEMBERS:
+            unknown.append(name)
+    if unknown:
+        needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
+
+
+def _note_values(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
+    """What members need by their value."""
+    if fields.store:
+        needs.leave("store", "store")
+    prompt = bytes(members.get("prompt", _NULL))
+    if prompt.startswith(b"{") or (operation is Operation.RESPONSES and prompt != _NULL):
+        needs.leave("stored_state", "prompt")
+    if fields.service_tier is not None and (feature := tier_feature(fields.service_tier)) is not None:
+        needs.leave(feature, "service_tier")
+    if "audio" in (fields.modalities or ()):
+        needs.leave("audio", "modalities")
+    if (name := _template_control(members.get("chat_template_kwargs"))) is not None:
+        needs.leave("engine_control", f"chat_template_kwargs: {name}")
+    for name, named in _OBJECTS.items():
+        if name in members:
+            _read_object(name, members[name], named)
     formats = (
         _decode_or_none(_decode_format, members.get("response_format")),
         getattr(_decode_or_none(_decode_text, members.get("text")), "format", None),
     )
     if any(wanted is not None and wanted.type == "json_schema" for wanted in formats):
-        found.add("json_schema")
-    return found
+        needs.capabilities.add("json_schema")
 
 
-def _features(operation: Operation, fields: _Fields, members: Mapping[str, msgspec.Raw]) -> set[str]:
-    found = {
-        feature
-        for member, feature in FEATURE_OF_MEMBER.items()
-        if member in members and bytes(members[member]) not in (_NULL, b"false")
-    }
-    if fields.store:
-        found.add("store")
-    if operation is Operation.RESPONSES and bytes(members.get("prompt", _NULL)) != _NULL:
-        found.add("stored_state")
-    if any(str(tool.get("type", "")).startswith(HOSTED_TOOL_PREFIXES) for tool in fields.tools or ()):
-        found.add("hosted_tools")
-    if fields.service_tier is not None and (feature := tier_feature(fields.service_tier)) is not None:
-        found.add(feature)
-    if "audio" in (fields.modalities or ()):
-        found.add("audio")
-    return found
+def _template_control(value: msgspec.Raw | None) -> str | None:
+    """The first keyword argument of a chat template that is more than a scalar, or that the tokenizer takes."""
+    if value is None:
+        return None
+    for name, inner in _read_object("chat_template_kwargs", value, _CONTROLS).items():
+        if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
+            return name[:64]
+    return None
 
 
-def _media(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tuple[frozenset[str], frozenset[str]]:
-    """Capabilities and features that parts of messages need: images, files, addresses to fetch."""
-    encoded = members.get("input" if operation is Operation.RESPONSES else "messages")
-    if encoded is None or not _may_hold_media(bytes(encoded)):
-        return _NONE, _NONE
-    capabilities: set[str] = set()
-    features: set[str] = set()
-    for key, value in _walk(msgspec.json.decode(encoded)):
-        if key in ("image_url", "input_image", "video_url"):
-            capabilities.add("vision")
-        if key in ("input_audio", "audio_url"):
-            features.add("audio")
-        if key == "file_id":
-            features.add("stored_state")
-        if key.endswith("_url") and _is_remote(value):
-            features.add("remote_media")
-    return frozenset(capabilities), frozenset(features)
-
-
-def _may_hold_media(messages: bytes) -> bool:
-    """Only where one of these stands can messages hold media or files; \\u could spell any of them.
-
-    Each of them has an underscore. To look for one letter takes a hundredth of the time of looking for a word, and half
-    of that with `find`: `in` would make an exception and drop it (Python 3.11).
-    """
-    if messages.find(b"\\") >= 0 and b"\\u" in messages:
-        return True
-    return messages.find(b"_") >= 0 and (b"_url" in messages or b"input_" in messages or b'"file_id' in messages)
-
-
-def _walk(content: Any) -> list[tuple[str, Any]]:
-    """Every (member, value) below a decoded value, without recursion."""
-    found: list[tuple[str, Any]] = []
-    todo = [content]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, dict):
-            found.extend(item.items())
-            todo.extend(item.values())
-        elif isinstance(item, list):
-            todo.extend(item)
-        if len(found) > MAX_NESTED_ITEMS:
-            raise InvalidRequest(f"The messages hold more than {MAX_NESTED_ITEMS} values. Send fewer.")
-    return found
-
-
-def _is_remote(value: Any) -> bool:
-    address = value.get("url") if isinstance(value, dict) else value
-    return isinstance(address, str) and not address.lstrip().lower().startswith("data:")
+def _read_object(name: str, value: msgspec.Raw, named: Mapping[str, str]) -> Mapping[str, msgspec.Raw]:
+    """The members of an object; of other values there are none. Raises `InvalidRequest` for two ways to read it."""
+    encoded = bytes(value)
+    if not encoded.startswith(b"{"):
+        return {}
+    members = decode_members(encoded)
+    try:
+        locate(encoded, members)
+    except MalformedJson as broken:
+        raise InvalidRequest(f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name) from None
+    for inner in members:
+        request_shape.refuse_variant(inner, named, where=f"'{name}'")
+    return members
 
 
 def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:

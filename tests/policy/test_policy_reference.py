@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from gateway.domain.known_members import KNOWN_MEMBERS
+from gateway.domain.request_fields import FEATURES
 from gateway.wire.policy import parse
 from gateway.wire.policy.readers import Field
 from gateway.wire.policy.schema import BLOCKS
@@ -44,3 +47,23 @@ def test_the_identities_in_the_reference_are_those_of_its_example() -> None:
     for account in accounts:
         assert f"`{account.account_id}`" in REFERENCE
     assert len(accounts) == 5
+
+
+def test_the_reference_lists_every_field_that_needs_leave() -> None:
+    """A field that is refused and not documented would be a riddle; so would one that is documented and passes."""
+    rows = [
+        f"| `{feature.name}` | {_listed(feature.members)} | {_said(feature.fields)} | {feature.why} |"
+        for feature in FEATURES.values()
+    ]
+    known = f"Known members that need no leave: {_listed(sorted(KNOWN_MEMBERS))}."
+    head = ["| Feature | Members, whatever their value | By their value | Why |", "|---|---|---|---|"]
+    section = REFERENCE.partition("<!-- features:begin -->\n")[2].partition("\n<!-- features:end -->")[0]
+    assert section.strip() == "\n".join([*head, *rows, "", known])
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _said(fields: Iterable[str]) -> str:
+    return ", ".join(field if " " in field else f"`{field}`" for field in fields)

@@ -19,7 +19,7 @@ import uvloop
 
 from bench import machine
 from bench.page import replace_between
-from tests.residency import mutations
+from tests.residency import corpus, mutations
 from tests.residency.cases import case
 from tests.residency.lane import Lane
 from tests.residency.trial import Tally, run, shown
@@ -57,6 +57,16 @@ async def trials(seed: int, numbers: range, *, lanes: int, quiet: bool = False) 
     return tally
 
 
+async def field_findings() -> list[str]:
+    """What the corpus of provider fields finds."""
+    lane = Lane()
+    await lane.open()
+    try:
+        return await corpus.findings(lane)
+    finally:
+        await lane.close()
+
+
 def main() -> int:
     """Run them; 0 where the gateway does what is specified."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -72,8 +82,11 @@ def main() -> int:
     if chosen.mutations:
         return mutations.main(chosen.seed, is_written=chosen.write)
     began_s = time.monotonic()
+    fields = uvloop.run(field_findings())
+    print(f"{sum(1 for _ in corpus.corpus()):>9,}  bodies of the corpus of fields, under a rule and without one")
     numbers = range(chosen.first, chosen.first + chosen.cases)
     tally = uvloop.run(trials(chosen.seed, numbers, lanes=chosen.lanes))
+    tally.findings[:0] = fields
     for line in shown(tally.seen):
         print(line)
     for finding in tally.findings[:MOST_SHOWN]:

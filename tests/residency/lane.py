@@ -222,7 +222,7 @@ class Lane:
             good_at=self.clock.now(), good_s=0.0,
         )  # fmt: skip
 
-    async def ask(self, ask: Ask) -> Reply:
+    async def ask(self, ask: Ask, *, path: str = "/v1/chat/completions", body: bytes = BODY) -> Reply:
         """Send one request through the gateway that runs in the region that the request says."""
         edge = self.edges.get(ask.gateway_region)
         if edge is None:
@@ -231,8 +231,8 @@ class Lane:
         said = [ask.data_class] if ask.data_class else []
         if words := [*said, *ask.data_tags]:
             headers["x-tollgate-data-class"] = ", ".join(words)
-        status, fields, body = await answer_to(edge, BODY, path="/v1/chat/completions", headers=headers)
-        return Reply(status, fields, body)
+        status, fields, answer = await answer_to(edge, body, path=path, headers=headers)
+        return Reply(status, fields, answer)
 
     def _gateway(self, region: str) -> Edge:
         """The same snapshot and the same way out, for a replica that is in one place."""

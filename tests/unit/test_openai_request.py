@@ -16,7 +16,8 @@ from gateway.domain.request_fields import FEATURE_OF_MEMBER
 from gateway.errors import InvalidRequest
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai_request import MAX_NESTED_ITEMS, prepare, read_request, stream_options
+from gateway.wire.openai_request import prepare, read_request, stream_options
+from gateway.wire.request_shape import MAX_LOOKED_AT
 from tests.factories import deployment, request
 from tests.unit.test_members import values
 
@@ -104,7 +105,7 @@ def message(*parts: dict[str, Any]) -> dict[str, Any]:
         ({"web_search_options": {}}, {"hosted_tools"}, set()),
         ({"tools": [{"type": "web_search_preview"}]}, {"hosted_tools"}, {"tools"}),
         ({"tools": [{"type": "mcp", "server_url": "https://x"}]}, {"hosted_tools"}, {"tools"}),
-        ({"tools": [{"type": "namespace"}, {}]}, set(), {"tools"}),
+        ({"tools": [{"type": "namespace"}, {}]}, {"unknown_tools"}, {"tools"}),
         ({"service_tier": "flex"}, {"service_tier=flex"}, set()),
         ({"service_tier": "Priority"}, {"service_tier=priority"}, set()),
         ({"service_tier": "made-up"}, {"service_tier"}, set()),
@@ -211,16 +212,13 @@ def test_a_missing_model_says_where_to_look() -> None:
 )  # fmt: skip
 def test_a_body_that_cannot_be_trusted_is_refused(body: bytes) -> None:
     """Malformed, twice named, or nested beyond reason: 400, and never another exception."""
-    if body.count(b"[") == 900:
-        read_request(Operation.CHAT, body)  # deep, but every parser takes it
-    else:
-        assert refused(body).message.startswith("The body ")
+    assert refused(body).message.startswith("The body ")
 
 
 def test_messages_with_too_many_values_are_refused() -> None:
     """Looking for media walks every value; that walk has a bound."""
-    body = json.dumps({"model": "m", "messages": [{"image_url": 1, **{str(i): 0 for i in range(MAX_NESTED_ITEMS)}}]})
-    assert "more than 100000 values" in refused(body.encode()).message
+    body = json.dumps({"model": "m", "messages": [{"image_url": 1, **{str(i): 0 for i in range(MAX_LOOKED_AT)}}]})
+    assert "more than 50000 values" in refused(body.encode()).message
 
 
 @given(st.binary(max_size=60) | st.dictionaries(st.sampled_from(

@@ -120,7 +120,7 @@ def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
     """The table of fields and the table of features are one table."""
     assert set(FEATURE_OF_MEMBER.values()) <= set(FEATURES)
     for member, feature in FEATURE_OF_MEMBER.items():
-        assert member in FEATURES[feature].fields
+        assert member in FEATURES[feature].members
     assert all(name == feature.name for name, feature in FEATURES.items())
 
 
