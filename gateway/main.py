@@ -10,7 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from gateway.settings import Settings, misspelt, read
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import ServeOptions, Stores, Toolbox
+    from gateway.domain.logins import As
     from gateway.reports import Reports
     from gateway.storage.database import Database
 
@@ -55,6 +56,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
     options = Options(
         home=settings.home_path,
         database_url=settings.database_url,
+        gateway_database_url=settings.gateway_database_url,
         admin_database_url=settings.admin_database_url,
         reports_database_url=settings.reports_database_url,
         pepper_path=settings.pepper_path,
@@ -75,6 +77,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
         open_reports=lambda: open_reports(settings),
+        open_address=lambda purpose: address_as(settings, purpose),
         serve=lambda asked: serve(_with_address(settings, asked), allow_demo_keys=asked.allow_demo_keys),
         now=SystemClock().now,
         random_bytes=secrets.token_bytes,
@@ -103,19 +106,30 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
-def open_stores(settings: Settings, *, role: str | None = None, limit_s: float = inf) -> Iterator[Stores]:
-    """Everything stored, as the login of the database's own URL or in a narrower role.
+def address_as(settings: Settings, purpose: As) -> Iterator[str]:
+    """The address for one purpose: the settings' own, else with the login that `db upgrade` made, else the owner's."""
+    from gateway.domain.logins import As
+    from gateway.storage.logins import address_as
 
-    `limit_s` is how long a transaction may wait for Postgres.
-    """
+    given = {
+        As.GATEWAY: settings.gateway_database_url,
+        As.REPORTS: settings.reports_database_url,
+        As.ADMIN: settings.admin_database_url,
+    }[purpose]
+    if given is not None:
+        yield given
+        return
+    with database_url(settings) as url:
+        yield address_as(url, purpose, settings.home_path)
+
+
+@contextmanager
+def open_stores(settings: Settings) -> Iterator[Stores]:
+    """Everything stored, as the login of the database's own URL: the owner, for migrations."""
     from gateway.cli.operator import operator_name
     from gateway.storage.database import Database
 
-    operator = operator_name() if role is None else None
-    with (
-        database_url(settings) as url,
-        _stores(url, Database(url, role=role, operator=operator, limit_s=limit_s)) as stores,
-    ):
+    with database_url(settings) as url, _stores(url, Database(url, operator=operator_name())) as stores:
         yield stores
 
 
@@ -123,13 +137,26 @@ def open_stores(settings: Settings, *, role: str | None = None, limit_s: float =
 def open_administration(settings: Settings) -> Iterator[Stores]:
     """Everything stored, in the role of administration wherever the login may take it."""
     from gateway.cli.operator import operator_name
+    from gateway.domain.logins import As
     from gateway.storage.database import Database
 
-    given = settings.admin_database_url
-    with nullcontext(given) if given is not None else database_url(settings) as url:
+    with address_as(settings, As.ADMIN) as url:
         database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
         with _stores(url, database) as stores:
             yield stores
+
+
+@contextmanager
+def open_serving(settings: Settings) -> Iterator[Stores]:
+    """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at most."""
+    from gateway.domain.logins import As
+    from gateway.storage.database import SERVING_LIMIT_S, Database
+
+    with (
+        address_as(settings, As.GATEWAY) as url,
+        _stores(url, Database(url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)) as stores,
+    ):
+        yield stores
 
 
 @contextmanager
@@ -156,12 +183,13 @@ def _stores(url: str, database: Database) -> Iterator[Stores]:
 
 
 @contextmanager
-def open_reports(settings: Settings) -> Iterator[Reports]:
+def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
     """The reports, in the read-only role."""
     from gateway import reports
+    from gateway.domain.logins import As
 
-    with database_url(settings) as url:
-        opened = reports.open(settings.reports_database_url or url)
+    with address_as(settings, As.REPORTS) as url:
+        opened = reports.open(url, limit_s=limit_s)
         try:
             yield opened
         finally:
@@ -172,11 +200,9 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     """Run the gateway until it is told to stop."""
     import uvloop
 
-    from gateway import reports
     from gateway.api.server import bind, tune_allocator
     from gateway.services.own_reads import PATIENCE_S
     from gateway.storage import pepper
-    from gateway.storage.database import SERVING_LIMIT_S
     from gateway.telemetry import logs
 
     tune_allocator()
@@ -185,22 +211,18 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
     from gateway.serving import process  # half a second of imports: a port that is taken is said before
 
-    with open_stores(settings, role="tollgate_gateway", limit_s=SERVING_LIMIT_S) as stores:
-        opened = reports.open(settings.reports_database_url or stores.url, limit_s=PATIENCE_S)
-        try:
-            uvloop.run(
-                process.serve(
-                    settings,
-                    listener,
-                    stores=stores,
-                    reports=opened,
-                    peppers=peppers,
-                    clock=SystemClock(),
-                    allows_demo_keys=allow_demo_keys,
-                )
+    with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
+        uvloop.run(
+            process.serve(
+                settings,
+                listener,
+                stores=stores,
+                reports=opened,
+                peppers=peppers,
+                clock=SystemClock(),
+                allows_demo_keys=allow_demo_keys,
             )
-        finally:
-            opened.close()
+        )
 
 
 if __name__ == "__main__":

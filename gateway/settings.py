@@ -30,6 +30,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("~/.tollgate"), description="Everything Tollgate keeps on this machine.")
     database_url: str | None = Field(None, description="Your Postgres; unset means the embedded one in the home.")
+    gateway_database_url: str | None = Field(None, description="Postgres for `serve`, if another login.")
     admin_database_url: str | None = Field(None, description="Postgres for administration, if another login.")
     reports_database_url: str | None = Field(None, description="Postgres for reports and dashboard, if another login.")
     pepper_file: Path | None = Field(None, description="The secret behind API key digests; default HOME/pepper.")
@@ -90,7 +91,7 @@ class Settings(BaseSettings):
     drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
 
-    @field_validator("database_url", "admin_database_url", "reports_database_url")
+    @field_validator("database_url", "gateway_database_url", "admin_database_url", "reports_database_url")
     @classmethod
     def _is_postgres(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(_POSTGRES):

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +17,7 @@ import typer
 
 from gateway.cli.output import note
 from gateway.cli.readiness import require_free
+from gateway.domain.logins import As
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S = 10
 SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows nothing before sign-in
+# What the app, its server and its HTTP client read. Nothing else of ours is of use to who takes it over.
+PASSED = frozenset({"PATH", "HOME", "LANG", "TZ"})
+PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
 SECRETS = Path(".streamlit") / "secrets.toml"  # Streamlit looks in the home and in the working directory
 
 
@@ -58,7 +60,7 @@ def dashboard(
         )
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
-    with reports_url(toolbox) as url:
+    with toolbox.open_address(As.REPORTS) as url:
         note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
         variables = environment(url) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
         raise typer.Exit(run_until_stopped(started, variables))
@@ -78,20 +80,9 @@ def command(options: Options) -> list[str]:
 
 
 def environment(url: str) -> dict[str, str]:
-    """The child's environment: it learns the reports' address, and no provider's key."""
-    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_SECRET", "_TOKEN"))}
-    kept.pop("TOLLGATE_DATABASE_URL", None)
+    """The child's environment: what it needs and the reports' address; no other login, no provider's key."""
+    kept = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     return kept | {"TOLLGATE_REPORTS_URL": url}
-
-
-@contextmanager
-def reports_url(toolbox: Toolbox) -> Iterator[str]:
-    """The address that reports are read from; the embedded Postgres runs for as long as this is open."""
-    if toolbox.options.reports_database_url is not None:
-        yield toolbox.options.reports_database_url
-        return
-    with toolbox.open_as_owner() as stores:
-        yield stores.url
 
 
 def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:

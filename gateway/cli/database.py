@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.output import Format, FormatOption, note, show_record, write
+from gateway.domain.logins import As
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
-    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.storage.logins import Made
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months of nobody looking
 
@@ -23,10 +27,18 @@ app = typer.Typer(name="db", help="Create, update and check the database.", no_a
     short_help="Bring the tables to this version.",
     epilog="\b\nExamples:\n  tollgate db upgrade\n  TOLLGATE_DATABASE_URL=… tollgate db upgrade",
 )
-def upgrade(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
+def upgrade(
+    ctx: typer.Context,
+    new_passwords: Annotated[
+        bool, typer.Option("--new-passwords", help="Give the logins new passwords; other homes then need this file.")
+    ] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
     """Bring the tables to this version, one migration after the other; a running older gateway goes on.
 
-    Creates the pepper, the secret behind the stored digests of API keys, where there is none: back it up.
+    Creates the pepper, the secret behind the stored digests of API keys, where there is none: back it up. Makes a login
+    each for serving, reports and administration, and keeps their passwords in HOME/logins: later commands use those,
+    and only this one the owner's. Where it may not make them it prints the SQL for an administrator, once.
     Running it again changes nothing.
     """
     from gateway.storage import migrations, partitions
@@ -37,13 +49,21 @@ def upgrade(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         today = toolbox.now().date()
         months = partitions.ensure_months(stores.database, first=today.replace(day=1), last=first_ahead(today))
         is_new = ensure_pepper(toolbox, stores)
+        made = ensure_logins(toolbox, stores, renews=new_passwords)
     record = {
         "applied": applied,
         "partitions": months,
         "pepper": str(toolbox.options.pepper_path),
         "pepper_new": is_new,
+        "logins": list(made.ready),
     }
     show_record(record, format)
+    for text in made.notes:
+        note(text)
+    if made.sql:
+        note("The owner may not make the logins. An administrator runs this, then run this command again:")
+        for statement in made.sql:
+            note(f"  {statement}")
     if is_new:
         note(f"Back up {toolbox.options.pepper_path}: without it no API key of this database works.")
     note("Next: tollgate policy apply FILE")
@@ -59,7 +79,7 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     from gateway.storage import migrations
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_as_owner() as stores:
+    with toolbox.open_stores() as stores:
         pending = migrations.pending(stores.database)
     show_record({"database": stores.database.name, "is_current": not pending, "pending": pending}, format)
     if pending:
@@ -67,22 +87,70 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         raise typer.Exit(1)
 
 
-@app.command("url", epilog='\b\nExample:\n  psql "$(tollgate db url)"')
-def url(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Print the address of the database, password included."""
+@app.command("url", epilog='\b\nExample:\n  psql "$(tollgate db url --as reports)"')
+def url(
+    ctx: typer.Context,
+    purpose: Annotated[
+        As | None, typer.Option("--as", help="By the login for one purpose, not the owner's.", show_choices=True)
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Print the address of the database, password included: the owner's, or that of a narrower login."""
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_as_owner() as stores:
+    with _opened_address(toolbox, purpose) as address:
         if format is Format.TABLE:
-            write(f"{stores.url}\n")
+            write(f"{address}\n")
         else:
-            show_record({"url": stores.url}, format)
+            show_record({"url": address}, format)
+    if purpose is None:
+        note("This is the owner's login, which may change everything. To read: tollgate db url --as reports")
+    elif _is_owners(address, purpose, toolbox.options):
+        note(f"There is no login for {purpose} yet, so this is the owner's. Make them: tollgate db upgrade")
     if toolbox.options.database_url is None:
         note("The embedded Postgres answers only while a Tollgate process runs, for example `tollgate serve`.")
+
+
+@contextmanager
+def _opened_address(toolbox: Toolbox, purpose: As | None) -> Iterator[str]:
+    if purpose is not None:
+        with toolbox.open_address(purpose) as address:
+            yield address
+    else:
+        with toolbox.open_as_owner() as stores:
+            yield stores.url
+
+
+def _is_owners(address: str, purpose: As, options: Options) -> bool:
+    from gateway.storage.database import parse_url
+    from gateway.storage.embedded import ROLE
+
+    if _named(options)[purpose] is not None:
+        return False
+    owner = ROLE if options.database_url is None else parse_url(options.database_url).get("user")
+    return parse_url(address).get("user") == owner
+
+
+def _named(options: Options) -> dict[As, str | None]:
+    """The addresses that the settings have for one purpose."""
+    return {
+        As.GATEWAY: options.gateway_database_url,
+        As.REPORTS: options.reports_database_url,
+        As.ADMIN: options.admin_database_url,
+    }
 
 
 def first_ahead(today: date) -> date:
     """The first day of the last month that has its partition in advance."""
     return (today + AHEAD).replace(day=1)
+
+
+def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> Made:
+    """Make the logins that are missing. Those that the settings name are made with the passwords in there."""
+    from gateway.storage import logins
+
+    options = toolbox.options
+    given = {purpose: address for purpose, address in _named(options).items() if address is not None}
+    return logins.ensure(stores.database, stores.url, options.home, given=given, renews=renews)
 
 
 def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:

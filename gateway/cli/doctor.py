@@ -14,6 +14,7 @@ from gateway.cli.ledger_checks import journal_checks, ledger_checks
 from gateway.cli.output import Format, FormatOption, Table, note, show
 from gateway.cli.preflight import machine_checks
 from gateway.domain.checks import Check, Status
+from gateway.domain.logins import As
 from gateway.domain.policy import Deployment, PolicyVersion
 from gateway.domain.routing import DEFAULT_PORTS
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 PROBE_LIMIT_S = 3.0
 NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out of bounds
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
+_TOO_POWERFUL = """
+SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
+WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner, 'MEMBER')
+"""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -75,6 +80,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         return  # every further question would fail for that one reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
     yield _administration(stores)
+    yield from _logins(toolbox, stores)
     for check in (_pepper, _clock):
         yield from _told(check, toolbox, stores)
     yield from ledger_checks(toolbox, stores)
@@ -108,6 +114,26 @@ def _administration(stores: Stores) -> Check:
         return Check("administration", Status.OK, f"commands run as {role} (login {login})")
     finding = f"commands run as {role}, with all its rights: {login} is not a member of tollgate_admin"
     return Check("administration", Status.WARN, finding, f'as its owner: GRANT tollgate_admin TO "{login}"')
+
+
+def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    """Which login each command uses: who takes over the owner's may drop a trigger and change what was booked."""
+    from sqlalchemy import text
+
+    from gateway.storage.database import parse_url
+
+    users = {}
+    for purpose in As:
+        with toolbox.open_address(purpose) as address:
+            users[str(parse_url(address).get("user"))] = purpose
+    with stores.database.begin() as connection:
+        found = connection.execute(text(_TOO_POWERFUL), {"users": list(users)}).all()
+    for user, is_superuser in found:
+        power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
+        finding = f"the login for {users[user]} is {user}, {power}"
+        yield Check("logins", Status.WARN, finding, "tollgate db upgrade, which makes a login for each purpose")
+    if not found:
+        yield Check("logins", Status.OK, "serving, reports and administration do not use the owner's")
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from gateway.domain.logins import As
 from gateway.reports import Reports
 from gateway.storage.budgets import BudgetStore
 from gateway.storage.database import Database
@@ -23,7 +24,8 @@ class Options:
 
     home: Path
     database_url: str | None  # None: the embedded Postgres
-    admin_database_url: str | None  # None: the same
+    gateway_database_url: str | None  # None: the same, by the login that `db upgrade` made
+    admin_database_url: str | None
     reports_database_url: str | None
     pepper_path: Path
     journal_path: Path
@@ -68,6 +70,7 @@ class Toolbox:
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
     open_as_owner: Callable[[], AbstractContextManager[Stores]]  # as the login of the database's own URL
     open_reports: Callable[[], AbstractContextManager[Reports]]
+    open_address: Callable[[As], AbstractContextManager[str]]  # of the database, by the login for one purpose
     serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]

@@ -162,9 +162,11 @@ def _bring_up(
 
 
 def _prepare_database(stores: Stores, options: Options) -> None:
-    from gateway.storage import migrations, pepper
+    from gateway.storage import logins, migrations, pepper
 
     migrations.upgrade(stores.database)
+    if options.database_url is None:  # another server's logins are for `tollgate db upgrade` to make
+        logins.ensure(stores.database, stores.url, options.home, given={})
     pepper.create(options.pepper_path)
     pepper.register(stores.database, pepper.load(options.pepper_path))
 

@@ -156,9 +156,9 @@ class Database:
         statement's own limit in Postgres where it is shorter than the usual one.
         """
         self.role = role
-        self._role_if_member = role_if_member
+        self._role_if_member, self._has_taken_role = role_if_member, False
         self._operator = operator
-        self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | _parse(url)
+        self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | parse_url(url)
         self._limit_s, self._end_s = limit_s, inf
         self._session = (
             SESSION
@@ -272,7 +272,8 @@ class Database:
                 connection.execute(_NAME_OPERATOR, (self._operator,))
             if self._role_if_member is not None:
                 can = "SET" if connection.info.server_version >= ROLES_SET_APART else "MEMBER"
-                connection.execute(_TAKE_ROLE, (self._role_if_member, can))
+                taken = connection.execute(_TAKE_ROLE, (self._role_if_member, can))
+                self._has_taken_role = taken.rowcount > 0
             connection.commit()
         except BaseException:
             connection.close()
@@ -288,13 +289,23 @@ class Database:
             return False
         return True
 
+    def _forbidden(self, problem: str) -> str:
+        """Say who may not do this, and what would let them."""
+        login, role = str(self._login.get("user", "the login")), self._role_if_member
+        if role is not None and not self._has_taken_role:
+            return (
+                f"Login {login} is not in {role}, so it may not do this in {self.name} ({problem}). As an "
+                f"administrator: GRANT {role} TO {_quoted(login)}; or set TOLLGATE_ADMIN_DATABASE_URL to one that is."
+            )
+        return (
+            f"{self.role or role or f'Login {login}'} may not do this in {self.name} ({problem}). Run as the owner of "
+            f"the schema: tollgate db upgrade"
+        )
+
     def _raise_explained(self, cause: BaseException | None, error: Exception) -> None:
         state = getattr(cause, "sqlstate", None)
         if state == "42501":
-            raise DatabaseUnavailable(
-                f"{self.role or self._role_if_member or 'The login'} may not do this in {self.name} "
-                f"({_first_line(cause)}). Run as the owner of the schema: tollgate db upgrade"
-            ) from error
+            raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
         if state == _CANCELLED:
             raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
         if state in _MENDS:
@@ -312,7 +323,8 @@ class Database:
         raise error
 
 
-def _parse(url: str) -> dict[str, Any]:
+def parse_url(url: str) -> dict[str, Any]:
+    """Return what the driver takes. Raises `BadUsage` without repeating the address, which has a password."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise BadUsage("The database URL must look like postgresql://user:password@host:5432/tollgate.")

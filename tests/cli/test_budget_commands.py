@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -225,7 +226,7 @@ def test_a_grant_leaves_who_why_and_until_when(till: Cli, database: Database, da
         "SELECT CAST(grant_id AS text), account_id, amount_nusd, expires_at, reason, author "
         "FROM tollgate.budget_grants",
     )
-    ((login,),) = rows(database, "SELECT CAST(session_user AS text)")
+    login = urlsplit(till.ok("db", "url", "--as", "admin")).username
     assert (account, amount, expires, reason, author) == ("payments/month", 12_500_000_000, NEXT_MONTH, "launch", login)
     before = {
         "limit_usd": 100,
