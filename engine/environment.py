@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -207,13 +207,31 @@ def package_count(lock_text: str) -> int:
 
 
 def _install_packages(home: EngineHome, device: Device, lock: Path, progress: Progress) -> None:
-    argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
-    argv += ["--disable-pip-version-check", "--progress-bar", "off", "-r", str(lock)]
+    text = lock.read_text(encoding="utf-8")
+    total = package_count(text)
     if device == "cpu" and not _is_torch_at_hand(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
-        argv += ["--extra-index-url", TORCH_CPU_INDEX]
+        # Alone, because pip asks every index for every package: 148 questions more, and retries if it is away.
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as torch:
+            torch.write(requirement_of("torch", text))
+            torch.flush()
+            arguments = ["--index-url", TORCH_CPU_INDEX, "-r", torch.name]
+            _pip_install(home, arguments, total=total, progress=progress)
+    _pip_install(home, ["-r", str(lock)], total=total, progress=progress)
+
+
+def requirement_of(name: str, lock_text: str) -> str:
+    """Return one package's lines of a lock: its version and its hashes."""
+    found = re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n", lock_text, flags=re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
+def _pip_install(home: EngineHome, arguments: Sequence[str], *, total: int, progress: Progress) -> None:
+    argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
+    argv += ["--disable-pip-version-check", "--progress-bar", "off", *arguments]
     pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
-    output = _follow_pip(pip, home, total=package_count(lock.read_text(encoding="utf-8")), progress=progress)
+    output = _follow_pip(pip, home, total=total, progress=progress)
     if pip.returncode != 0:
         raise EngineError(
             f"pip could not install the packages:\n{output.errors()}\n"

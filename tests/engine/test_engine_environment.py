@@ -92,6 +92,16 @@ def test_each_python_has_its_own_wheel_of_torch_and_the_same_versions() -> None:
         assert pins(text).items() - pins(texts[-1]).items() <= {("six", "1.17.0")}
 
 
+@pytest.mark.parametrize("python", LOCKED_PYTHONS)
+def test_one_package_of_a_lock_keeps_its_hashes(python: str) -> None:
+    """torch is installed alone from its own index, and pip refuses what has no hash."""
+    text = locked("cpu", python)
+    first, *hashes = environment.requirement_of("torch", text).splitlines()
+    assert first == "torch==2.13.0+cpu \\"
+    assert {line.strip() for line in hashes} == {f"--hash=sha256:{one}" for one in hashes_of("torch", text)}
+    assert environment.requirement_of("aiohttp", text).count("--hash=") == len(hashes_of("aiohttp", text)) > 50
+
+
 def a_python(folder: Path, name: str, says: str) -> str:
     """Write a program that answers as an interpreter does that is asked for its version."""
     folder.mkdir(parents=True, exist_ok=True)
