@@ -13,9 +13,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api import attribution
+from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
-from gateway.api.body import check_declared, read_body
 from gateway.api.errors import error_answer
 from gateway.api.http.exchange import ClientGone
 from gateway.api.route_explain import explained
@@ -47,6 +46,7 @@ from gateway.services.snapshot import Snapshot, SnapshotHolder
 
 T = TypeVar("T")
 
+_READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way this long
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
 
@@ -245,11 +245,11 @@ async def _route_explain(request: Request) -> Response:
     caller = await endpoints.caller(request)
     snapshot = endpoints.holder.require()
     fields = request.scope["headers"]
-    headers = dict(request.headers) | attribution.read(fields, {name: name.decode() for name in attribution.HEADERS})
-    check_declared(headers, limit_bytes=endpoints.max_body_bytes)
-    body = await read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
+    headers = dict(request.headers) | attribution.read(fields, _READ_HEADERS)
+    body.check_declared(headers, limit_bytes=endpoints.max_body_bytes)
+    content = await body.read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(body, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
+    told = explained(content, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
     return Response(told, media_type="application/json")
 
 

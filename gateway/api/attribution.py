@@ -18,6 +18,7 @@ HEADERS = frozenset(
         b"traceparent", b"idempotency-key", b"x-session-id",
     }
 )  # fmt: skip
+LISTS = frozenset({DATA_CLASS, b"content-type", b"content-encoding"})
 # Said twice, a proxy that sets one and a caller that adds another would disagree about which one counts.
 ONCE = frozenset({b"x-tollgate-project", b"x-tollgate-tags", b"idempotency-key"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
@@ -29,7 +30,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> dict[str, str]:
     """The named headers as text. Raises `InvalidRequest` for one of `ONCE` that is sent twice.
 
-    A data class that is sent twice is one list: neither may hide what the other says. Of others the last counts.
+    One of `LISTS` that is sent twice is one list: neither may hide what the other says. Of others the last counts.
     """
     headers: dict[str, str] = {}
     for field, value in fields:
@@ -40,7 +41,7 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
         if name in headers:
             if field in ONCE:
                 raise InvalidRequest(f"The header {name} is sent more than once. Send it once.", param=name)
-            if field == DATA_CLASS:
+            if field in LISTS:
                 text = f"{headers[name]},{text}"
         headers[name] = text
     return headers

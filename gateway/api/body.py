@@ -8,6 +8,9 @@ from typing import Any
 from gateway.api.http.exchange import ClientGone, too_large
 from gateway.errors import UnsupportedMediaType
 
+# What `check_declared` looks at.
+HEADERS = (b"content-type", b"content-encoding", b"content-length")
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -16,7 +19,8 @@ def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
     kind = headers.get("content-type")
     if kind is not None and kind != "application/json":
         _check_type(kind)
-    if "content-encoding" in headers and headers["content-encoding"].strip().lower() not in ("", "identity"):
+    codings = headers.get("content-encoding")
+    if codings is not None and not {coding.strip().lower() for coding in codings.split(",")} <= {"", "identity"}:
         raise UnsupportedMediaType(
             "The body is encoded (Content-Encoding), and only plain JSON is read here. Send it without compression."
         )

@@ -16,9 +16,8 @@ from uuid import UUID
 
 import structlog
 
-from gateway.api import attribution
+from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
-from gateway.api.body import check_declared
 from gateway.api.errors import Headers, error_answer
 from gateway.api.http.exchange import ClientGone, Exchange
 from gateway.api.limit_headers import limit_headers
@@ -42,9 +41,7 @@ from gateway.wire.openai_error import error_event
 from gateway.wire.openai_request import ReadBody, read_request
 
 log = structlog.get_logger()
-_READ_HEADERS = {
-    name: name.decode() for name in (b"content-type", b"content-encoding", b"content-length", *attribution.HEADERS)
-}
+_READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
 ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
@@ -96,12 +93,12 @@ class Forwarder:
         self.shedding.check(team.priority)  # before the body is read
         if self.is_full():  # also said by the journal itself; here before the body is read
             raise JournalFull("Nothing more can be written down here, so nothing new is admitted.", retry_after_s=5)
-        check_declared(headers, limit_bytes=self.max_body_bytes)
+        body.check_declared(headers, limit_bytes=self.max_body_bytes)
         self.slots.take(caller.team, is_only_team=len(policy.teams) == 1)
         try:
-            body = await exchange.body(limit_bytes=self.max_body_bytes)
+            content = await exchange.body(limit_bytes=self.max_body_bytes)
             assert exchange.endpoint.operation is not None
-            read = read_request(exchange.endpoint.operation, body)
+            read = read_request(exchange.endpoint.operation, content)
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits

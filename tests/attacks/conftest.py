@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.attacks.bounded import Bounded, bounded
 from tests.attacks.permissive_engine import Engine, running_engine
-from tests.gateway_process import StartGateway
+from tests.attacks.raw_callers import two_teams
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.postgres_gate import PostgresGate
 
 
@@ -31,3 +32,11 @@ def permissive_engine() -> Iterator[Engine]:
 def poor(start_gateway: StartGateway, permissive_engine: Engine) -> Bounded:
     """A gateway before the permissive engine, with a small hard budget for each key."""
     return bounded(start_gateway, permissive_engine)
+
+
+@pytest.fixture(scope="session")
+def red_and_blue(
+    launch_gateway: Callable[..., Iterator[Gateway]], session_database_url: str, fake_upstream: FakeUpstreamProcess
+) -> Iterator[Gateway]:
+    """A gateway with teams red and blue, for attacks that leave it as they found it."""
+    yield from launch_gateway(two_teams(f"{fake_upstream.url}/v1"), session_database_url)

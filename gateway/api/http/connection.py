@@ -265,17 +265,20 @@ class Connection(asyncio.Protocol):
         limits, one = self._limits, self._reading
         assert one is not None, "a body is read"
         whole_by_s = self._body_from_s + limits.body_s
-        if now_s < self._body_from_s + limits.body_grace_s:
-            return min(again_s, self._body_from_s + limits.body_grace_s, whole_by_s)
-        if self._rate_from_s < self._body_from_s + limits.body_grace_s:  # the first look after the grace
-            self._rate_from_s, self._rate_bytes = now_s, one.received_bytes
-        is_slow = False
-        if now_s >= self._rate_from_s + RATE_OVER_S:
-            came = one.received_bytes - self._rate_bytes
-            is_slow = came < limits.body_bytes_per_s * (now_s - self._rate_from_s)
-            self._rate_from_s, self._rate_bytes = now_s, one.received_bytes
-        if not is_slow and now_s < whole_by_s:
-            return min(again_s, self._rate_from_s + RATE_OVER_S, whole_by_s)
+        rated_from_s = self._body_from_s + limits.body_grace_s
+        is_late = now_s >= whole_by_s
+        if now_s < rated_from_s:
+            rated_at_s = rated_from_s
+        else:
+            if self._rate_from_s < rated_from_s:  # the first look after the grace
+                self._rate_from_s, self._rate_bytes = now_s, one.received_bytes
+            if now_s >= self._rate_from_s + RATE_OVER_S:
+                came = one.received_bytes - self._rate_bytes
+                is_late = is_late or came < limits.body_bytes_per_s * (now_s - self._rate_from_s)
+                self._rate_from_s, self._rate_bytes = now_s, one.received_bytes
+            rated_at_s = self._rate_from_s + RATE_OVER_S
+        if not is_late:
+            return min(again_s, rated_at_s, whole_by_s)
         self._table.count_closed("body_late")
         self._stop_reading(
             RequestTimeout(

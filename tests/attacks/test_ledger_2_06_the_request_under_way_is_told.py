@@ -1,0 +1,41 @@
+"""Ledger section 2: of a pipelining caller that left, the last request was told, and not the one under way.
+
+That one went on, relayed to nobody and was booked as `ok`. (The class of e47127a has another name: there the same
+bytes over a socket show it, `client_gone` below is `ok`.)
+"""
+
+from __future__ import annotations
+
+from tests.attacks.raw_callers import connected, question, request, two_teams
+from tests.edge.applications import Held
+from tests.edge.raw_requests import START
+from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.memory_transport import Line
+
+
+async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None:
+    """Those behind it never begin, and nobody is told of them."""
+    app = Held()
+    line = Line(app)
+    line.send(b"".join(START + b"content-length: 1\r\n\r\n%d" % number for number in range(3)))
+    await line.settle()
+    assert app.begun == [b"0"]
+    line.hang_up()
+    await line.settle()
+    assert (app.told, app.begun) == ([b"0"], [b"0"])
+
+
+def test_a_pipelining_caller_that_leaves_is_booked_as_gone(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Through the whole gateway: the stream under way is cancelled, the second request is never sent."""
+    gateway = start_gateway(two_teams(f"{fake_upstream.url}/v1", model="fake/style:vllm+out:400+tps:10"))
+    with connected(gateway) as connection:
+        first = request(gateway, question(stream=True))
+        connection.sendall(first + request(gateway, question()))
+        head = b""
+        while b"data: " not in head:
+            head += connection.recv(65536)
+    (event,) = gateway.events(head.partition(b"x-request-id: ")[2].partition(b"\r\n")[0].decode())
+    assert event["outcome"] == "client_gone"
+    assert len(gateway.query("SELECT FROM finance.usage_events")) == 1

@@ -1,0 +1,52 @@
+"""Security F2: without a key, headers cost memory and time without limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacks.raw_callers import CHAT, answer, connected, refusal, request, resident_bytes, send_all, two_teams
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+
+MIB = 2**20
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+    """With the default limits."""
+    return start_gateway(two_teams(f"{fake_upstream.url}/v1"))
+
+
+@pytest.mark.parametrize("line", [f"POST {CHAT}", "GET /healthz"])
+def test_three_million_fields_are_refused_and_cost_no_memory(gateway: Gateway, line: str) -> None:
+    """12 MB on the wire took 341 MB of memory, on a path that needs no key too."""
+    before = resident_bytes(gateway)
+    with connected(gateway) as connection:
+        connection.sendall(f"{line} HTTP/1.1\r\nhost: x\r\n".encode())
+        send_all(connection, b"a:\r\n" * 3_000_000)
+        assert refusal(connection) == (431, "headers_too_large")
+        assert resident_bytes(gateway) - before < 64 * MIB
+
+
+def test_a_value_of_thirty_megabytes_is_refused(gateway: Gateway) -> None:
+    """It grew by copying: others waited 3.25 s."""
+    before = resident_bytes(gateway)
+    with connected(gateway) as connection:
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nx: ".encode())
+        send_all(connection, b"a" * 30_000_000)
+        assert refusal(connection) == (431, "headers_too_large")
+        assert resident_bytes(gateway) - before < 64 * MIB
+
+
+def test_the_limits_are_where_they_are_said_to_be(gateway: Gateway) -> None:
+    """100 fields, a target of 8 KiB, a head of 32 KiB; the caller is told which setting it is."""
+    with connected(gateway) as connection:
+        connection.sendall(request(gateway, b"{", headers="a: b\r\n" * 97))
+        assert refusal(connection) == (400, "invalid_request")
+        connection.sendall(request(gateway, b"{", headers="a: b\r\n" * 98))
+        status, body = answer(connection)
+        assert (status, b"TOLLGATE_MAX_HEADER_FIELDS" in body) == (431, True)
+    for target, found in ((8192, (200, "")), (8193, (414, "uri_too_long"))):
+        with connected(gateway) as connection:
+            path = "/healthz?" + "x" * (target - len("/healthz?"))
+            connection.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            assert (answer(connection)[0], "") == found if found[0] == 200 else refusal(connection) == found

@@ -1,0 +1,131 @@
+"""Security F3: connections that send nothing lived for ever, and took all descriptors, the ledger's too."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import ExitStack
+
+import pytest
+
+from gateway.api.http.limits import most_connections, raise_descriptor_limit
+from tests.attacks.raw_callers import (
+    CHAT,
+    answer,
+    connected,
+    is_ended,
+    many_connected,
+    question,
+    refusal,
+    request,
+    two_teams,
+)
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+
+
+def started(start_gateway: StartGateway, upstream: FakeUpstreamProcess, **settings: object) -> Gateway:
+    """A gateway with short deadlines."""
+    return start_gateway(two_teams(f"{upstream.url}/v1"), **settings)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"])
+def test_a_head_that_does_not_come_ends_the_connection(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, sent: bytes
+) -> None:
+    """Nothing, half a line, half a head and empty lines were all open after 420 s; who has begun is told why."""
+    gateway = started(start_gateway, fake_upstream, head_s=0.5)
+    with connected(gateway) as connection:
+        connection.sendall(sent)
+        if sent.strip():
+            assert refusal(connection) == (408, "request_timeout")
+        assert is_ended(connection)
+
+
+def test_the_head_of_a_later_request_has_the_same_deadline(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Counted from its first byte: an idle connection that was served lives on."""
+    gateway = started(start_gateway, fake_upstream, head_s=1)
+    with connected(gateway) as idle, connected(gateway) as half:
+        for connection in (idle, half):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert answer(connection)[0] == 200
+        half.sendall(b"GET /heal")
+        assert refusal(half) == (408, "request_timeout")
+        assert is_ended(half)
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert answer(idle)[0] == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/route/explain"])
+def test_a_body_that_stalls_is_a_408(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, path: str
+) -> None:
+    """One byte of a hundred, with a key, was open for good."""
+    gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
+    with connected(gateway) as connection:
+        connection.sendall(request(gateway, b"{" * 100, path=path)[:-99])
+        assert refusal(connection) == (408, "request_timeout")
+        assert is_ended(connection)
+
+
+def test_a_body_that_nobody_reads_stalls_no_longer(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Without a key the answer comes at once, and the rest of the request is waited for no longer than another's."""
+    gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
+    with connected(gateway) as connection:
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{".encode())
+        assert refusal(connection) == (401, "invalid_api_key")
+        assert is_ended(connection)
+
+
+def test_a_body_is_whole_in_time_however_fast_it_comes(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """The rate alone would let a chunked body run for ever."""
+    gateway = started(start_gateway, fake_upstream, body_s=1)
+    with connected(gateway) as connection:
+        connection.sendall(request(gateway, b"")[:-2].replace(b"content-length: 0", b"transfer-encoding: chunked"))
+        connection.sendall(b"\r\n1\r\n \r\n")
+        assert refusal(connection) == (408, "request_timeout")
+
+
+def test_at_the_cap_the_oldest_that_asked_nothing_makes_room(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """A caller that has been served is never closed for another, and a new one finds room."""
+    gateway = started(start_gateway, fake_upstream, max_connections=20)
+    with ExitStack() as stack:
+        served = stack.enter_context(many_connected(gateway, 5))
+        for connection in served:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert answer(connection)[0] == 200
+        idle = stack.enter_context(many_connected(gateway, 40))
+        assert is_ended(idle[0])
+        with connected(gateway) as new:
+            new.sendall(request(gateway, question()))
+            assert answer(new)[0] == 200
+        for connection in served:
+            connection.sendall(request(gateway, question()))
+            assert answer(connection)[0] == 200
+        assert 'tollgate_connections_closed_total{reason="at_cap"}' in gateway.metrics()
+
+
+def test_descriptors_are_left_for_postgres_and_upstreams() -> None:
+    """80 % for callers, and never less than 64 for all else."""
+    assert most_connections(65_536, configured=10_000) == 10_000
+    assert most_connections(4096, configured=10_000) == 3276
+    assert most_connections(300, configured=10_000) == 236
+    assert most_connections(64, configured=10_000) == 1
+
+
+def test_the_soft_limit_is_raised_as_far_as_it_may() -> None:
+    """Most systems start a process with 1,024 descriptors and let it have more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        raised = raise_descriptor_limit(1000)
+        assert raised == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(1251, before[1])
+        assert raise_descriptor_limit(10) == raised
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
