@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -26,8 +26,8 @@ class Letters(Protocol):
 class Documents(Protocol):
     """Takes documents of events; `storage.ledger.Ledger` does."""
 
-    def write_documents(self, documents: Sequence[bytes]) -> Written:
-        """Book them, each once. Raises `DatabaseUnavailable`."""
+    def book_letter(self, letter: DeadLetter) -> Written:
+        """Book its document once, out of what was leased for it. Raises `DatabaseUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def retry(letters: Letters, ledger: Documents, *, only: UUID | None = None) -> I
     for letter in letters.waiting():
         if only not in (None, letter.letter_id):
             continue
-        written = ledger.write_documents([letter.document])
+        written = ledger.book_letter(letter)
         resolution = None if written.dead else BOOKED if written.inserted else KNOWN
         if resolution is not None:
             letters.close(letter.letter_id, resolution=resolution)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import psycopg
 from sqlalchemy import text
 
@@ -13,8 +15,11 @@ from gateway.storage.database import Database
 
 _RECORD = """
 INSERT INTO tollgate.dead_letters (journal_id, document, error, digest)
-VALUES (%(journal_id)s, %(document)s, %(error)s, sha256(%(document)s)) ON CONFLICT DO NOTHING
+VALUES (%(journal_id)s, %(document)s, %(error)s, sha256(%(document)s)) ON CONFLICT DO NOTHING RETURNING id
 """
+# A gateway that is newer than the schema makes dead letters, and must be able to.
+_CAN_SET_ASIDE = "SELECT to_regprocedure('tollgate.set_aside(uuid, uuid, jsonb)') IS NOT NULL"
+_SET_ASIDE = "SELECT tollgate.set_aside(%s, %s, %s::jsonb)"
 _WAITING = """
 SELECT id AS letter_id, journal_id, recorded_at, error, document FROM tollgate.dead_letters
 WHERE resolved_at IS NULL ORDER BY recorded_at, id
@@ -25,10 +30,38 @@ WHERE id = :letter_id AND resolved_at IS NULL
 """
 
 
+class _Holds(msgspec.Struct):
+    holds: msgspec.Raw = msgspec.Raw(b"[]")
+
+
 def record(connection: psycopg.Connection[Any], document: bytes, *, error: str, journal_id: UUID | None) -> None:
-    """Set one document aside; the same one again changes nothing."""
+    """Set one document aside, and what was leased for it: the same one again changes nothing.
+
+    The worker has settled the attempt and will not give that money back. To be called after the journal's row was
+    changed, as all that moves leases.
+    """
     values = {"journal_id": journal_id, "document": document, "error": error.replace("\0", "\ufffd")}
-    connection.execute(_RECORD, values)
+    made = connection.execute(_RECORD, values).fetchone()
+    if made is None or journal_id is None or not (holds := _holds_in(document)):
+        return
+    (can_set_aside,) = connection.execute(_CAN_SET_ASIDE).fetchone() or (False,)
+    if can_set_aside:
+        with suppress(psycopg.DataError, psycopg.IntegrityError), connection.transaction():  # holds may be what is odd
+            connection.execute(_SET_ASIDE, (journal_id, made[0], holds))
+
+
+def lease_of(connection: psycopg.Connection[Any], letter: DeadLetter) -> UUID | None:
+    """Whose lease the money of a letter is in: its own, or that of its journal where it has none."""
+    own = connection.execute("SELECT FROM tollgate.leases WHERE journal_id = %s LIMIT 1", (letter.letter_id,))
+    return letter.letter_id if own.fetchone() is not None else letter.journal_id
+
+
+def _holds_in(document: bytes) -> str | None:
+    try:
+        holds = bytes(msgspec.json.decode(document, type=_Holds).holds).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None if holds == "[]" else holds
 
 
 class DeadLetters:
@@ -46,4 +79,7 @@ class DeadLetters:
         """Note what became of one, for the audit log too; False where somebody had. Raises `DatabaseUnavailable`."""
         with self._database.begin(reason=resolution) as connection:
             values = {"letter_id": letter_id, "resolution": resolution}
-            return connection.execute(text(_CLOSE), values).rowcount == 1
+            is_closed = connection.execute(text(_CLOSE), values).rowcount == 1
+            if is_closed:  # what was set aside for it has its end too, whether it was booked or dismissed
+                connection.execute(text("SELECT count(*) FROM tollgate.end_leases(:letter_id, false)"), values)
+            return is_closed

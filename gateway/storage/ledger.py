@@ -12,6 +12,7 @@ from uuid import UUID
 
 import psycopg
 
+from gateway.domain.dead_letter import DeadLetter
 from gateway.domain.usage_event import UsageEvent
 from gateway.domain.written import Written
 from gateway.storage import adjustments, dead_letters, journals_table
@@ -168,6 +169,21 @@ class Ledger:
                     waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
         return written
 
+    def book_letter(self, letter: DeadLetter) -> Written:
+        """Book a document that was set aside, out of what was leased for it. Its journal may be long gone.
+
+        Raises `DatabaseUnavailable`. One that is refused again stays where it is.
+        """
+
+        def book(connection: psycopg.Connection[Any]) -> Written:
+            lease = dead_letters.lease_of(connection, letter)
+            return _write(connection, [letter.document], lease, is_alive=False)
+
+        try:
+            return self._sessions.transact(book)
+        except psycopg.Error:  # about the data, again
+            return Written(dead=1)
+
     def close(self) -> None:
         """Close the connections. A later write opens them again."""
         self._sessions.close()
@@ -177,14 +193,17 @@ class Ledger:
         reason = f"{refused.diag.message_primary} ({refused.sqlstate})"
 
         def record(connection: psycopg.Connection[Any]) -> None:
-            dead_letters.record(connection, document, error=reason, journal_id=journal_id)
             _beat(connection, journal_id, 0)
+            dead_letters.record(connection, document, error=reason, journal_id=journal_id)
 
         self._sessions.transact(record)
         return Written(dead=1)
 
 
-def _write(connection: psycopg.Connection[Any], documents: Sequence[bytes], journal_id: UUID | None) -> Written:
+def _write(
+    connection: psycopg.Connection[Any], documents: Sequence[bytes], journal_id: UUID | None, *, is_alive: bool = True
+) -> Written:
+    """Insert a batch; with `is_alive` its journal is noted to be."""
     cursor = connection.cursor()
     with cursor.copy(_COPY) as copy:
         copy.write(b"".join([_copied(document) for document in documents]))
@@ -194,7 +213,7 @@ def _write(connection: psycopg.Connection[Any], documents: Sequence[bytes], jour
     known = len(documents) - inserted
     conflicts = adjustments.book_redeliveries(connection) if known else 0
     # The journal before the budgets: whoever takes a slice locks them in this order too.
-    _beat(connection, journal_id, inserted)
+    _beat(connection, journal_id if is_alive else None, inserted)
     if charges is not None:
         cursor.execute(_SETTLE, (journal_id, charges))
     return Written(inserted=inserted, known=known - conflicts, conflicts=conflicts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,10 +33,9 @@ class Desk:
         self.steps.append((resolution, letter_id.int))
         return True
 
-    def write_documents(self, documents: Sequence[bytes]) -> Written:
-        (document,) = documents
-        self.steps.append(("write", document))
-        return WRITTEN[document]
+    def book_letter(self, letter: DeadLetter) -> Written:
+        self.steps.append(("write", letter.document))
+        return WRITTEN[letter.document]
 
 
 def test_each_is_booked_before_it_is_noted_and_what_is_refused_again_waits_on() -> None:
