@@ -15,7 +15,7 @@ from gateway.providers.probe import sample
 from tests import factories
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port
-from tests.unit.test_tree_rules import importers_of
+from tests.unit.test_tree_rules import importers_below
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STARTED_S = 1763632800.25
@@ -145,4 +145,4 @@ def test_nothing_else_has_a_client_beside_the_transport() -> None:
 
     The preflight runs before there is a gateway, and asks ports of this machine for their models.
     """
-    assert importers_of("http") == ["engine/preflight.py", "gateway/providers/probe.py"]
+    assert importers_below("http.client") == ["engine/preflight.py", "gateway/providers/probe.py"]
