@@ -433,7 +433,7 @@ def _last_event(rest: bytes, seen: Seen) -> bytes:
         chunk = _Chunk()
     if _is_there(chunk.error):
         return b"data: " + b" ".join(rest.split(b"\n")).replace(b"\r", b" ").strip() + b"\n\n"
-    seen.note_unread(len(rest))
+    seen.note_unread(len(rest.rstrip()))
     seen.is_whole = True
     if (usage := _usage_of(chunk)) is not None:
         seen.note_final(usage)
