@@ -88,6 +88,8 @@ class Sessions:
                 return self._run(session, work)
             except psycopg.OperationalError:
                 # A server that was restarted since is not worth an error: once more, on a new connection.
+                if session.is_lost:
+                    self.close()  # the others were made before it, and are as dead
                 if not session.is_lost or self._database.left_s(monotonic()) <= 0:
                     raise
         return self._run(self._opened(), work)

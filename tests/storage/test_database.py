@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from pathlib import Path
+from time import monotonic
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.changes import ChangeFeed
-from gateway.storage.database import Database
+from gateway.storage.database import Database, within
 from gateway.storage.keys import KeyStore
 from gateway.storage.policies import PolicyStore
 from gateway.storage.writing import Sessions
@@ -149,3 +150,24 @@ def test_a_feed_mends_itself(database: Database) -> None:
     assert feed.wait(5)
     assert not feed.wait(0.05)
     feed.close()
+
+
+def test_a_question_that_takes_longer_than_one_look_at_the_end_is_answered(database: Database) -> None:
+    """A wait is taken up again in parts, so that the end of the process is seen: no part may lose the answer."""
+    with database.begin() as connection:
+        assert connection.execute(text("SELECT 7 FROM pg_sleep(1.3)")).scalar_one() == 7
+
+
+def test_a_question_ends_with_its_limit_and_with_its_database(database: Database) -> None:
+    """Its connection is closed: the answer may still come, and would be taken for the next one's."""
+    with (
+        within(0.3),
+        pytest.raises(DatabaseUnavailable, match="did not answer in time"),
+        database.begin() as connection,
+    ):
+        connection.execute(text("SELECT pg_sleep(20)"))
+    with database.begin() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    database.end_by(monotonic() + 0.3)
+    with pytest.raises(DatabaseUnavailable, match="did not answer in time"), database.begin() as connection:
+        connection.execute(text("SELECT pg_sleep(20)"))

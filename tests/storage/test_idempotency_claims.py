@@ -31,6 +31,7 @@ from gateway.services.idempotency import Claims
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
 from gateway.storage.idempotency import ClaimTable, close_orphans
+from gateway.storage.journals_table import JournalTable
 from gateway.storage.ledger import Ledger
 from tests.canary import PROMPT, dump
 from tests.fakes import FakeClock
@@ -372,6 +373,15 @@ def test_orphans_are_closed_with_the_note_or_not_at_all(table: ClaimTable, datab
     assert rows(database) == [(request_id(1), "running")]
 
 
+def test_the_note_of_a_drained_journal_closes_its_claims(table: ClaimTable, database: Database) -> None:
+    """Without it the next claimant decides the same, but until then the table says `running` of what has ended."""
+    claim(table, 1, journal_id=THEIRS)
+    table.claim(a_claim(3, key="free"), BODY, journal_id=THEIRS)
+    Ledger(database).write([event(1), event(3, **FREE)])
+    JournalTable(database).drained(THEIRS)
+    assert rows(database) == [(request_id(1), "finished")]
+
+
 # ---- Postgres away, slow, or its answer lost
 
 
@@ -438,7 +448,7 @@ def test_a_slow_postgres_ends_a_claim_by_itself(table: ClaimTable, gateway: Data
     hasty = ClaimTable(gateway, limit_ms=50)
     with database.engine.connect() as upgrade:
         upgrade.execute(text("LOCK TABLE tollgate.idempotency_claims IN ACCESS EXCLUSIVE MODE"))
-        with pytest.raises(DatabaseUnavailable, match="too busy"):
+        with pytest.raises(DatabaseUnavailable, match="took longer than its limit"):
             claim(hasty, 1)
         upgrade.rollback()
     hasty.close()

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Sequence
 from uuid import UUID
 
+import pytest
+
 from gateway.domain.usage_event import Key
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
@@ -203,3 +205,38 @@ async def test_a_stop_without_postgres_leaves_the_journal_to_the_next_start() ->
     on.writer.stop()
     await on.writer.run()
     assert on.notes.gone == []
+
+
+@pytest.mark.parametrize("step", ["register", "drained", "adopt"])
+async def test_a_step_that_hangs_ends_and_the_next_round_writes(step: str) -> None:
+    """Each goes through the writer's one thread and ends by its own limit; only the batch did, once."""
+
+    class Hung(Stage):
+        hangs = True
+
+        def adopt(self) -> list[FakeSettled]:
+            self.limit("adopt")
+            return super().adopt()
+
+        def limit(self, name: str) -> None:
+            """What a session does with a question that is not answered in time."""
+            if name == step and self.hangs:
+                self.hangs = False
+                raise DatabaseUnavailable("Postgres holds the connection and did not answer in time.")
+
+    class HungNotes(FakeNotes):
+        def register(self, journal_id: UUID, *, replica: str) -> None:
+            on.limit("register")
+            super().register(journal_id, replica=replica)
+
+        def drained(self, journal_id: UUID) -> None:
+            on.limit("drained")
+            super().drained(journal_id)
+
+    left = settled(2, first=100)
+    on = Hung(settled(1), left)
+    on.writer._journals = on.notes = HungNotes()
+    assert not await on.writer.write_all()
+    on.clock.advance(2)
+    assert await on.writer.write_all()
+    assert (left.is_finished, len(on.ledger.rows), on.notes.gone) == (True, 3, [left.journal_id])
