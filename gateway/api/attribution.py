@@ -10,6 +10,7 @@ from gateway.domain.request import Ask
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
+MOST_NAMES = 10  # shown of a team's projects
 DATA_CLASS = b"x-tollgate-data-class"
 # All that is read here.
 HEADERS = frozenset(
@@ -47,8 +48,11 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
     return headers
 
 
-def project(headers: Mapping[str, str], of_key: str | None) -> str | None:
-    """The project of a request: the header, else the key's. A key bound to a project cannot leave it."""
+def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = None) -> str | None:
+    """The project of a request: the header, else the key's. A key bound to a project cannot leave it.
+
+    Where the team has a hard project budget, the header may name its declared projects alone.
+    """
     sent = headers.get("x-tollgate-project")
     if sent is None or sent == of_key:
         return of_key
@@ -57,6 +61,13 @@ def project(headers: Mapping[str, str], of_key: str | None) -> str | None:
     if not _NAME.fullmatch(sent):
         raise InvalidRequest(
             "x-tollgate-project: write up to 64 letters, digits or . _ - / (start with a letter or digit)."
+        )
+    if team is not None and sent not in team.projects and team.declares_projects:
+        names = ", ".join(sorted(team.projects)[:MOST_NAMES]) or "none"
+        raise InvalidRequest(
+            f"x-tollgate-project: team {team.name} has hard project budgets and no project '{_printable(sent)}'. "
+            f"Its projects: {names}. Name one, leave the header out, or ask an admin to declare it in the policy.",
+            param="x-tollgate-project",
         )
     return sent
 

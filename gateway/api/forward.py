@@ -124,7 +124,7 @@ class Forwarder:
             data_class_source=source,
             data_tags=data_tags,
             end_user=recorded_end_user(read.ask.end_user, team, key=self.end_user_key),
-            project=attribution.project(headers, caller.project),
+            project=attribution.project(headers, caller.project, team),
             tags=attribution.tags(headers),
             client_request_id=attribution.client_request_id(headers),
             traceparent=attribution.traceparent(headers),

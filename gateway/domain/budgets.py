@@ -137,9 +137,10 @@ def accounts_of(
 ) -> tuple[Account, ...]:
     """The accounts that a request is charged to, in the order of their names: that is the order of every lock.
 
-    `rules` are all of the team's. A rule for one project or key stands in for the one for each of them.
+    `rules` are all of the team's. A rule for one project or key stands in for the one for each of them. A request
+    without a project counts under `*`: without one it would dodge the budgets of all.
     """
-    owners = {BudgetScope.PROJECT: project, BudgetScope.KEY: key_id}
+    owners = {BudgetScope.PROJECT: EACH if project is None else project, BudgetScope.KEY: key_id}
     with_own = {(rule.scope, rule.owner) for rule in rules}
     found = [Account(account_id=rule.account_id(rule.owner), rule=rule) for rule in cost_centre]
     for rule in rules:
@@ -147,8 +148,6 @@ def accounts_of(
             found.append(Account(account_id=rule.rule_id, rule=rule))
             continue
         owner = owners[rule.scope]
-        if owner is None:
-            continue
         if rule.owner == owner or (rule.owner == EACH and (rule.scope, owner) not in with_own):
             found.append(Account(account_id=rule.account_id(owner), rule=rule))
     return tuple(sorted(found, key=lambda account: account.account_id))

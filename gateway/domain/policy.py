@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from gateway.domain.budgets import Account, BudgetRule, accounts_of
+from gateway.domain.budgets import Account, BudgetRule, BudgetScope, accounts_of
 from gateway.domain.known_places import Statement
 from gateway.domain.limits import NO_LIMITS, Limits
 from gateway.domain.pricing import Price
@@ -240,7 +240,8 @@ class Team:
     """Who pays.
 
     `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits` and `key_limits` are
-    by name or key id; `*` is for each that is not named. `data_tags` are on every request of it.
+    by name or key id; `*` is for each that is not named. `data_tags` are on every request of it. `projects` are the
+    names that it declares.
     """
 
     name: str
@@ -254,8 +255,14 @@ class Team:
     time_zone: str = "UTC"
     budgets: tuple[BudgetRule, ...] = ()
     limits: Limits = NO_LIMITS
+    projects: frozenset[str] = frozenset()
     project_limits: Mapping[str, Limits] = field(default_factory=dict)
     key_limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    @property
+    def declares_projects(self) -> bool:
+        """True if a request may name declared projects alone: with any other name it would dodge a hard budget."""
+        return any(rule.scope is BudgetScope.PROJECT and rule.is_hard for rule in self.budgets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Protocol
 
 from gateway.domain.api_keys import KeyRecord, Pepper
-from gateway.domain.budgets import Account
+from gateway.domain.budgets import EACH, Account
 from gateway.domain.checks import Check, Status
 from gateway.domain.last_snapshot import LastSnapshot
 from gateway.domain.limits import LimitedBy, limits_of
@@ -27,6 +27,7 @@ STALE_AFTER_S = 15.0
 # Asked so shortly ago, Postgres has named all keys there are: under a flood of made-up ones it is not asked more often.
 CONFIRMED_S = 0.2
 MOST_REMEMBERED = 10_000  # a caller names the project: no number of them may fill the memory
+MOST_PROJECTS = 1000  # undeclared ones of a team, each with accounts and limits of its own
 _MEND = "bring Postgres back, or mend TOLLGATE_DATABASE_URL; this replica goes on by itself"
 
 
@@ -51,7 +52,7 @@ class Snapshot:
     `behind` says why it is not the newest one. `ejected` are deployments out of use, by what their upstreams said of
     their place. Remembered under this snapshot: in `checked` keys that were found right, by a hash of theirs; in
     `decisions` what was decided, by all it depends on; in `terms` the budgets and limits of a request, by team, project
-    and key.
+    and key; in `projects` the undeclared ones that requests of a team named.
     """
 
     policy: PolicyVersion
@@ -64,6 +65,7 @@ class Snapshot:
     checked: dict[bytes, KeyRecord] = field(default_factory=dict, compare=False, repr=False)
     decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
     terms: dict[tuple[str, str | None, str], Terms] = field(default_factory=dict, compare=False, repr=False)
+    projects: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def terms_of(self, team: Team, *, project: str | None, key_id: str) -> Terms:
         """The budgets that a request of this team is charged to, and the limits it is under."""
@@ -72,8 +74,9 @@ class Snapshot:
         if found is None:
             if len(self.terms) >= MOST_REMEMBERED:
                 self.terms.clear()
-            limits = limits_of(team, project=project, key_id=key_id)
-            accounts = self.policy.policy.accounts(team, project=project, key_id=key_id)
+            counted = self._counted(team, project)
+            limits = limits_of(team, project=counted, key_id=key_id)
+            accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id)
             found = self.terms[place] = Terms(
                 accounts=accounts,
                 limits=tuple(one for one in limits if not one[1].is_shadow),
@@ -82,6 +85,16 @@ class Snapshot:
                 or any(declared.refuses_tokens for _, declared in limits),
             )
         return found
+
+    def _counted(self, team: Team, project: str | None) -> str | None:
+        """The project that a request counts under: `*` for more names than `MOST_PROJECTS`, as each makes accounts."""
+        if project is None or project in team.projects:
+            return project
+        named = self.projects.setdefault(team.name, set())
+        if project not in named and len(named) >= MOST_PROJECTS:
+            return EACH
+        named.add(project)
+        return project
 
 
 class SnapshotSource(Protocol):

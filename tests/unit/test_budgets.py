@@ -240,7 +240,7 @@ def test_a_rule_for_one_project_stands_in_for_the_one_for_each() -> None:
     assert names(each, own, project="search") == ["payments/project:search/month"]
     assert accounts_of((each, own), cost_centre=(), project="checkout", key_id="k")[0].rule is own
     assert names(own, project="search") == []
-    assert names(each, own, project=None) == []
+    assert names(each, own, project=None) == ["payments/project:*/month"]
 
 
 def test_a_rule_for_a_key_is_no_exception_for_a_project_of_that_name() -> None:

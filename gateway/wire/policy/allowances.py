@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -268,7 +268,9 @@ def allowances_to_wire(team: Team) -> dict[str, Any]:
     }
     if team.limits.is_limited:
         document["limits"] = limits_to_wire(team.limits)
-    document["projects"] = _owners_to_wire(team.budgets, BudgetScope.PROJECT, "name", limits=team.project_limits)
+    document["projects"] = _owners_to_wire(
+        team.budgets, BudgetScope.PROJECT, "name", limits=team.project_limits, names=team.projects
+    )
     document["keys"] = _owners_to_wire(team.budgets, BudgetScope.KEY, "key", limits=team.key_limits)
     return document
 
@@ -299,10 +301,15 @@ def limits_to_wire(limits: Limits) -> dict[str, int | str]:
 
 
 def _owners_to_wire(
-    rules: tuple[BudgetRule, ...], scope: BudgetScope, field: str, *, limits: Mapping[str, Limits]
+    rules: tuple[BudgetRule, ...],
+    scope: BudgetScope,
+    field: str,
+    *,
+    limits: Mapping[str, Limits],
+    names: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """The blocks of projects or keys. A block of limits that names none is kept: it stands in for that of `*`."""
-    owners = dict.fromkeys([*(rule.owner for rule in rules if rule.scope is scope), *limits])
+    owners = dict.fromkeys([*(rule.owner for rule in rules if rule.scope is scope), *limits, *sorted(names)])
     return [
         {field: owner, "budgets": _budgets_of(rules, scope, owner)}
         | ({"limits": limits_to_wire(limits[owner])} if owner in limits else {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from gateway.domain.budgets import EACH
 from gateway.domain.policy import (
     DEFAULT_OPERATIONS,
     DataClass,
@@ -160,6 +161,7 @@ def _team(entry: Entry) -> Team:
         time_zone=values["time_zone"],
         budgets=team_budgets(entry),
         limits=limits_from_wire(values["limits"]),
+        projects=frozenset(owner.values["name"] for owner in entries(values["projects"])) - {EACH},
         project_limits=limits_by("name", values["projects"]),
         key_limits=limits_by("key", values["keys"]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from fnmatch import fnmatchcase
 
-from gateway.domain.budgets import BudgetRule, BudgetScope
+from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.known_places import known_place
 from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.policy import Deployment, Operation, Policy, ResidencyRule, Team
@@ -178,6 +178,8 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
                 )
         for listed in ("projects", "keys"):
             for owner in entries(entry.of(listed, Listed)):
+                if listed == "projects" and team.declares_projects and owner.values["name"] != EACH:
+                    continue  # it may be named in a request
                 if not owner.values["budgets"] and owner.values["limits"] is None:
                     findings.note(owner.spot, "has neither budgets nor limits, so it changes nothing")
 
@@ -208,6 +210,23 @@ def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
         )
     for budget in declared:
         _note_larger(budget, policy, findings)
+    for entry in entries(document.of("teams", Listed)):
+        _note_dodged(entry, policy, findings)
+
+
+def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
+    """Callers choose the project by a header, so a project's budget alone does not bound what a team spends."""
+    team = policy.teams[entry.values["name"]]
+    of_projects = [rule for rule in team.budgets if rule.scope is BudgetScope.PROJECT]
+    has_hard = any(rule.is_hard for rule in of_projects)
+    of_team = [rule for rule in team.budgets if rule.scope is BudgetScope.TEAM and (rule.is_hard or not has_hard)]
+    if of_projects and not of_team:
+        findings.note(
+            entry.place("projects"),
+            f"team '{team.name}' has budgets of projects and {'no hard one' if has_hard else 'none'} of its own: a "
+            "caller can dodge a project's by naming another project, or none, in x-tollgate-project; give the team a "
+            "budget, or bind keys to projects",
+        )
 
 
 def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
