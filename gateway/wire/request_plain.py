@@ -33,6 +33,7 @@ class Fields(msgspec.Struct):
 class _Plain(Fields, forbid_unknown_fields=True):
     """What may stand in a plain request of every endpoint. Each of these is a scalar, or is bounded here."""
 
+    stream_options: dict[str, bool] | None = None
     service_tier: None = None
     store: None = None
     modalities: None = None

@@ -1,0 +1,101 @@
+"""Security F5: a body of 10 MiB was decoded on the event loop, which took seconds and half a gigabyte.
+
+`python -m bench.hostile_bodies` measures the time; here is what does not depend on the machine. Commit e47127a
+reads most of these bodies.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
+from gateway.domain.policy import Operation
+from gateway.errors import InvalidRequest
+from gateway.wire.openai_request import prepare, read_request
+
+MIB = 2**20
+SIZE = 2 * MIB  # a fifth of the default limit, with more values than any request has
+HOSTILE = [one for one in BODIES if one[0].startswith("F5")]
+HONEST = [one for one in BODIES if one[0].startswith("honest")]
+
+
+def names(body: Body) -> str:
+    return body[0]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=names)
+def test_a_body_of_the_audit_is_refused_before_it_is_decoded(hostile: Body) -> None:
+    """Each of them held more objects than memory for the body; now nothing but counts is made of it."""
+    _, operation, make = hostile
+    body = make(10 * MIB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest) as refused:
+            read_request(operation, body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "Nothing was sent" in refused.value.message
+    assert peak_bytes < 5 * len(body), "copies of the bytes, no objects"
+
+
+@pytest.mark.parametrize(
+    "piece", [b",[]", b",{}", b',""', b",null", b",1", b',{"a":1}', b',{"role":"u","content":""}'], ids=repr
+)
+@pytest.mark.parametrize("member", ["messages", "stop", "logit_bias", "tomorrow", "tools", "prompt_cache_key"])
+def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -> None:
+    """Only members of objects were counted, in the messages alone, and after everything had been decoded."""
+    opening = MODEL + b'"messages":[],' if member != "messages" else MODEL
+    body = padded(opening + b'"%b":[{"image_url":"data:,"}' % member.encode(), piece, b"]}")(SIZE)
+    with pytest.raises(InvalidRequest):
+        read_request(CHAT, body)
+
+
+def test_a_long_name_is_refused_before_it_is_looked_for() -> None:
+    """A name of escapes was searched for byte by byte."""
+    with pytest.raises(InvalidRequest, match="longer than 256 letters"):
+        read_request(CHAT, MODEL + b'"' + b'a\\"' * 1000 + b'":1}')
+
+
+def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
+    """The blanks before the first member were written again for each member: gigabytes for a thousand."""
+    members = ",".join(f'"m{n}": 1' for n in range(900))
+    body = b"{" + b" " * MIB + b'"model": "m", "messages": [], %b}' % members.encode()
+    tracemalloc.start()
+    try:
+        assert read_request(CHAT, body).ask.model == "m"
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 10 * len(body)
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=names)
+def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
+    """A long prompt, a picture, many inputs, many tools: the counts are of no concern to any of them."""
+    _, operation, make = honest
+    body = make(10 * MIB)
+    read = read_request(operation, body)
+    assert read.ask.features == frozenset()
+    assert prepare(read, {}) == body
+
+
+def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
+    """Brackets in a text are no arrays, whatever escapes stand before the quote that ends it."""
+    text = '\\"[{,' * 50_000 + "\\"
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    content = [{"type": "text", "text": text}, part]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
+    assert read_request(CHAT, body).ask.capabilities == {"vision"}
+
+
+def test_an_answer_cannot_be_asked_for_by_millions_of_numbers_in_a_message() -> None:
+    """Numbers are free in prompts of tokens alone, which are not decoded."""
+    body = padded(MESSAGES + b'{"role":"user","content":[1', b",1", b"]}]}")(SIZE)
+    with pytest.raises(InvalidRequest, match="'messages' holds more than 50000 values"):
+        read_request(CHAT, body)
+    tokens = padded(MODEL + b'"prompt":[1', b",1", b"]}")(SIZE)
+    assert read_request(Operation.COMPLETIONS, tokens).ask.prompts == 1

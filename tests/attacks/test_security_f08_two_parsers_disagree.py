@@ -1,0 +1,136 @@
+"""Security F8: names that differ by case, and names that stand twice, were read differently here and upstream.
+
+Commit e47127a passes all that is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.domain.known_members import NAMED_MEMBERS
+from gateway.domain.policy import Operation
+from gateway.errors import InvalidRequest
+from gateway.wire.openai_request import prepare, read_request
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+SCHEMA = {"type": "object", "properties": {"Model": {"Type": "string"}, "model": {"type": "string"}}}
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps({**CHAT, **members}, ensure_ascii=False).encode()
+
+
+def messages(encoded: str) -> bytes:
+    return b'{"model":"m","messages":%b}' % encoded.encode()
+
+
+def refused(sent: bytes, operation: Operation = Operation.CHAT) -> InvalidRequest:
+    with pytest.raises(InvalidRequest, match=r"two ways|twice") as caught:
+        read_request(operation, sent)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Model", "model"),
+        ("STORE", "store"),
+        ("Max_Tokens", "max_tokens"),
+        ("N", "n"),
+        ("ſtream", "stream"),
+        ("top_K", "top_k"),
+        ("max_toKens", "max_tokens"),
+        ("mıx", None),
+        ("prıority", "priority"),
+        ("provİder", "provider"),
+        ("Provider", "provider"),
+        ("CACHEDCONTENT", "cachedContent"),
+    ],
+)
+def test_a_name_that_differs_by_case_alone_is_refused(name: str, meant: str | None) -> None:
+    """Go, Java and .NET match names without case and take the last one: another model would have run."""
+    if meant is None:
+        assert read_request(Operation.CHAT, body(**{name: 1})).ask.named == (("unknown_fields", name),)
+        return
+    error = refused(body(**{name: 1}))
+    assert error.param == meant
+    assert name in error.message
+
+
+def test_no_named_member_has_a_passing_twin() -> None:
+    """Every name of the tables, in upper case."""
+    for name in NAMED_MEMBERS.values():
+        refused(body(**{name.upper(): 1}))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        '[{"role":"user","content":[{"image_url":{"url":"http://evil"},"image_url":{"detail":"low"}}]}]',
+        '[{"role":"user","content":[{"image_url":{"url":"http://evil","url":"data:,"}}]}]',
+        '[{"role":"user","content":"hi","content":[{"image_url":{"url":"data:,"}}]}]',
+        '[{"role":"user","content":[{"type":"image_url","Image_URL":{"url":"http://evil"}}]}]',
+        '[{"role":"user","content":[{"type":"file","file":{"FILE_ID":"f"}}]}]',
+        '[{"role":"user","content":[{"type":"text","Type":"image_url","text":"x"}]}]',
+        '[{"role":"user","Content":[{"type":"text","text":"x"}]}]',
+        '[{"role":"user","content":[{"ſource":{"url":"x"}}]}]',
+        '[{"role":"user","content":[{"image_url":{"url":"data:,","\\u0075rl":"data:,x"}}]}]',
+    ],
+)
+def test_parts_that_could_be_read_in_two_ways_are_refused(encoded: str) -> None:
+    """Go merges doubled objects, other parsers take the first: an address came through that nobody had looked at."""
+    refused(messages(encoded))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        '"tools":[{"type":"function","type":"web_search"}]',
+        '"tools":[{"type":"function","Type":"web_search"}]',
+        '"tools":[{"type":"namespace","tools":[{"type":"function","type":"mcp"}]}]',
+        '"stream_options":{"include_usage":true,"include_usage":false}',
+        '"stream_options":{"Include_Usage":true}',
+        '"response_format":{"type":"text","type":"json_schema"}',
+        '"text":{"format":{"type":"text"},"Format":{}}',
+        '"chat_template_kwargs":{"Chat_Template":"x"}',
+    ],
+)
+def test_objects_that_decide_something_are_read_in_one_way(members: str) -> None:
+    """Their names decide which tools run, and whether usage is stated."""
+    refused(b'{"model":"m","messages":[],%b}' % members.encode())
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]},
+        {"metadata": {"Model": "x", "MODEL": "y", "Stream": "z"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
+        {"messages": [{"role": "user", "content": '{"Model": 1, "model": 2}'}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Model, MODEL"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"Role": "x"}}]},
+        {"mine": {"Model": "x"}},
+    ],
+)
+def test_schemas_labels_and_words_are_free(members: dict[str, Any]) -> None:
+    """Nobody reads a name in them: refusing those would break honest callers."""
+    sent = body(**members)
+    assert prepare(read_request(Operation.CHAT, sent), {}) == sent
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        '"tools":[{"type":"function","function":{"name":"f","parameters":{"a":1,"a":2}}}]',
+        '"metadata":{"a":"1","a":"2"}',
+        '"messages":[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]',
+        '"messages":[{"role":"user","content":[{"image_url":"data:,"}],"metadata":{"a":{"b":1,"b":2}}}]',
+    ],
+)
+def test_doubled_names_are_free_where_no_name_decides(members: str) -> None:
+    """As they are in schemas, labels and text."""
+    sent = b'{"model":"m",%b}' % members.encode()
+    assert prepare(read_request(Operation.CHAT, sent), {}) == sent

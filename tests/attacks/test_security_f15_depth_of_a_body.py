@@ -1,0 +1,63 @@
+"""Security F15 and 1h: bodies nested up to 980 levels passed, which other parsers may not read.
+
+The audit also asks about `1e999` and numbers of a million digits in unknown fields. They are no hole: the gateway
+neither reads nor changes them, and they take it no time. The members that it reads refuse them, as on commit e47127a.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.policy import Operation
+from gateway.errors import InvalidRequest
+from gateway.wire.openai_request import prepare, read_request
+
+
+def nested(levels: int, member: str, *, filling: str = "") -> bytes:
+    """A body of this depth, itself included."""
+    inner = "[" * (levels - 1) + filling + "]" * (levels - 1)
+    return b'{"model":"m","%b":%b}' % (member.encode(), inner.encode())
+
+
+@pytest.mark.parametrize("member", ["tomorrow", "metadata", "tools", "messages", "stop", "response_format", "input"])
+def test_a_body_nests_at_most_64_levels(member: str) -> None:
+    """In whichever member: what one parser reads another may not."""
+    with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
+        read_request(Operation.CHAT, nested(65, member))
+
+
+@pytest.mark.parametrize("member", ["tomorrow", "metadata", "stop", "input"])
+def test_sixty_four_levels_pass(member: str) -> None:
+    """The bound itself is allowed."""
+    body = nested(64, member, filling='"[[[[[[[[[[[[[[[[[["')
+    assert prepare(read_request(Operation.CHAT, body), {}) == body
+
+
+def test_many_brackets_beside_each_other_are_not_deep() -> None:
+    """The count of brackets is only where the look begins."""
+    body = b'{"model":"m","stop":[%b]}' % b",".join([b"[[]]"] * 200)
+    assert read_request(Operation.CHAT, body).body == body
+
+
+def test_deep_ones_are_found_among_many() -> None:
+    """Also if taking out the innermost pairs leaves the deep ones for last."""
+    body = b'{"model":"m","stop":[%b,%b]}' % (b",".join([b"[[]]"] * 200), b"[" * 63 + b"]" * 63)
+    with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
+        read_request(Operation.CHAT, body)
+    shallow = b'{"model":"m","stop":[%b]}' % (b"[" * 60 + b"1,{}" + b"]" * 60)
+    assert read_request(Operation.CHAT, shallow).body == shallow
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 10**6, b"1." + b"0" * 10**6])
+def test_numbers_that_nobody_reads_pass_as_they_came(number: bytes) -> None:
+    """An upstream judges its own fields."""
+    body = b'{"model":"m","messages":[],"tomorrow":%b}' % number
+    assert prepare(read_request(Operation.CHAT, body), {}) == body
+
+
+@pytest.mark.parametrize("member", [b"max_tokens", b"n", b"best_of"])
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
+def test_numbers_that_decide_are_refused(member: bytes, number: bytes) -> None:
+    """What bounds the hold is a number that everybody reads in the same way."""
+    with pytest.raises(InvalidRequest):
+        read_request(Operation.CHAT, b'{"model":"m","messages":[],"%b":%b}' % (member, number))
