@@ -16,7 +16,7 @@ _DUMMY = Pepper(b"no such key")
 _HOW = "Send 'Authorization: Bearer tg_…'. A team's admin makes keys with: tollgate key create TEAM"
 _WRONG = f"The API key is not valid: unknown, revoked or mistyped. {_HOW}"
 _UNCHECKED = "The key cannot be checked: the database is away. Try again shortly."
-_HEADERS = (b"authorization", b"x-api-key", b"api-key")
+_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
 async def caller_of(
