@@ -19,6 +19,7 @@ from gateway.services.explanations import Explanation, Verdict, basis, explain
 from gateway.services.outlook import Outlook
 from gateway.services.snapshot import Snapshot
 from gateway.services.unsent_requests import PROMPT_TOKENS, imagined
+from gateway.wire import request_shape
 from gateway.wire.openai_request import read_request
 
 # What only a body that could be sent has, and the endpoint that it would be sent to.
@@ -86,7 +87,8 @@ def explained(
 
 
 def _question(body: bytes) -> _Question:
-    members = _decoded(body, dict[str, Any])
+    request_shape.check_large(body)
+    members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
     if member is not None:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]

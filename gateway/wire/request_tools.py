@@ -51,12 +51,11 @@ def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
     A namespace holds tools of its own; a namespace inside of one is unknown.
     """
     for tool in tools if isinstance(tools, list) else ():
-        if not isinstance(tool, Mapping):
-            yield UNKNOWN_TOOLS, "tools"
-        elif tool.get("type") == "namespace" and isinstance(tool.get("tools"), list):
-            yield from (found for inner in tool["tools"] if (found := _feature_of(inner)) is not None)
-        elif (found := _feature_of(tool)) is not None:
-            yield found
+        is_namespace = isinstance(tool, Mapping) and tool.get("type") == "namespace"
+        inside = tool.get("tools") if is_namespace else None
+        for one in inside if isinstance(inside, list) else (tool,):
+            if (found := _feature_of(one)) is not None:
+                yield found
 
 
 def _feature_of(tool: object) -> tuple[str, str] | None:
@@ -70,7 +69,7 @@ def _feature_of(tool: object) -> tuple[str, str] | None:
         return "hosted_tools", f"tools: {names[0][:64]}"
     if isinstance(environment, Mapping) and environment.get("type") in HOSTED_ENVIRONMENTS:
         return "hosted_tools", f"tools: {environment['type']}"
-    if kind in OWN_TOOLS and "tools" not in tool and tool.keys() <= _TOOL_MEMBERS:
+    if isinstance(kind, str) and kind in OWN_TOOLS and "tools" not in tool and tool.keys() <= _TOOL_MEMBERS:
         return None
     return UNKNOWN_TOOLS, f"tools: {str(kind)[:64]}"
 

@@ -12,6 +12,7 @@ import tracemalloc
 import pytest
 
 from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
+from gateway.api.route_explain import _question
 from gateway.domain.policy import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai_request import prepare, read_request
@@ -54,6 +55,21 @@ def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -
         read_request(CHAT, body)
 
 
+@pytest.mark.parametrize("hostile", HOSTILE, ids=names)
+def test_a_question_about_a_body_is_no_dearer_than_the_body(hostile: Body) -> None:
+    """`POST /v1/route/explain` decoded all of it, whatever the endpoint would have refused."""
+    _, _, make = hostile
+    body = make(10 * MIB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest):
+            _question(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 5 * len(body)
+
+
 def test_a_long_name_is_refused_before_it_is_looked_for() -> None:
     """A name of escapes was searched for byte by byte."""
     with pytest.raises(InvalidRequest, match="longer than 256 letters"):
@@ -90,6 +106,13 @@ def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
     content = [{"type": "text", "text": text}, part]
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
     assert read_request(CHAT, body).ask.capabilities == {"vision"}
+
+
+def test_arrays_of_numbers_are_counted_too() -> None:
+    """A prompt of tokens may be a million numbers, but not a million arrays."""
+    body = padded(MODEL + b'"input":[[1]', b",[1]", b"]}")(SIZE)
+    with pytest.raises(InvalidRequest, match="more than 100000 values"):
+        read_request(Operation.EMBEDDINGS, body)
 
 
 def test_an_answer_cannot_be_asked_for_by_millions_of_numbers_in_a_message() -> None:

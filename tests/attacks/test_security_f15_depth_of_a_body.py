@@ -44,6 +44,8 @@ def test_deep_ones_are_found_among_many() -> None:
     body = b'{"model":"m","stop":[%b,%b]}' % (b",".join([b"[[]]"] * 200), b"[" * 63 + b"]" * 63)
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
         read_request(Operation.CHAT, body)
+    teeth = b"[" * 40 + b"],[" * 200 + b"]" * 40  # taking out innermost pairs leaves forty levels
+    assert read_request(Operation.CHAT, b'{"model":"m","stop":[%b]}' % teeth).ask.model == "m"
     shallow = b'{"model":"m","stop":[%b]}' % (b"[" * 60 + b"1,{}" + b"]" * 60)
     assert read_request(Operation.CHAT, shallow).body == shallow
 

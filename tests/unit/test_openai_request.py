@@ -160,6 +160,40 @@ def test_a_prompt_of_completions_is_just_text() -> None:
     assert read_request(Operation.COMPLETIONS, body).ask.features == frozenset()
 
 
+@pytest.mark.parametrize("key", ["k" * 2000, 5, ["k"]])
+def test_a_cache_key_that_is_no_short_text_names_no_session(key: object) -> None:
+    """The upstream judges it; here it would only cost time."""
+    assert understood(prompt_cache_key=key).cache_key is None
+    assert understood(prompt_cache_key="k").cache_key == "k"
+
+
+@pytest.mark.parametrize("tools", [[5], [["f"]], [None]])
+def test_tools_are_objects(tools: list[object]) -> None:
+    """As every upstream says too."""
+    error = refused(json.dumps({**CHAT, "tools": tools}).encode())
+    assert (error.param, error.message) == (
+        "tools", "'tools' has the wrong type: each tool is an object. Nothing was sent.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tools", ["f", [5], [{"type": []}], [{"type": "namespace", "tools": 5}], [{"type": "namespace", "tools": [5]}]]
+)
+def test_tools_of_a_strange_shape_in_an_item_are_unknown(tools: object) -> None:
+    """What stands there is the upstream's to judge, under a rule after a leave."""
+    item = {"type": "additional_tools", "role": "developer", "tools": tools}
+    body = json.dumps({"model": "m", "input": [item]}).encode()
+    expected = set() if tools == "f" else {"unknown_tools"}
+    assert read_request(Operation.RESPONSES, body).ask.features == expected
+
+
+def test_what_is_the_callers_own_is_counted_and_not_looked_at() -> None:
+    """Lists and objects in metadata and arguments, however they are named."""
+    own = {"metadata": {"URL": ["https://x", {"Type": 1}], "n": 1}}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [{"type": "image"}], **own}]}).encode()
+    assert read_request(Operation.CHAT, body).ask.features == frozenset()
+
+
 def test_embeddings_do_not_stream() -> None:
     """A `stream` there has no meaning; the answer is whole."""
     body = b'{"model":"m","input":[[1,2]],"stream":true}'
