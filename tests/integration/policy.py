@@ -9,7 +9,8 @@ USD_PER_TOKEN = {"input": 1250, "cached": 125, "output": 10_000}  # PRICE in nan
 
 def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
     """The document. `upstream` is the fake; nobody may connect to `forbidden_port`; nobody listens on the other."""
-    ok = f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}'
+    # The fake upstream is told what to do by a member that no dialect knows.
+    ok = f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
     compatible = f"provider: openai_compatible, region: eu-de, {ok}"
     forbidden = f'base_url: "http://127.0.0.1:{forbidden_port}/v1", price: {PRICE}'
     return f"""\
