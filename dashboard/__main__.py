@@ -1,4 +1,4 @@
-"""`python -m dashboard` is `streamlit run dashboard/app.py`, with slow imports done before a reader comes."""
+"""`python -m dashboard` is `streamlit run dashboard/server.py`, with slow imports done before a reader comes."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from streamlit.web import cli
 from dashboard.views import budgets, events, latency, receipt, spend  # noqa: F401
 
 if __name__ == "__main__":
-    cli.main(["run", str(Path(__file__).parent / "app.py"), *sys.argv[1:]], prog_name="dashboard")
+    cli.main(["run", str(Path(__file__).parent / "server.py"), *sys.argv[1:]], prog_name="dashboard")

@@ -67,6 +67,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
         metrics_host=settings.metrics_host,
         metrics_port=settings.metrics_port,
         dashboard_host=settings.dashboard_host,
+        dashboard_hosts=settings.dashboard_hosts,
         dashboard_port=settings.dashboard_port,
         engine_port=settings.engine_port,
         region=settings.region,

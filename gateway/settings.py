@@ -39,8 +39,12 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=1, le=65535, description="Port of the gateway.")
     metrics_host: str = Field("127.0.0.1", description="Address of the /metrics listener.")
     metrics_port: int = Field(9464, ge=1, le=65535, description="Port of the /metrics listener.")
+    metrics_hosts: tuple[str, ...] = Field((), description="Names that /metrics answers to, besides this machine's.")
     dashboard_host: str = Field("127.0.0.1", description="Address the dashboard listens on.")
     dashboard_port: int = Field(8501, ge=1, le=65535, description="Port of the dashboard.")
+    dashboard_hosts: tuple[str, ...] = Field(
+        (), description="Names that the dashboard answers to, besides this machine's."
+    )
     engine_port: int = Field(8001, ge=1, le=65535, description="Port of the vLLM that `up` starts.")
     engine_home: Path | None = Field(None, description="Engine environment and models; default HOME/engine.")
 

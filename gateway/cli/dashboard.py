@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import typer
 
 from gateway.cli.output import note
 from gateway.cli.readiness import require_free
+from gateway.domain.host_names import is_loopback
 from gateway.domain.logins import As
 from gateway.errors import BadUsage
 
@@ -28,6 +28,7 @@ SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows not
 # What the app, its server and its HTTP client read. Nothing else of ours is of use to who takes it over.
 PASSED = frozenset({"PATH", "HOME", "LANG", "TZ"})
 PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
+BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
 SECRETS = Path(".streamlit") / "secrets.toml"  # Streamlit looks in the home and in the working directory
 
 
@@ -62,7 +63,9 @@ def dashboard(
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with toolbox.open_address(As.REPORTS) as url:
         note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
-        variables = environment(url) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
+        variables = (
+            environment(url) | host_variables(options) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
+        )
         raise typer.Exit(run_until_stopped(started, variables))
 
 
@@ -77,6 +80,11 @@ def command(options: Options) -> list[str]:
         *("--server.headless", "true"),
         *("--browser.gatherUsageStats", "false"),
     ]
+
+
+def host_variables(options: Options) -> dict[str, str]:
+    """What the app's check of the Host header needs."""
+    return {BOUND_VARIABLE: options.dashboard_host, HOSTS_VARIABLE: " ".join(options.dashboard_hosts)}
 
 
 def environment(url: str) -> dict[str, str]:
@@ -97,14 +105,6 @@ def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
         _end(child)
-
-
-def is_loopback(host: str) -> bool:
-    """True if only this machine reaches the address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def has_sign_in() -> bool:

@@ -35,6 +35,7 @@ class Options:
     metrics_host: str
     metrics_port: int
     dashboard_host: str
+    dashboard_hosts: tuple[str, ...]
     dashboard_port: int
     engine_port: int
     region: str  # where a gateway with these settings runs

@@ -58,7 +58,7 @@ async def serve(
     """Serve on a bound socket until the process is told to stop, then write what is left. Raises `BadUsage`."""
     metrics, holder = Metrics(), SnapshotHolder(clock=clock, outage_s=settings.outage_s)
     metrics.snapshot_age.set_function(holder.age_s)
-    start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port)
+    start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port, names=settings.metrics_hosts)
     ground = Ground(
         settings=settings, stores=stores, reports=reports, peppers=peppers, clock=clock,
         allows_demo_keys=allows_demo_keys, metrics=metrics, holder=holder, drain=Drain(), new_id=request_ids(clock),

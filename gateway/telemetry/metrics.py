@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -10,10 +11,12 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
+    make_wsgi_app,
     start_http_server,
 )
 
 from gateway.domain.budget_alerts import BudgetAlert, plain_share
+from gateway.domain.host_names import answers_to
 from gateway.domain.ledger_health import LedgerHealth, LedgerState
 from gateway.domain.written import Written
 from gateway.errors import BadUsage
@@ -214,11 +217,22 @@ class Metrics:
         self.dead_letters.inc(written.dead)
 
 
-def start_listener(metrics: Metrics, *, host: str, port: int) -> None:
-    """Serve `/metrics` on a listener of its own, in a thread: it has no key check."""
+def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[str] = ()) -> None:
+    """Serve `/metrics` on a listener of its own, in a thread: it has no key check, only one of the Host header."""
     try:
-        start_http_server(port, host, registry=metrics.registry)
+        server, _ = start_http_server(port, host, registry=metrics.registry)
+        server.set_app(_checked(make_wsgi_app(metrics.registry), host, names))
     except OSError as broken:
         raise BadUsage(
             f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another port with TOLLGATE_METRICS_PORT."
         ) from None
+
+
+def _checked(app: Callable[..., Iterable[bytes]], bound: str, names: Collection[str]) -> Callable[..., Iterable[bytes]]:
+    def checked(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if answers_to(environ.get("HTTP_HOST"), bound=bound, listed=names):
+            return app(environ, start_response)
+        start_response("400 Bad Request", [("content-type", "text/plain")])
+        return [b"This listener does not answer to that Host. Add the name to TOLLGATE_METRICS_HOSTS.\n"]
+
+    return checked

@@ -110,6 +110,7 @@ def test_back_shows_the_filters_that_were_left(
 
     browser.get(address)
     _until_shown(browser, whole)
+    _until_shown(browser, "Open all events")
     next(b for b in browser.find_elements(By.TAG_NAME, "button") if "Open all events" in b.text).click()
     _until_shown(browser, "Pick a row to see its receipt")
     browser.get(f"{address}events?team=research")

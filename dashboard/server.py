@@ -1,0 +1,47 @@
+"""The app behind a check of the Host header: Streamlit compares Origin with Host, and a rebound name is both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from starlette.middleware import Middleware
+from streamlit.starlette import App
+
+from gateway.domain.host_names import answers_to
+
+# `tollgate dashboard` sets both: the address that the server is bound to, and the names that people use for it.
+BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
+REFUSED = b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
+
+Message = MutableMapping[str, Any]
+Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+
+class HostCheck:
+    """Answers 400 to requests, and closes WebSockets, that name a host which is not this dashboard's."""
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+        self._bound = os.environ.get(BOUND_VARIABLE, "127.0.0.1")
+        self._listed = os.environ.get(HOSTS_VARIABLE, "").split()
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """Serve one connection."""
+        hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
+        host = hosts[0].decode("latin-1") if len(hosts) == 1 else None
+        if scope["type"] == "lifespan" or answers_to(host, bound=self._bound, listed=self._listed):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(REFUSED)).encode())]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": REFUSED})
+
+
+app = App(str(Path(__file__).parent / "app.py"), middleware=[Middleware(HostCheck)])
