@@ -83,14 +83,15 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise _wrong_type(str(broken)) from None
     if not fields.model:
         raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
-    choices = choices_of(fields.n, fields.best_of)
-    size = size_of(operation, members, choices=choices)
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named = tuple(needs.features.items())
+    # After what bounds the values of a body: this looks for words in all of it.
+    choices = choices_of(fields.n, fields.best_of)
+    size = size_of(operation, members, choices=choices)
     options = fields.stream_options or {}
     ask = Ask(
         operation=operation,
