@@ -24,7 +24,7 @@ WRONG_VALUES = [
     ("version: 1", "version: 2", 1, "version", "must be 1"),
     ("us: [us-east]", "us: us-east", 2, "regions.us", "must be a list"),
     ("us: [us-east]", "us: [no]", 2, "regions.us[0]", "true or false, so put it in quotes"),
-    ("us: [us-east]", "us: [eu-de]", 2, "regions.us[0]", "already under 'eu'"),
+    ("us: [us-east]", "us: [us-east, us-east]", 2, "regions.us[1]", "already under 'us'"),
     ("us: [us-east]", "us: [us]", 2, "regions.us", "under itself"),
     ("us: [us-east]", "us: [eu], eu-de: [us]", 2, "regions.eu", "under itself (eu in us in eu-de in eu)"),
     ("us: [us-east]", ", ".join(f"r{n}: [r{n + 1}]" for n in range(25)), 2, "regions.r24", "deeper than 20"),

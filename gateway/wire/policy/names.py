@@ -23,6 +23,7 @@ LABELS = tuple(c.label for c in DataClass)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+_UPSTREAM_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,199}")
 _MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
 _ALIAS = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}")
 _WORDS = re.compile(r"\S(.{0,98}\S)?")
@@ -36,6 +37,7 @@ _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\
 
 name = text(_NAME, rule=_NAME_RULE)
 model_name = text(_MODEL, rule=_MODEL_RULE)
+upstream_model = text(_UPSTREAM_MODEL, rule=_MODEL_RULE.replace("+ -", "+ = -"))
 alias = text(_ALIAS, rule=f"{_MODEL_RULE}; '*' stands for anything")
 words = text(_WORDS, rule="use 1 to 100 characters on one line, without blanks at the ends")
 source = text(_SOURCE, rule="use 1 to 300 characters on one line, without blanks at the ends")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.known_places import KnownPlace, known_place
@@ -37,16 +37,17 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
     """Check that the declared regions and the built-in ones together are in order."""
     if declared is None:
         return Regions(frozenset(), RegionTree({}))
-    parents: dict[str, str] = {}
+    parents: dict[str, list[str]] = {}
     placed: dict[str, Spot] = {}
     for parent, children in declared.values.items():
         for spot, child in children:
             if child == ANY or child in UNPLACED:
                 findings.error(spot, f"'{child}' has a meaning of its own and cannot be declared; choose another name")
-            elif child in parents:
-                findings.error(spot, f"'{child}' is already under '{parents[child]}'; a region has one parent")
+            elif parent in parents.get(child, ()):
+                findings.error(spot, f"'{child}' is already under '{parent}'; write it there once")
             else:
-                parents[child], placed[child] = parent, spot
+                parents.setdefault(child, []).append(parent)
+                placed.setdefault(child, spot)
     regions = Regions(
         frozenset({*declared.spots, *parents}),
         RegionTree({parent: [child for _, child in children] for parent, children in declared.values.items()}),
@@ -57,18 +58,18 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
     return regions
 
 
-def _check_order(declared: Entry, parents: Mapping[str, str], findings: Findings) -> None:
+def _check_order(declared: Entry, parents: Mapping[str, Sequence[str]], findings: Findings) -> None:
     for parent in declared.values:
-        chain = [parent]
-        while chain[-1] in parents and len(chain) <= MAX_REGION_DEPTH:
-            chain.append(parents[chain[-1]])
-            if chain[-1] == parent:
+        # Each region that so many steps up lead to, with a way there.
+        level: dict[str, tuple[str, ...]] = {parent: (parent,)}
+        for _ in range(MAX_REGION_DEPTH):
+            level = {above: (*way, above) for one, way in level.items() for above in parents.get(one, ())}
+            if parent in level or not level:
                 break
-        if len(chain) > 1 and chain[-1] == parent:
-            findings.error(
-                declared.place(parent), f"'{parent}' is under itself ({' in '.join(chain)}); regions are a tree"
-            )
-        elif len(chain) > MAX_REGION_DEPTH:
+        if parent in level:
+            way = " in ".join(level[parent])
+            findings.error(declared.place(parent), f"'{parent}' is under itself ({way}); regions are a tree")
+        elif level:
             findings.error(declared.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}")
 
 

@@ -26,6 +26,7 @@ from gateway.wire.policy.names import (
     secret_reference,
     tag_key,
     time_zone,
+    upstream_model,
     words,
 )
 from gateway.wire.policy.places import CLASS, FACTS, PROVIDERS, RULE
@@ -116,7 +117,7 @@ DEPLOYMENT = Block(
             meaning="Where the upstream's key is: `env:NAME` or `file:/absolute/path`; never the key.",
         ),
         Field(
-            name="model", read=model_name, is_required=True, example="gpt-5.5",
+            name="model", read=upstream_model, is_required=True, example="gpt-5.5",
             meaning="The model's name at the upstream.",
         ),
         Field(
