@@ -295,3 +295,10 @@ def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
     if final is not None:
         assert final in (found.usage, found.reported)
         assert found.source is UsageSource.PROVIDER or found.is_suspect
+
+
+def test_a_count_of_any_length_is_kept_short() -> None:
+    """What is kept of a report must fit in the room that was reserved for it; such a count is false either way."""
+    said = TokenUsage(input_tokens=10**4000, cached_input_tokens=-(10**4000), output_tokens=7)
+    assert said.bounded == TokenUsage(input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7)
+    assert not said.bounded.is_plausible
