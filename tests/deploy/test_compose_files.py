@@ -27,15 +27,17 @@ POLICY = (FOLDER / "policy.example.yaml").read_text()
 # Of the Compose specification's service attributes, those this file uses.
 KNOWN = {
     "build", "cap_drop", "command", "depends_on", "deploy", "environment", "healthcheck", "image", "ipc", "ports",
-    "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "volumes",
+    "networks", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "volumes",
 }  # fmt: skip
-LISTS = ("cap_drop", "ports", "profiles", "security_opt", "tmpfs", "volumes")
+LISTS = ("cap_drop", "networks", "ports", "profiles", "security_opt", "tmpfs", "volumes")
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
 
 
 def test_the_services_use_known_attributes_of_the_right_shape() -> None:
     """Compose refuses the whole file for one misspelt attribute."""
-    assert set(COMPOSE) == {"name", "x-database", "x-hardened", "services", "volumes"}
+    assert set(COMPOSE) == {
+        "name", "x-gateway-login", "x-reports-login", "x-admin-login", "x-hardened", "services", "networks", "volumes",
+    }  # fmt: skip
     for name, service in SERVICES.items():
         assert set(service) <= KNOWN, name
         assert all(isinstance(service[key], list) for key in LISTS if key in service), name
@@ -85,7 +87,7 @@ def test_no_secret_stands_in_a_file() -> None:
             if re.search(r"PASSWORD|KEY|SECRET|TOKEN|URL", name):
                 assert re.search(r"\$\{[A-Z_]+(:\?[^}]+|:-)\}", str(value)), name
     settings = [line for line in (FOLDER / ".env.example").read_text().splitlines() if "PASSWORD=" in line]
-    assert settings == ["POSTGRES_PASSWORD="]
+    assert settings == [f"{name}_PASSWORD=" for name in ("POSTGRES", "GATEWAY", "REPORTS", "ADMIN")]
     for file in FOLDER.iterdir():
         if file.is_file() and file.name != ".env":
             assert re.search(r"sk-[A-Za-z0-9]{8}|tg_[A-Za-z0-9]{8}|BEGIN [A-Z ]*PRIVATE", file.read_text()) is None, (
@@ -143,10 +145,30 @@ def test_what_the_dockerfile_copies_is_in_its_context() -> None:
 def test_nothing_runs_as_root_or_with_a_writable_root() -> None:
     """Whoever gets into a container finds nothing to change and nothing to become."""
     assert "USER tollgate" in stages()["base"]
-    for name in ("migrate", "gateway", "dashboard"):
+    for name in ("migrate", "gateway", "dashboard", "admin"):
         assert stages()[SERVICES[name]["build"]["target"]][0].startswith("FROM base ")
         assert SERVICES[name]["read_only"] is True
         assert SERVICES[name]["cap_drop"] == ["ALL"]
+
+
+def test_only_the_migration_is_the_owner() -> None:
+    """Security F9: all services were, so whoever ran code in the dashboard could change what was booked."""
+    addresses = {
+        name: {key for key in service.get("environment", {}) if key.endswith("DATABASE_URL")}
+        for name, service in SERVICES.items()
+    }
+    gateway, reports, admin = (f"TOLLGATE_{name}_DATABASE_URL" for name in ("GATEWAY", "REPORTS", "ADMIN"))
+    assert addresses == {
+        "postgres": set(), "engine": set(), "migrate": {"TOLLGATE_DATABASE_URL", gateway, reports, admin},
+        "gateway": {gateway, reports}, "dashboard": {reports}, "admin": {admin, reports},
+    }  # fmt: skip
+
+
+def test_the_engine_meets_the_gateway_alone() -> None:
+    """Security F9: it has no key, and the dashboard was on its network."""
+    neighbours = [name for name, service in SERVICES.items() if set(service["networks"]) & {"engines"}]
+    assert sorted(neighbours) == ["engine", "gateway"]
+    assert {name for service in SERVICES.values() for name in service["networks"]} == set(COMPOSE["networks"])
 
 
 def test_the_policy_example_is_accepted() -> None:
@@ -164,7 +186,7 @@ def test_the_policy_calls_the_engine_as_compose_does() -> None:
     assert f"--max-model-len {engine.context_window} " in command
 
 
-@pytest.mark.parametrize("arguments", re.findall(r"`tollgate ([a-z -]+)`| gateway ((?:policy|key) .+)", README))
+@pytest.mark.parametrize("arguments", re.findall(r"`tollgate ([a-z -]+)`| admin ((?:policy|key) .+)", README))
 def test_every_command_of_the_readme_exists(arguments: tuple[str, str], tmp_path: Path) -> None:
     """Commands get renamed; the README must follow."""
     _resolve(shlex.split(arguments[0] or arguments[1]), tmp_path)
