@@ -15,7 +15,7 @@ from gateway.domain.known_members import KNOWN_MEMBERS, NAMED_MEMBERS, folded
 from gateway.errors import InvalidRequest
 
 MAX_VALUES = 100_000
-MAX_LOOKED_AT = 50_000  # of values that are decoded and looked at one by one, at a microsecond each
+MAX_LOOKED_AT = 40_000  # of values that are decoded and looked at one by one, at a microsecond each
 MAX_DEPTH = 64
 MAX_ESCAPES = 2_000_000  # each takes 10 ns to read; a 10 MiB prompt of JSON in JSON has a million
 MAX_NAME_LETTERS = 256
