@@ -48,7 +48,10 @@ class Endings:
         if exchange is None:
             attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
         elif outcome is not Outcome.CLIENT_GONE or not exchange.has_more or not self._may_read_on(exchange):
-            self.done(exchange, outcome)
+            if outcome is Outcome.CLIENT_GONE and self._bills_on(exchange):
+                self._leave_unknown(exchange, outcome)
+            else:
+                self.done(exchange, outcome)
         elif not exchange.is_ended:
             read_on = self._drain if exchange.is_read_to_its_end else self._take_arrived
             self._start(read_on(exchange, outcome), exchange, outcome)
@@ -87,7 +90,26 @@ class Endings:
 
     def _may_read_on(self, exchange: Exchange) -> bool:
         """What has arrived takes a moment, so no drain that takes a minute stands in its way."""
-        return self._has_room if exchange.is_read_to_its_end else not (self._is_closed or self._is_stopping())
+        if self._is_closed or self._is_stopping():
+            return False
+        return not exchange.is_read_to_its_end or self._has_share(exchange.attempt.request.caller.team)
+
+    def _bills_on(self, exchange: Exchange) -> bool:
+        """True if a provider goes on and bills what nobody reads here, and has said no usage yet."""
+        is_live = not (exchange.is_ended or self._is_closed or self._is_stopping())
+        is_paid = not exchange.attempt.candidate.deployment.is_self_hosted
+        return is_live and is_paid and exchange.has_more and exchange.attempt.seen.usage is None
+
+    def _leave_unknown(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Settle at the hold: an estimate of what was seen would be less than what is billed."""
+        exchange.upstream.close()
+        exchange.attempt.settle(outcome)
+        exchange.is_ended = True
+
+    def _has_share(self, team: str) -> bool:
+        """One team holds at most twice as many places as are free then, so that it cannot take all of them."""
+        own = sum(exchange.attempt.request.caller.team == team for exchange, _ in self._tasks.values())
+        return own < 2 * (self._limits.answers - len(self._tasks))
 
     @property
     def _has_room(self) -> bool:

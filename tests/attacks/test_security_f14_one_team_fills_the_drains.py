@@ -1,0 +1,23 @@
+"""Security F14: one team filled the places for answers that are read on, and others' were booked at one token."""
+
+from __future__ import annotations
+
+from gateway.domain.tokens import UsageSource
+from gateway.services.endings import DrainLimits
+from tests.fakes import FakeTransport, FakeUpstreamAnswer
+from tests.unit.test_request_service import DONE, TAIL, Stage, body, leaves, piece
+from tests.waiting import soon
+
+
+async def test_a_team_leaves_a_place_and_what_is_not_read_on_is_unknown() -> None:
+    """Its fourth answer of four places is not read on; the provider bills it, so it stands at its hold."""
+    answers = [FakeUpstreamAnswer([piece("a"), TAIL, DONE]) for _ in range(4)]
+    on = Stage(FakeTransport(list(answers)), limits=DrainLimits(answers=4, seconds=60, events=100))
+    for _ in range(4):
+        await leaves(on, body(stream=True), at=1, stalls=True)
+    await soon(lambda: on.journal.events, "the one that found no place")
+    (event,) = on.journal.events
+    assert (event.usage_source, event.cost_nusd) == (UsageSource.UNKNOWN, None)
+    assert event.held_nusd
+    assert len(on.endings._tasks) == 3
+    await on.endings.close()
