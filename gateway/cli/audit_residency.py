@@ -16,7 +16,7 @@ from gateway.cli.output import Table, csv_of, moment, note, write
 from gateway.cli.price_terms import month_of
 from gateway.cli.residency_page import Section, page
 from gateway.domain.audit_chain import ChainFinding, ChainWalk
-from gateway.errors import BadUsage, PolicyRejected
+from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policies import version_of
 from gateway.services.residency_evidence import Doubt, Verified, verify_sent
 
@@ -117,6 +117,8 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
     with toolbox.open_stores() as stores:
         numbers = {one.policy_version for one in past.sent}
         history = stores.policies.history()
+        if not past.sent:
+            _require_known(team, history)
         versions = _readable([stored for stored in history if stored.version in numbers])
         shown = [stored for stored in history if stored.version in numbers or first <= stored.applied_at < next_first]
         ejections = EjectionStore(stores.database).between(first, next_first)
@@ -125,6 +127,18 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
         team=team, month=month, made_at=toolbox.now(), past=past,
         verified=verify_sent(past.sent, versions, team=team), policies=shown, ejections=ejections, chain=chain,
     )  # fmt: skip
+
+
+def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
+    """Refuse to report on a team that no policy ever named: its clean bill would say nothing.
+
+    Raises `NothingFound` with the teams of the current policy.
+    """
+    versions = list(_readable(history).values())
+    if versions and not any(team in version.policy.teams for version in versions):
+        raise NothingFound(
+            f"There is no team '{team}' in any policy version. There is: {', '.join(versions[0].policy.teams)}."
+        )
 
 
 def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:

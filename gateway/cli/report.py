@@ -19,8 +19,9 @@ from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import Cell, Column, Export, Receipt, Report
+    from gateway.reports import Cell, Column, Export, Question, Receipt, Report, Reports
 
+MOST_NAMES = 20  # listed where another one was asked for
 PAGE_ROWS = 100  # of a table, which a person reads
 PROGRESS_EVERY_S, ROWS_A_LOOK = 5.0, 1_000
 NAMED = "NAME"  # the command behind every report's name
@@ -80,6 +81,8 @@ def run_report(
         limit = PAGE_ROWS
     question = ask(month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset)
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
+        if export.report.total.get("attempts") == 0:
+            _require_known(reports, question)
         if format is Format.TABLE:
             write(_report_text(export.report))
         else:
@@ -122,6 +125,23 @@ def show_receipt(
         write(_receipt_text(receipt))
         for line in receipt.notes:
             note(line)
+
+
+def _require_known(reports: Reports, question: Question) -> None:
+    """Refuse to answer "nothing" for a name that no attempt ever had. Raises `NothingFound` listing those there are."""
+    from gateway.reports import Dimension, ask
+
+    for dimension, wanted in question.where:
+        if wanted is None or dimension in (Dimension.DAY, Dimension.TAG):
+            continue
+        known = reports.run("spend", ask(by=[dimension], demo=question.dataset == "demo"))
+        names = sorted(str(row[0]) for row in known.rows if row[0] is not None)
+        if wanted not in names:
+            shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+            raise NothingFound(
+                f"No attempt of any month has the {dimension.value.replace('_', ' ')} '{wanted}'. "
+                f"There is: {shown or 'none yet'}."
+            )
 
 
 def _write_export(export: Export, format: Format) -> None:
