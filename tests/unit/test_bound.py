@@ -62,6 +62,12 @@ def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(fea
     assert (known.input_tokens, known.is_certain) == (32_768, True)
 
 
+def test_a_request_that_may_be_answered_by_another_model_has_no_bound() -> None:
+    """`models` and `provider` of some upstreams name a dearer one; no price here covers it."""
+    asked = {"features": frozenset({"rerouting"}), "output_bound_tokens": 10}
+    assert not bound(deployment={"context_window": 4096}, **asked).is_certain
+
+
 def test_each_prompt_of_a_list_is_answered_and_has_a_window_of_its_own() -> None:
     """A batch is bounded like as many requests."""
     listed: dict[str, Any] = {"operation": Operation.COMPLETIONS, "output_bound_tokens": 50, "choices": 2}
