@@ -223,7 +223,7 @@ def fake_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpst
 @pytest.fixture(scope="session")
 def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
     """A migrated database for the gateway that many tests share."""
-    yield from _new_database(postgres_url, migrated_template)
+    yield from new_database(postgres_url, migrated_template)
 
 
 @pytest.fixture(scope="session")
@@ -261,7 +261,7 @@ def start_gateway(
     with ExitStack() as running:
 
         def start(policy: str | None, *, database_url: str | None = None, **settings: object) -> Gateway:
-            url = database_url or running.enter_context(_exhausted(_new_database(postgres_url, migrated_template)))
+            url = database_url or running.enter_context(_exhausted(new_database(postgres_url, migrated_template)))
             return running.enter_context(_exhausted(launch_gateway(policy, url, **settings)))
 
         yield start
@@ -304,7 +304,7 @@ def _prepared(home: Path, policy: str | None, database_url: str, settings: Mappi
     return gateway
 
 
-def _new_database(server_url: str, template: str) -> Iterator[str]:
+def new_database(server_url: str, template: str) -> Iterator[str]:
     name = f"tollgate_gateway_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')

@@ -9,7 +9,7 @@ import pytest
 from tests.attacks.bounded import Bounded, bounded
 from tests.attacks.permissive_engine import Engine, running_engine
 from tests.attacks.raw_callers import two_teams
-from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway, new_database
 from tests.integration.postgres_gate import PostgresGate
 
 
@@ -36,7 +36,14 @@ def poor(start_gateway: StartGateway, permissive_engine: Engine) -> Bounded:
 
 @pytest.fixture(scope="session")
 def red_and_blue(
-    launch_gateway: Callable[..., Iterator[Gateway]], session_database_url: str, fake_upstream: FakeUpstreamProcess
+    launch_gateway: Callable[..., Iterator[Gateway]],
+    postgres_url: str,
+    migrated_template: str,
+    fake_upstream: FakeUpstreamProcess,
 ) -> Iterator[Gateway]:
-    """A gateway with teams red and blue, for attacks that leave it as they found it."""
-    yield from launch_gateway(two_teams(f"{fake_upstream.url}/v1"), session_database_url)
+    """A gateway with teams red and blue, for attacks that leave it as they found it.
+
+    Its database is its own: one that another shared gateway uses belongs to that one's pepper.
+    """
+    for url in new_database(postgres_url, migrated_template):
+        yield from launch_gateway(two_teams(f"{fake_upstream.url}/v1"), url)

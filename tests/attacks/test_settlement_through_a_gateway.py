@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.settling import BODIES, DONE, USAGE, ask, only_event, open_stream, policy
-from tests.gateway_process import Gateway, _new_database
+from tests.gateway_process import Gateway, new_database
 from tests.integration.policy import USD_PER_TOKEN
 from tests.integration.raw_upstream import STREAM, Answering, RawUpstream, event, sends, token, whole
 
@@ -129,7 +129,7 @@ def gateway(
 
 @contextmanager
 def _database(postgres_url: str, template: str) -> Iterator[str]:
-    made = _new_database(postgres_url, template)
+    made = new_database(postgres_url, template)
     yield next(made)
     list(made)
 

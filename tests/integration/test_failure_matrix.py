@@ -41,7 +41,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway_process import FakeUpstreamProcess, Gateway, _new_database, free_port
+from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port, new_database
 from tests.integration.policy import PRICE
 from tests.integration.raw_upstream import STREAM, RawUpstream, event, raw_upstream, sends, token, whole
 
@@ -139,7 +139,7 @@ def matrix(
     fake_upstream: FakeUpstreamProcess, raw: RawUpstream,
 ) -> Iterator[Gateway]:  # fmt: skip
     """One gateway for all rows; each row has deployments of its own, so that no breaker of one is felt in another."""
-    for url in _new_database(postgres_url, migrated_template):
+    for url in new_database(postgres_url, migrated_template):
         yield from launch_gateway(document(fake_upstream.url, raw.url), url)
 
 
