@@ -47,7 +47,7 @@ FROM {events} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY depl
 _SPENT = f"""
 SELECT team, project, key_id,
        CAST(floor(extract(epoch FROM occurred_at) / {SLOT_S}) * {SLOT_S} AS bigint) AS slot_s,
-       CAST(sum(coalesce(cost_usd, held_usd, 0)) * 1000000000 AS bigint) AS nusd
+       CAST(least(sum(coalesce(cost_usd, held_usd, 0)) * 1000000000, 9223372036854775807) AS bigint) AS nusd
 FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY 1, 2, 3, 4 ORDER BY 4
 """  # noqa: S608 - a constant
 _GRANTS = """

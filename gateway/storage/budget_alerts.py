@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, text
 
 from gateway.domain.budget_alerts import LOOK_BACK, BudgetAlert, Delivery, crossed
 from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetScope
+from gateway.domain.pricing import MOST_NUSD
 from gateway.storage.budgets import rule_from_row
 from gateway.storage.database import Database
 
@@ -118,8 +119,9 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
         rule = rule_from_row(row)
+        spent_nusd = min(int(row.spent_nusd), MOST_NUSD)  # the period's own figure has no end, an alert's has
         for threshold in crossed(
-            rule, starts_at=row.starts_at, spent_nusd=row.spent_nusd, granted_nusd=row.granted_nusd, now=now
+            rule, starts_at=row.starts_at, spent_nusd=spent_nusd, granted_nusd=row.granted_nusd, now=now
         ):
             found.append(
                 {
@@ -127,7 +129,7 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
                     "ends_at": rule.period_at(row.starts_at).ends_at, "rule_id": rule.rule_id,
                     "scope": rule.scope.value, "team": rule.team, "owner": row.account_owner,
                     "kind": rule.kind.value, "period": rule.period.value, "time_zone": rule.time_zone,
-                    "limit_nusd": rule.limit_nusd, "granted_nusd": row.granted_nusd, "spent_nusd": row.spent_nusd,
+                    "limit_nusd": rule.limit_nusd, "granted_nusd": row.granted_nusd, "spent_nusd": spent_nusd,
                     "now": now,
                 }
             )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Ledger 1.13: holds of unknown attempts reached the end of BIGINT in a soft budget's `spent`.
+
+From then on each event of that budget was refused, and became a dead letter.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from uuid import uuid4
+
+from gateway.domain.bound import bound_of
+from gateway.domain.budgets import BudgetKind
+from gateway.domain.policy import Operation, Route
+from gateway.domain.pricing import MOST_NUSD
+from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.usage_event import UsageEvent
+from gateway.domain.written import Written
+from gateway.storage.adjustments import Verdict, resolve
+from gateway.storage.budget_alerts import BudgetAlertStore
+from gateway.storage.budgets import BudgetLeases, budget_mistakes
+from gateway.storage.database import Database
+from gateway.storage.documents import encode_event
+from gateway.storage.ledger import Ledger
+from tests import factories
+from tests.storage.budget_books import ask, balance, declare, hold, rows, team_rule
+from tests.storage.factories import NOON, event, request_id
+
+ABSURD_NUSD = 77 * 10**15  # 128 answers of 10^9 tokens at USD 600 a million
+WORKER = uuid4()
+
+
+def unknown(number: int, held_nusd: int = ABSURD_NUSD) -> UsageEvent:
+    """An attempt of a soft budget of which nothing is known but its hold."""
+    return event(
+        number,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        cost_nusd=None,
+        held_nusd=held_nusd,
+        lines=(),
+        holds=(hold(0),),
+    )
+
+
+def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> None:
+    """The sum is past the end of BIGINT, and the next event is written like the first."""
+    declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
+    ledger = Ledger(database)
+    batch = [encode_event(unknown(number)) for number in range(130)]
+    assert ledger.write_documents(batch, journal_id=WORKER) == Written(inserted=130)
+    assert balance(database)[0] == 130 * ABSURD_NUSD > MOST_NUSD
+    assert ledger.write_documents([encode_event(unknown(130, 5))]) == Written(inserted=1)
+    assert budget_mistakes(database) == ()
+    resolve(database, request_id(3), attempt=None, cost=Verdict.ZERO, reason="the provider's bill")
+    assert balance(database)[0] == 129 * ABSURD_NUSD + 5
+    assert budget_mistakes(database) == ()
+    (shown,) = rows(database, "SELECT spent_usd FROM finance.budgets WHERE starts_at IS NOT NULL")
+    assert shown[0] * 10**9 == 129 * ABSURD_NUSD + 5
+
+
+def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> None:
+    """Both are told the largest figure that they can hold: far beyond any limit."""
+    declare(database, team_rule(kind=BudgetKind.SOFT, alert_at=(Decimal("0.50"),)))
+    Ledger(database).write_documents([encode_event(unknown(number)) for number in range(130)])
+    alerts = BudgetAlertStore(database)
+    alerts.raise_crossed(now=NOON)
+    assert [alert.spent_nusd for alert in alerts.unannounced()] == [MOST_NUSD]
+    declare(database, team_rule(kind=BudgetKind.HARD))
+    leases = BudgetLeases(database)
+    (told,) = leases.exchange(WORKER, [ask(1, 100)])
+    leases.close()
+    assert (told.granted_nusd, told.spent_nusd) == (0, MOST_NUSD)
+
+
+def test_a_request_without_a_bound_of_its_own_holds_no_more_than_a_column_takes() -> None:
+    """Two million prompts at a window each: only a hard budget or a token limit refuses them."""
+    asked = factories.ask(Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128)
+    found = bound_of(
+        asked,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(context_window=1_000_000),
+        price=factories.price("600", "600"),
+    )
+    assert (found.nusd, found.is_certain) == (MOST_NUSD, True)
