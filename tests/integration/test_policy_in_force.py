@@ -247,11 +247,12 @@ def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: st
         team = "search"
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
     where = f"{gateway.base_url}/route/explain"
-    short = httpx2.post(where, json={"model": "vllm", "tokens": 1000}, headers=headers, timeout=10)
+    asked = {"model": "vllm", "tokens": 1000, "answer_tokens": 100}
+    short = httpx2.post(where, json=asked, headers=headers, timeout=10)
     assert short.status_code == 200, short.text
     told = short.json()
     assert (told["team"], told["route"], told["is_refused"]) == (team, "vllm", False)
-    assert told["candidates"][0]["cost_usd"] == 0.00125
+    assert told["candidates"][0]["cost_usd"] == 0.00225
     body = {"model": "vllm", "messages": [{"role": "user", "content": "x"}]}
     assert httpx2.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0]["rank"] == 1
     assert httpx2.post(where, json=body, timeout=10).status_code == 401
