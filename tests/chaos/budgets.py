@@ -29,7 +29,7 @@ from gateway.domain.api_keys import key_id_of
 from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line
-from tests.chaos.plans import shape
+from tests.chaos.plans import COUNTABLE, kind_of, shape
 from tests.chaos.report import Result
 
 # A thousand times what the other scenarios pay, so that a message in dollars and cents tells figures apart. The least
@@ -168,8 +168,10 @@ class Run:
         while not one.is_over:
             index = next(self._indices)
             rng = Random(f"{self.fleet.seed}/{index}/caller")
-            wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output)
-            call = Call(index=index, team=one.team, route=rng.choice(ROUTES), is_stream=wanted.is_stream)
+            kind = kind_of(self.fleet.seed, index, COUNTABLE)
+            wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, kind=kind)
+            route = rng.choice(ROUTES)
+            call = Call(index=index, team=one.team, route=route, kind=kind, is_stream=wanted.is_stream)
             leave = None
             if rng.random() < LEAVE_SHARE:
                 leave = Leave(after_s=rng.uniform(0, 0.15), reset=rng.random() < 0.5)
@@ -177,7 +179,7 @@ class Run:
             self._at_once[process] += 1
             self.most_at_once[process] = max(self.most_at_once[process], self._at_once[process])
             port = self.fleet.replicas[process].port
-            await ask(call, body, key=one.key, ports=[port], limit_s=LIMIT_S, leave=leave)
+            await ask(call, body, path=wanted.path, key=one.key, ports=[port], limit_s=LIMIT_S, leave=leave)
             self._at_once[process] -= 1
             call.body.clear()
             self._note(one, process, call)

@@ -89,6 +89,7 @@ def check(books: Books) -> Verdict:
             "kills": len(books.kills_s), "lost": verdict.kinds["lost"], "doubled": verdict.kinds["doubled"],
         }
     )  # fmt: skip
+    verdict.counts.update(Counter(f"kind {call.kind}" for call in books.calls))
     verdict.counts.update(Counter(f"source {event['usage_source']}" for event in books.events))
     verdict.counts.update(Counter(f"outcome {event['outcome']}" for event in books.events))
     return verdict
@@ -192,7 +193,11 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
         return
     is_counted = source == "estimated" or attempt["model"].startswith("paid")
     if not is_counted:  # a running figure of the engine: progress ≤ true
-        if event["input_tokens"] != attempt["input"] or not 0 <= (event["output_tokens"] or 0) <= attempt["output"]:
+        # Each choice of a list says its own prompt's input: those that had not yet spoken are not known.
+        has_input = event["input_tokens"] == attempt["input"] or (
+            attempt["prompts"] > 1 and event["input_tokens"] < attempt["input"]
+        )
+        if not has_input or not 0 <= (event["output_tokens"] or 0) <= attempt["output"]:
             booked = (event["input_tokens"], event["output_tokens"])
             verdict.find("tokens", f"{where}: derived {booked}, true {(attempt['input'], attempt['output'])}")
     else:
@@ -234,7 +239,7 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
         if event["usage_source"] == "provider":
             seen = sums[event["team"]]
             seen[0] += event["input_tokens"]
-            seen[1] += event["output_tokens"]
+            seen[1] += event["output_tokens"] or 0
             seen[2] += attempt["input"]
             seen[3] += attempt["output"]
     for team, (booked_in, booked_out, true_in, true_out) in sorted(sums.items()):
@@ -293,10 +298,14 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
         verdict.find("caller", f"{where}: a whole answer is booked as {last['outcome']}")
     if call.usage is None or last["usage_source"] == "unknown" or last["outcome"] != "ok" or last["is_suspect"]:
         return
-    told = (call.usage.get("prompt_tokens"), call.usage.get("completion_tokens"))
-    if told != (last["input_tokens"], last["output_tokens"]):
+    usage = call.usage
+    told = (
+        usage.get("prompt_tokens", usage.get("input_tokens")),
+        usage.get("completion_tokens", usage.get("output_tokens")) or 0,
+    )
+    if told != (last["input_tokens"], last["output_tokens"] or 0):
         verdict.find("caller", f"{where}: told {told}, booked {(last['input_tokens'], last['output_tokens'])}")
-    cost = call.usage.get("cost_usd")
+    cost = usage.get("cost_usd")
     if cost is not None and Decimal(str(cost)) != last["cost_usd"]:
         verdict.find("caller", f"{where}: told {cost} USD, booked {last['cost_usd']}")
 

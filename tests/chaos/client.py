@@ -53,7 +53,7 @@ class Call:
     code: str = ""
     message: str = ""
     retry_after_s: float | None = None
-    words: int = 0
+    kind: str = "chat"
     usage: dict[str, Any] | None = None
     body: bytearray = field(default_factory=bytearray, repr=False)
 
@@ -191,8 +191,6 @@ def _read_plain(call: Call) -> None:
         call.ending, call.code, call.message = "error", str(error.get("code")), str(error.get("message"))
         return
     call.ending, call.usage = "complete", answer.get("usage")
-    text = "".join((choice.get("message") or {}).get("content") or "" for choice in answer.get("choices", []))
-    call.words = len(text.split())
 
 
 def _read_stream(call: Call) -> None:
@@ -211,9 +209,7 @@ def _read_stream(call: Call) -> None:
         kind = chunk.get("type", "")  # of `/v1/responses`, which has no `[DONE]`
         is_done = is_done or kind in ("response.completed", "response.incomplete", "response.failed")
         error = chunk.get("error") or (chunk if kind == "error" else error)
-        call.usage = chunk.get("usage") or call.usage
-        for choice in chunk.get("choices") or ():
-            call.words += bool((choice.get("delta") or {}).get("content"))
+        call.usage = chunk.get("usage") or (chunk.get("response") or {}).get("usage") or call.usage
     if call.ending == "whole" or (call.ending in ("broken", "left") and is_done):
         if error is not None:
             call.ending, call.code = "error_event", str(error.get("code"))

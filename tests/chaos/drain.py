@@ -11,7 +11,7 @@ from tests.chaos.checker import Books
 from tests.chaos.client import Call, ask
 from tests.chaos.fleet import RATES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S
-from tests.chaos.plans import LONG, shape
+from tests.chaos.plans import LONG, STREAMED, kind_of, shape
 from tests.chaos.report import Result
 
 EXIT_WITHIN_S = 35.0
@@ -63,7 +63,9 @@ async def run(result: Result, *, streams: int, drain_s: float) -> None:
 
 
 async def _stream(fleet: Fleet, index: int, calls: list[Call], team: str) -> None:
-    wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=1.0)
-    call = Call(index=index, team=team, route="bought" if index % 4 == 0 else "own", is_stream=True)
+    kind = kind_of(fleet.seed, index, STREAMED)
+    wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=1.0, kind=kind)
+    call = Call(index=index, team=team, route="bought" if index % 4 == 0 else "own", kind=kind, is_stream=True)
     calls.append(call)
-    await ask(call, wanted.body(call.route), key=fleet.keys[team], ports=fleet.ports, limit_s=LIMIT_S + 60)
+    body, key = wanted.body(call.route), fleet.keys[team]
+    await ask(call, body, path=wanted.path, key=key, ports=fleet.ports, limit_s=LIMIT_S + 60)

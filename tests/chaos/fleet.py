@@ -334,7 +334,8 @@ def policy_of(
         timeouts = f"{{connect_s: 1, first_byte_s: {wait_s}, idle_s: {wait_s}, total_s: 120}}"
         return (
             f'  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "UPSTREAM/v1",\n'
-            f"     price: {price}, timeouts: {timeouts}}}\n"
+            f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields],\n"
+            "     operations: [chat, completions, responses, embeddings]}\n"
         )
 
     routes = "".join(f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in ROUTES.items())

@@ -6,6 +6,9 @@ the gateway knew them at each moment: reserved until the attempt has ended, what
 
 Beside the crowd there are callers that are alone under a limit of their own: they come back at the very moment that a
 429 told them, at another process, and must be let in.
+
+Crowds under a limit on requests ask for everything. Those under a limit on tokens, or on requests at once, send chat
+alone: the first are judged by what a chat reserves, the second by how long it takes. So do the callers that are alone.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from httptools import HttpResponseParser
 from tests.chaos.checker import Finding
 from tests.chaos.fleet import Fleet, policy_of, team_line
 from tests.chaos.load import idle
-from tests.chaos.plans import shape
+from tests.chaos.plans import KINDS, Kind, kind_of, shape
 from tests.chaos.report import Result
 
 WINDOW_S, SHARE = 60.0, 0.02
@@ -70,6 +73,7 @@ CROWDS = (
     Crowd(team="t60000", tokens=60_000),
     Crowd(team="c6", at_once=6),
 )
+MIXED = frozenset(crowd.team for crowd in CROWDS if crowd.requests is not None)
 USED_TOKENS, SERVICE_S = 230, 0.55  # of one request, on average; only how much is offered depends on them
 PROBE_TEAMS = {
     "probe-requests": f"requests_per_minute: {PROBE_LIMIT}",
@@ -154,16 +158,19 @@ class Callers:
     keys: dict[str, str]
     answers: list[Answer] = field(default_factory=list)
     broken: int = 0
+    kinds: Counter[Kind] = field(default_factory=Counter)
     _lines: defaultdict[int, list[_Line]] = field(default_factory=lambda: defaultdict(list))
     _indices: Any = field(default_factory=lambda: count(1))
 
     async def one(self, team: str, process: int, *, key: str | None = None, index: int | None = None) -> Answer | None:
         """One request to one process, the same again where it has an index; None where its connection broke."""
         index = index or next(self._indices)
-        wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, stream_share=0)
+        kind = kind_of(self.fleet.seed, index, KINDS) if team in MIXED else Kind.CHAT
+        self.kinds[kind] += 1
+        wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, stream_share=0, kind=kind)
         body = wanted.body("bought", max_tokens=MAX_TOKENS)
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key or self.keys[team]}"
+            f"POST {wanted.path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key or self.keys[team]}"
             f"\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         sent_s = time.time()
@@ -404,6 +411,7 @@ def _judge(
     result.say("processes, seconds, times the allowed rate", f"{replicas}, {span[1] - span[0]:.0f}, {times:.0f}")
     statuses = Counter(answer.status for answer in callers.answers)
     result.say("answers", ", ".join(f"{status} {number:,}" for status, number in statuses.most_common()))
+    result.say("callers asked for", ", ".join(f"{kind} {number:,}" for kind, number in callers.kinds.most_common()))
     result.demand(
         not callers.broken and set(statuses) <= {200, 429}, "caller", f"{dict(statuses)}, {callers.broken} broken"
     )

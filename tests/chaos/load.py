@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import ROUTES, TEAMS, Fleet
-from tests.chaos.plans import shape
+from tests.chaos.plans import KINDS, Kind, kind_of, shape
 
 LIMIT_S = 30.0  # of one request; the longest way through two failing deployments takes about six
 
@@ -21,6 +21,7 @@ class Load:
     fleet: Fleet
     leave_share: float = 0.0
     stream_share: float = 0.7
+    kinds: Mapping[Kind, int] = field(default_factory=lambda: KINDS)
     routes: tuple[str, ...] = tuple(ROUTES)
     leave_within_s: float = 0.12
     hasty_share: float = 0.05  # of those who go after a time: before anything can have come
@@ -33,16 +34,18 @@ class Load:
         index, self._next = self._next + 1, self._next + 1
         fleet = self.fleet
         rng = Random(f"{fleet.seed}/{index}/caller")
-        wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=self.stream_share)
+        kind = kind_of(fleet.seed, index, self.kinds)
+        wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=self.stream_share, kind=kind)
         drawn, route = rng.choice(TEAMS), rng.choice(self.routes)
-        call = Call(index=index, team=team or drawn, route=route, is_stream=wanted.is_stream)
+        call = Call(index=index, team=team or drawn, route=route, kind=kind, is_stream=wanted.is_stream)
         self.calls.append(call)
         leave = None
         if rng.random() < self.leave_share:
             leave = self._leave(rng)
         ports = list(fleet.ports) if port is None else [port]
         rng.shuffle(ports)
-        await ask(call, wanted.body(call.route), key=fleet.keys[call.team], ports=ports, limit_s=LIMIT_S, leave=leave)
+        body, key = wanted.body(call.route), fleet.keys[call.team]
+        await ask(call, body, path=wanted.path, key=key, ports=ports, limit_s=LIMIT_S, leave=leave)
         call.body.clear()
         return call
 

@@ -25,7 +25,7 @@ from tests.chaos.client import Call, ask
 from tests.chaos.fleet import RATES, TEAMS, Fleet, policy_of, team_line
 from tests.chaos.load import LIMIT_S, Load, idle, until
 from tests.chaos.outage import WRITTEN_WITHIN_S
-from tests.chaos.plans import shape
+from tests.chaos.plans import COUNTABLE, shape
 from tests.chaos.report import Result
 
 REPLICAS = 2
@@ -54,7 +54,7 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
     with fleet:
         fleet.start()
         result.tell("the fleet is ready")
-        load, odd = Load(fleet=fleet, stream_share=0.3), Odd(fleet)
+        load, odd = Load(fleet=fleet, stream_share=0.3, kinds=COUNTABLE), Odd(fleet)
         await _ask(load, per_s, WARM_UP_S)
         await fleet.settled(_served(load))
         warm = len(load.calls)

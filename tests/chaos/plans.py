@@ -1,12 +1,13 @@
 """What each request asks for and what each upstream attempt meets, drawn from the run's seed.
 
 Pure: the upstream draws an attempt's plan anew from (seed, index, model), so that one seed is one run. A request's
-index travels in its `seed` member, which is OpenAI's own and passes every gateway untouched.
+index travels in its `user` member, which each of OpenAI's endpoints has and which passes every gateway untouched.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -49,11 +50,53 @@ MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
 DIALECTS = ("vllm", "paid")
 
 
+class Kind(StrEnum):
+    """What a request is: its endpoint and the form of its prompt."""
+
+    CHAT = "chat"
+    PICTURES = "chat with pictures and tools"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    RESPONSES = "responses"
+
+
+KINDS: dict[Kind, int] = {Kind.CHAT: 6, Kind.PICTURES: 1, Kind.COMPLETIONS: 1, Kind.EMBEDDINGS: 1, Kind.RESPONSES: 1}
+# A hard budget refuses pictures, as no tokens bound them: whoever has one asks without.
+COUNTABLE: dict[Kind, int] = {kind: weight for kind, weight in KINDS.items() if kind is not Kind.PICTURES}
+# Embeddings have no stream.
+STREAMED: dict[Kind, int] = {kind: weight for kind, weight in KINDS.items() if kind is not Kind.EMBEDDINGS}
+PATHS = {
+    Kind.CHAT: "/v1/chat/completions",
+    Kind.PICTURES: "/v1/chat/completions",
+    Kind.COMPLETIONS: "/v1/completions",
+    Kind.EMBEDDINGS: "/v1/embeddings",
+    Kind.RESPONSES: "/v1/responses",
+}
+# Members of other endpoints, and a figure that must bound nothing: the upstream ignores them all.
+FOREIGN = {
+    Kind.CHAT: {"max_output_tokens": 1},
+    Kind.PICTURES: {"max_output_tokens": 1, "best_of": 2},
+    Kind.COMPLETIONS: {"max_output_tokens": 1, "max_completion_tokens": 1},
+    Kind.EMBEDDINGS: {"max_tokens": 1, "n": 2},
+    Kind.RESPONSES: {"max_tokens": 1, "max_completion_tokens": 1, "n": 1},
+}
+MAXIMUM = {Kind.RESPONSES: "max_output_tokens"}  # of the others it is `max_tokens`
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a request asks for: the same at every deployment that tries it."""
+    """What a request asks for: the same at every deployment that tries it.
+
+    `input_tokens` are those of all `prompts` together, `output_tokens` those of one answer; each prompt is answered
+    `choices` times.
+    """
 
     index: int
+    kind: Kind
+    prompts: int
+    choices: int
     input_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -61,17 +104,53 @@ class Shape:
     is_stream: bool
     wants_usage: bool
 
+    @property
+    def path(self) -> str:
+        """Where it is asked."""
+        return PATHS[self.kind]
+
+    @property
+    def answers(self) -> int:
+        """How many answers there are to all prompts."""
+        return self.prompts * self.choices
+
+    def input_of(self, prompt: int) -> int:
+        """The tokens of one of the prompts."""
+        each, rest = divmod(self.input_tokens, self.prompts)
+        return each + (prompt < rest)
+
     def body(self, route: str, *, max_tokens: int | None = None) -> bytes:
         """The caller's request. Padded, since no tokenizer makes more tokens than bytes."""
-        members: dict[str, Any] = {
-            "model": route, "seed": self.index, "max_tokens": max_tokens or self.output_tokens + self.index % 3,
-            "messages": [{"role": "user", "content": "word " * (self.input_tokens // 4 + 1)}],
-        }  # fmt: skip
+        members: dict[str, Any] = {"model": route, "user": str(self.index)}
+        if self.index % 3 == 0:
+            members |= FOREIGN[self.kind]
+        members |= self._asked()
+        if self.kind is not Kind.EMBEDDINGS:
+            maximum = MAXIMUM.get(self.kind, "max_tokens")
+            members[maximum] = max_tokens or self.output_tokens + self.index % 3
         if self.is_stream:
             members["stream"] = True
-            if self.wants_usage:
+            if self.wants_usage and self.kind is not Kind.RESPONSES:
                 members["stream_options"] = {"include_usage": True}
         return json.dumps(members, separators=(",", ":")).encode()
+
+    def _asked(self) -> dict[str, Any]:
+        texts = ["word " * (self.input_of(prompt) // 4 + 1) for prompt in range(self.prompts)]
+        ids = [[7] * self.input_of(prompt) for prompt in range(self.prompts)]
+        lists: list[Any] = list(ids if self.index % 2 else texts)
+        one_or_all = lists[0] if self.prompts == 1 else lists
+        if self.kind is Kind.COMPLETIONS:
+            return {"prompt": one_or_all, "n": self.choices, "best_of": self.choices}
+        if self.kind is Kind.EMBEDDINGS:
+            return {"input": one_or_all, "encoding_format": ("float", "base64")[self.index % 4 // 2]}
+        if self.kind is Kind.RESPONSES:
+            item = {"role": "user", "content": [{"type": "input_text", "text": texts[0]}]}
+            return {"input": (texts[0], [item])[self.index % 2]}
+        if self.kind is Kind.PICTURES:
+            picture = {"type": "image_url", "image_url": {"url": PICTURE}}
+            content: Any = [{"type": "text", "text": texts[0]}, picture]
+            return {"messages": [{"role": "user", "content": content}], "tools": [TOOL]}
+        return {"seed": self.index, "messages": [{"role": "user", "content": texts[0]}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +163,34 @@ class Plan:
     gap_s: float
 
 
-def shape(seed: int, index: int, *, most_output: int = 40, stream_share: float = 0.7) -> Shape:
-    """Draw what request number `index` asks for."""
+def kind_of(seed: int, index: int, kinds: Mapping[Kind, int]) -> Kind:
+    """Draw the kind of request number `index`, by the weights of a scenario."""
+    (kind,) = Random(f"{seed}/{index}/kind").choices(list(kinds), list(kinds.values()))
+    return kind
+
+
+def shape(seed: int, index: int, *, most_output: int = 40, stream_share: float = 0.7, kind: Kind = Kind.CHAT) -> Shape:
+    """Draw what request number `index` asks for, if it is of that kind."""
     rng = Random(f"{seed}/{index}/shape")
     input_tokens, output_tokens = rng.randint(20, 400), rng.randint(1, most_output)
+    cached_tokens = rng.randint(0, input_tokens) if rng.random() < 0.5 else 0
+    reasoning_tokens = rng.randint(0, output_tokens) if rng.random() < 0.3 else 0
+    is_stream, wants_usage = rng.random() < stream_share, rng.random() < 0.5
+    is_embedded = kind is Kind.EMBEDDINGS
+    has_lists = is_embedded or kind is Kind.COMPLETIONS
+    prompts = rng.randint(1, 3) if has_lists else 1
+    choices = rng.randint(1, 2) if kind is Kind.COMPLETIONS else 1
     return Shape(
         index=index,
+        kind=kind,
+        prompts=prompts,
+        choices=choices,
         input_tokens=input_tokens,
-        cached_tokens=rng.randint(0, input_tokens) if rng.random() < 0.5 else 0,
-        output_tokens=output_tokens,
-        reasoning_tokens=rng.randint(0, output_tokens) if rng.random() < 0.3 else 0,
-        is_stream=rng.random() < stream_share,
-        wants_usage=rng.random() < 0.5,
+        cached_tokens=0 if has_lists else cached_tokens,
+        output_tokens=0 if is_embedded else -(-output_tokens // (prompts * choices)),
+        reasoning_tokens=0 if has_lists else reasoning_tokens,
+        is_stream=is_stream and not is_embedded,
+        wants_usage=wants_usage,
     )
 
 

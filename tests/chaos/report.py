@@ -48,6 +48,7 @@ class Result:
         counts = verdict.counts
         for name in ("requests", "attempts", "events", "kills", "lost", "doubled"):
             self.say(name, f"{counts[name]:,}")
+        self.say("callers asked for", _counted(_part(counts, "kind ")))
         self.say("callers saw", _counted(verdict.endings))
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))

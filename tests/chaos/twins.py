@@ -23,7 +23,7 @@ from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import RATES, ROUTES, TEAMS, Fleet
 from tests.chaos.load import LIMIT_S, idle, until
-from tests.chaos.plans import MIX, shape
+from tests.chaos.plans import KINDS, MIX, kind_of, shape
 from tests.chaos.report import Result
 
 PAIRS_AT_ONCE = 12
@@ -120,16 +120,19 @@ class Play:
     async def _twin(self, pair: Pair, port: int, late_s: float, leave: Leave | None) -> None:
         """Ask until it is served, told that the key has ended, or has failed for nothing often enough."""
         await asyncio.sleep(late_s)
-        wanted = shape(self.fleet.seed, pair.index, most_output=self.fleet.most_output)
+        kind = kind_of(self.fleet.seed, pair.index, KINDS)
+        wanted = shape(self.fleet.seed, pair.index, most_output=self.fleet.most_output, kind=kind)
         body = wanted.body(pair.route)
         headers = {"idempotency-key": pair.key, "x-request-id": pair.key}
         began_s, failures, others = time.monotonic(), 0, [one for one in self.fleet.ports if one != port]
         while True:
-            call = Call(index=pair.index, team=pair.team, route=pair.route, is_stream=wanted.is_stream)
+            call = Call(
+                index=pair.index, team=pair.team, route=pair.route, kind=kind, is_stream=wanted.is_stream
+            )  # fmt: skip
             self.calls.append(call)
             await ask(
                 call, body, key=self.fleet.keys[pair.team], ports=[port, *others], limit_s=LIMIT_S, leave=leave,
-                headers=headers,
+                path=wanted.path, headers=headers,
             )  # fmt: skip
             call.body.clear()
             failures += call.ending == "error" and call.status != 409

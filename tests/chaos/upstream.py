@@ -27,7 +27,8 @@ from typing import Any
 
 import uvloop
 
-from tests.chaos.plans import MIXES, Fault, Plan, Shape, plan, shape
+from tests.chaos.answers import Wording
+from tests.chaos.plans import MAXIMUM, MIXES, PATHS, Fault, Kind, Plan, Shape, plan, shape
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATIENCE_S = 90.0  # of a hanging answer; every gateway's deadline is shorter
@@ -47,6 +48,7 @@ class Entry:
     is_stream: bool
     arrived_s: float
     ended_s: float = 0.0
+    prompts: int = 1
     input: int = 0
     cached: int = 0
     output: int = 0
@@ -136,13 +138,14 @@ class Upstream:
         self, path: str, asked: dict[str, Any], request_id: str, reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:  # fmt: skip
-        model, index = str(asked["model"]), int(asked.get("seed") or 0)
-        wanted = shape(self.seed, index, most_output=self.most_output)
+        # An index stands in `user`; requests of the scenario `cuts` have it in `seed`, if their endpoint knows that.
+        model, index = str(asked["model"]), int(asked.get("user") or asked.get("seed") or 0)
+        wanted = shape(self.seed, index, most_output=self.most_output, kind=_kind(path, asked))
         drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
         entry = Entry(
             number=self.arrived, request_id=request_id, index=index, model=model, fault=drawn.fault.value,
-            is_stream=bool(asked.get("stream")), arrived_s=time.time(), input=wanted.input_tokens,
-            cached=wanted.cached_tokens,
+            is_stream=bool(asked.get("stream")), arrived_s=time.time(), prompts=wanted.prompts,
+            input=wanted.input_tokens, cached=wanted.cached_tokens,
         )  # fmt: skip
         line = _Line(reader, writer)
         if model.startswith("golden-"):
@@ -193,6 +196,12 @@ class Upstream:
         if case not in self.transcripts:
             self.transcripts[case] = events_of((GOLDEN / case / "upstream.sse").read_bytes())
         return self.transcripts[case]
+
+
+def _kind(path: str, asked: dict[str, Any]) -> Kind:
+    if "tools" in asked:
+        return Kind.PICTURES
+    return next((kind for kind, its in PATHS.items() if its == path), Kind.CHAT)
 
 
 def events_of(transcript: bytes) -> tuple[bytes, ...]:
@@ -254,9 +263,12 @@ class _Exchange:
     def __init__(self, asked: dict[str, Any], drawn: Plan, wanted: Shape, entry: Entry, line: _Line) -> None:
         self.asked, self.plan, self.wanted, self.entry, self.line = asked, drawn, wanted, entry, line
         options = asked.get("stream_options") or {}
-        self.says_usage = bool(options.get("include_usage")) and drawn.fault is not Fault.NO_USAGE
+        is_asked = bool(options.get("include_usage")) or wanted.kind is Kind.RESPONSES  # which says it unasked
+        self.says_usage = is_asked and drawn.fault is not Fault.NO_USAGE
         self.says_running = bool(options.get("continuous_usage_stats")) and entry.model.startswith("vllm")
-        self.words = min(wanted.output_tokens, int(asked.get("max_tokens") or wanted.output_tokens))
+        maximum = int(asked.get(MAXIMUM.get(wanted.kind, "max_tokens")) or wanted.output_tokens)
+        self.words = min(wanted.output_tokens, maximum) * wanted.answers  # of all answers together
+        self.wording = Wording(number=entry.number, model=entry.model, shape=wanted)
 
     async def run(self) -> bool:
         """Answer, or fail as planned; False where the connection is over."""
@@ -314,18 +326,12 @@ class _Exchange:
             if self.plan.gap_s and await self.line.is_left_within(self.plan.gap_s):
                 return self._other_left()
             self._generate(number)
-        message = {"role": "assistant", "content": " ".join(f"t{n}" for n in range(self.words))}
-        answer: dict[str, Any] = {
-            "id": f"chatcmpl-{self.entry.number}", "object": "chat.completion", "created": 1764000000,
-            "model": self.entry.model, "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-        }  # fmt: skip
-        if self.plan.fault is not Fault.NO_USAGE:
-            answer["usage"] = self._usage()
-        whole = _whole(200, json.dumps(answer).encode())
+        usage = None if self.plan.fault is Fault.NO_USAGE else self._usage()
+        whole = _whole(200, self.wording.whole(self.words, usage))
         if not self._breaks:
             await self.line.write(whole)
             self.entry.ending = "complete"
-            if "usage" in answer:
+            if usage is not None:
                 self._note_usage(is_final=True)
             return True
         body_at = whole.index(b"\r\n\r\n") + 4
@@ -346,7 +352,7 @@ class _Exchange:
                 await self._write_event(event[: int((breaks_at - position) * len(event))])
                 return await self._break()
             await self._write_event(event)
-            if step == "usage" or (step == "token" and self.says_running):
+            if (step == "usage" and self.says_usage) or (step == "token" and self.says_running):
                 self._note_usage(is_final=step == "usage")
         self.entry.ending = "fault" if self.plan.fault is Fault.IN_BAND else "complete"
         await self.line.write(b"0\r\n\r\n")
@@ -356,20 +362,18 @@ class _Exchange:
         """The stream's events in order."""
         if self.plan.fault is Fault.IN_BAND:  # as vLLM does when its engine dies, `[DONE]` included
             return ["begin", *["token"] * int(self.plan.at * self.words), "error", "done"]
-        return ["begin", *["token"] * self.words, "end", *(["usage"] if self.says_usage else []), "done"]
+        return ["begin", *["token"] * self.words, "end", "usage", "done"]
 
     def _event_of(self, step: str) -> bytes:
         if step == "begin":
-            return self._event({"role": "assistant", "content": ""}, usage=self._running_usage())
+            return self.wording.begin(self._running_usage())
         if step == "token":
-            return self._event({"content": f"t{self.entry.output - 1} "}, usage=self._running_usage())
+            return self.wording.token(self.entry.output - 1, self._running_usage())
         if step == "end":
-            return self._event({}, finish_reason="stop", usage=self._running_usage())
+            return self.wording.end(self._running_usage())
         if step == "usage":
-            return _data({**self._frame([]), "usage": self._usage()})
-        if step == "error":
-            return _data({"error": {"message": "it died", "type": "InternalServerError", "param": None, "code": 500}})
-        return b"data: [DONE]\n\n"
+            return self.wording.last(self._usage() if self.says_usage else None)
+        return self.wording.error() if step == "error" else self.wording.done()
 
     async def _write_event(self, event: bytes) -> None:
         size = 37 if self.plan.fault is Fault.SPLIT else max(len(event), 1)
@@ -392,39 +396,18 @@ class _Exchange:
         self.entry.usage_s = self.entry.usage_s or time.time()
         self.entry.is_usage_final = is_final
 
-    def _running_usage(self) -> dict[str, int] | None:
+    def _running_usage(self) -> dict[str, Any] | None:
         if not self.says_running:
             return None
-        made = self.entry.output
-        return {
-            "prompt_tokens": self.wanted.input_tokens, "total_tokens": self.wanted.input_tokens + made,
-            "completion_tokens": made,
-        }  # fmt: skip
-
-    def _event(self, delta: dict[str, str], *, finish_reason: str | None = None, usage: Any = None) -> bytes:
-        frame = self._frame([{"index": 0, "delta": delta, "finish_reason": finish_reason}])
-        return _data(frame | ({"usage": usage} if usage else {}))
-
-    def _frame(self, choices: list[Any]) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self.entry.number}", "object": "chat.completion.chunk", "created": 1764000000,
-            "model": self.entry.model, "choices": choices,
-        }  # fmt: skip
+        return self.wording.running(self.entry.output, max(self.entry.output - 1, 0))
 
     def _usage(self) -> dict[str, Any]:
-        made = self.entry.output
-        if self.plan.fault is Fault.WILD:
+        made, read = self.entry.output, self.wanted.input_tokens
+        if self.plan.fault is Fault.WILD and self.wanted.kind is Kind.EMBEDDINGS:
+            read = (-read, 10**12)[self.entry.index % 2]
+        elif self.plan.fault is Fault.WILD:
             made = (-made, 10**12)[self.entry.index % 2]
-        return {
-            "prompt_tokens": self.wanted.input_tokens, "completion_tokens": made,
-            "total_tokens": self.wanted.input_tokens + made,
-            "prompt_tokens_details": {"cached_tokens": self.wanted.cached_tokens},
-            "completion_tokens_details": {"reasoning_tokens": self.entry.reasoning},
-        }  # fmt: skip
-
-
-def _data(value: Any) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+        return self.wording.usage(made, self.entry.reasoning, prompt=read)
 
 
 async def _serve(make: Callable[[], Upstream], listener: socket.socket) -> None:
