@@ -92,7 +92,9 @@ class Endings:
         """What has arrived takes a moment, so no drain that takes a minute stands in its way."""
         if self._is_closed or self._is_stopping():
             return False
-        return not exchange.is_read_to_its_end or self._has_share(exchange.attempt.request.caller.team)
+        if exchange.has_all or not exchange.is_read_to_its_end:
+            return True
+        return self._has_share(exchange.attempt.request.caller.team)
 
     def _bills_on(self, exchange: Exchange) -> bool:
         """True if a provider goes on and bills what nobody reads here, and has said no usage yet."""

@@ -18,6 +18,7 @@ from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.vectors import LARGE_BYTES, without_vectors
 
 # A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
 # inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
@@ -39,6 +40,7 @@ class Exchange(Struct, kw_only=True):
     said_load: str | None = None  # how busy an engine says that it is
     is_ended: bool = False  # whether someone sees to its settlement already
     has_content: bool = False  # its upstream was told so
+    _whole: bytes | None = None  # a plain answer that came whole, from then until it was read
     _stream: AnswerStream | None = None
     _assembler: Assembler | None = None
 
@@ -68,6 +70,8 @@ class Exchange(Struct, kw_only=True):
     def has_more(self) -> bool:
         """True where there is something to read on for: the rest of the answer, or what has arrived of it."""
         seen = self.attempt.seen
+        if self.has_all:
+            return True
         if seen.is_whole or seen.is_done or seen.is_error:
             return False
         return self.is_read_to_its_end or self.upstream.arrived_bytes() > 0
@@ -81,6 +85,11 @@ class Exchange(Struct, kw_only=True):
         if self.is_refused:
             return self.attempt.http_status in MAY_HAVE_BEEN_SERVED
         return not (self.is_only_an_error and not self.provider.bills_errors)
+
+    @property
+    def has_all(self) -> bool:
+        """Return True from when a plain answer came whole until it was read."""
+        return self._whole is not None
 
     async def head(self) -> None:
         """Wait for the answer to begin. Raises the caller's error for an upstream's error answer."""
@@ -103,22 +112,33 @@ class Exchange(Struct, kw_only=True):
         """The whole plain answer, for the caller. Raises `UpstreamError` where it is none, is cut or is an error.
 
         An answer that came whole was bought: what cannot be read of it is refused, and never tried again.
+        Cancelling it loses nothing: the next call goes on from the bytes that this one had.
         """
         if self.call.is_assembled:
             self.content_type = "application/json"
             rewritten = await self._assembled()
         else:
-            is_large = self.read.ask.operation is Operation.EMBEDDINGS
-            body = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_large else MAX_ANSWER_BYTES)
-            seen = self.attempt.seen
-            seen.is_whole = True
-            rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
-            if not seen.is_done and not seen.is_error:
-                seen.note_unread(len(body))
-                self._require_json(body)
+            rewritten = await self._plain()
         if self.is_only_an_error:
             raise UpstreamError(f"{self.attempt.candidate.deployment.name} answered with an error and nothing else.")
         return rewritten
+
+    async def _plain(self) -> bytes:
+        seen = self.attempt.seen
+        is_embeddings = self.read.ask.operation is Operation.EMBEDDINGS
+        if self._whole is None:
+            self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
+            seen.is_whole = True
+        size_bytes, short = len(self._whole), None
+        if is_embeddings and size_bytes >= LARGE_BYTES:
+            short = await asyncio.to_thread(without_vectors, self._whole)
+        body = self._whole if short is None else short.text
+        self._whole = None
+        rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
+        if not seen.is_done and not seen.is_error:
+            seen.note_unread(size_bytes)
+            self._require_json(body)
+        return rewritten if short is None else await asyncio.to_thread(short.restored, rewritten)
 
     async def piece(self) -> bytes:
         """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
