@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.api.http.connection import Connection
-from gateway.api.http.exchange import Exchange
+from gateway.api.http.exchange import LARGE_BYTES, Exchange
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.parser import MAX_SILENT_BYTES, Fault, Head, RequestParser
 from gateway.api.http.plain import PlainExchange
@@ -178,6 +178,14 @@ async def test_a_body_that_is_waited_for_asks_for_it_once() -> None:
     line.send(b"}")
     await line.settle()
     assert (app.requests, statuses(line)) == ([(CHAT, b"{}")], [100, 200])
+
+
+async def test_a_large_answer_stands_behind_its_head() -> None:
+    """The two are written apart: one copy of 126 MB behind a head paused the event loop for 200 ms."""
+    body = b"x" * 2 * LARGE_BYTES
+    _, line = await exchanged(START + b"content-length: %d\r\n\r\n%b" % (len(body), body), size=None)
+    head, _, sent = line.written.partition(b"\r\n\r\n")
+    assert (head.count(b"HTTP/1.1 200"), sent) == (1, CHAT.encode() + b" " + body)
 
 
 async def test_a_stream_to_http_1_0_has_no_chunks() -> None:

@@ -561,3 +561,20 @@ async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
             await client.send(0, url=url)
         assert url.split("/")[2] not in str(refused.value)
         assert client.counts == (0, 0)
+
+
+async def test_a_large_answer_is_whole_though_reading_it_was_cancelled() -> None:
+    """A thread puts its pieces together, because new memory for 126 MB paused the event loop for 200 ms."""
+    content = bytes(range(256)) * (8 * 2**20 // 256)
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content)
+    async with serving(answering(answer + content)) as server, calling() as client:
+        exchange = await client.send(server.port)
+        await exchange.head()
+        reading = asyncio.create_task(exchange.read(len(content)))
+        await turns_until(lambda: exchange._answer.is_complete)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await exchange.read(len(content)) == content
+        exchange.close()
+        assert client.counts == (1, 0)

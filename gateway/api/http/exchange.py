@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.api.http.connection import Connection
 
 READ_AHEAD_BYTES = 64 * 1024  # of a body before anybody wants it
+LARGE_BYTES = 256 * 1024  # of a piece that is not copied behind its head
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
 
@@ -106,7 +107,11 @@ class Exchange:
         assert not self.is_answered, "an answer ends once"
         if self._is_chunked:
             piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + (b"0\r\n\r\n" if is_last else b"")
-        connection.write(self._head + piece)
+        if len(piece) < LARGE_BYTES:
+            piece = self._head + piece
+        elif self._head:  # a copy of 126 MB takes 200 ms
+            connection.write(self._head)
+        connection.write(piece)
         self._head = b""
         if is_last:
             self.is_answered = True

@@ -68,6 +68,15 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
+    def pieces(self) -> list[bytes]:
+        """The content that `take` would join."""
+        return self._pieces
+
+    def keep(self, joined: bytes) -> None:
+        """Hold the joined pieces in their place."""
+        self._pieces = [joined]
+
+    @property
     def keep_alive_s(self) -> float | None:
         """How long the upstream says that it keeps the connection; None where it does not say."""
         hint = self.headers.get("keep-alive")
