@@ -183,7 +183,7 @@ class _Call:
                 if not self.client_left:  # the server is stopping: a clean close would look like the whole answer
                     is_responses = self.endpoint.operation is Operation.RESPONSES
                     last = error_event("unavailable", "This replica was stopped.", is_responses=is_responses)
-                    await self._exchange.send(last)
+                    await self._exchange.send(last, is_last=True)
                 raise
         await self._exchange.send(b"", is_last=True)
 
