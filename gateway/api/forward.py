@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
@@ -43,6 +43,7 @@ from gateway.wire.openai_request import ReadBody, read_request
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
+LARGE_BODY_BYTES = 128 * 1024  # smaller bodies take a few milliseconds: they cannot hold many values
 ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
 
@@ -63,6 +64,7 @@ class Forwarder:
     end_user_key: bytes
     shedding: Shedding
     slots: Slots
+    large_body: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, exchange: Exchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
@@ -98,16 +100,28 @@ class Forwarder:
         try:
             content = await exchange.body(limit_bytes=self.max_body_bytes)
             assert exchange.endpoint.operation is not None
-            read = read_request(exchange.endpoint.operation, content)
+            exchange.on_leaving = call.leave
+            read = (
+                read_request(exchange.endpoint.operation, content)
+                if len(content) < LARGE_BODY_BYTES
+                else await self._read_large(exchange.endpoint.operation, content)
+            )
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
-            exchange.on_leaving = call.leave
             answer = await self.requests.answer(request, read, call.snapshot, terms=terms, received_s=call.received_s)
             await call.answer(answer)
         finally:
             exchange.on_leaving = None
             self.slots.leave(caller.team)
+
+    async def _read_large(self, operation: Operation, content: bytes) -> ReadBody:
+        """Read a large body in a thread, so that the event loop goes on between two steps of it.
+
+        One at a time: each running thread may hold the interpreter for a step of 20 ms.
+        """
+        async with self.large_body:
+            return await asyncio.to_thread(read_request, operation, content)
 
     def _request(
         self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot

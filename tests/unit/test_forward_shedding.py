@@ -35,7 +35,7 @@ class Door:
         records = [factories.key_record(key, team=priority.value) for priority, key in KEYS.items()]
         holder = factories.holder(factories.snapshot(*records, document=factories.policy(teams=teams)))
         self.shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
-        forward = Forwarder(
+        self.forward = forward = Forwarder(
             requests=self.stage.service(), limiter=self.stage.limiter, metrics=Metrics(), holder=holder,
             lines=RequestLog("error", lambda piece: None), clock=self.stage.clock,
             new_id=lambda: factories.request_id(random=len(self.stage.journal.intents)), is_full=lambda: False,

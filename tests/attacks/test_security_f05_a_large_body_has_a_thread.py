@@ -1,0 +1,58 @@
+"""Security F5: a body that is slow to read is read in a thread, one at a time.
+
+Bodies below the limits still took 150 ms of CPU (`bench/hostile_bodies.py`, mixed values and
+escapes). Commit e47127a reads every body on the event loop and has no `large_body`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from gateway.api.forward import LARGE_BODY_BYTES
+from gateway.domain.policy import Priority
+from tests.memory_transport import Line
+from tests.unit.test_forward_shedding import KEYS, Door
+
+LARGE = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BODY_BYTES}]}).encode()
+
+
+def asked(door: Door, body: bytes) -> Line:
+    """A connection on which the whole request has come."""
+    line = Line(door.edge)
+    line.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (KEYS[Priority.HIGH].encode(), len(body), body)
+    )
+    return line
+
+
+async def test_small_requests_pass_a_large_body_that_is_read() -> None:
+    """Only the next large body waits: two threads would hold the interpreter for twice as long."""
+    door = Door()
+    async with door.forward.large_body:
+        large = asked(door, LARGE)
+        assert (await door.ask(Priority.HIGH))[0] == 200
+        assert large.written == b""
+    await large.transport.ended.wait()
+    assert large.written.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_large_body_that_is_refused_says_why() -> None:
+    """The thread's error reaches the caller as any other."""
+    line = asked(Door(), LARGE[:-1] + b',"max_tokens":[]}')
+    await line.transport.ended.wait()
+    assert line.written.startswith(b"HTTP/1.1 400 ")
+    assert b"max_tokens" in line.written
+
+
+async def test_a_caller_who_leaves_before_its_body_was_read_sends_nothing() -> None:
+    """The wait for the thread is a new place to leave from."""
+    door = Door()
+    async with door.forward.large_body:
+        line = asked(door, LARGE)
+        await asyncio.sleep(0)
+        line.transport.abort()
+        await line.settle()
+    assert (await door.ask(Priority.HIGH))[0] == 200
+    assert len(door.stage.journal.intents) == 1
