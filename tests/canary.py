@@ -40,6 +40,12 @@ class Findings:
         self.searched_bytes += len(content)
         self.hits += [f"{place}: {kind}" for kind, secret in secrets if secret.encode() in content]
 
+    def add(self, other: Findings) -> None:
+        """Take over what another process of the run searched."""
+        self.places += other.places
+        self.searched_bytes += other.searched_bytes
+        self.hits += other.hits
+
     def summary(self) -> str:
         """One line for the terminal."""
         if self.hits:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
+from typing import Any
 
 import hypothesis
 import pytest
 
-from tests.canary import FINDINGS
+from tests.canary import FINDINGS, Findings
 
 pytest_plugins = ["tests.postgres", "tests.gateway_process"]
 
@@ -43,5 +45,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A leaked key or prompt fails the run, even where every test passed."""
-    if session.config.stash[FINDINGS].hits:
+    findings = session.config.stash[FINDINGS]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["findings"] = dataclasses.asdict(findings)
+    if findings.hits:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of pytest-xdist found; one that crashed has failed the run already."""
+    told = getattr(node, "workeroutput", {}).get("findings")
+    if told is not None:
+        node.config.stash[FINDINGS].add(Findings(**told))

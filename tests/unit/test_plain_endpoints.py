@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -169,7 +169,7 @@ async def test_what_is_not_to_be_seen_looks_like_what_does_not_exist(
         assert headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("text", ["x", "1", str(uuid4()), "01a1f8d3-ea00-1000-8000-000000000000"])
+@pytest.mark.parametrize("text", ["x", "1", str(UUID(int=7, version=4)), "01a1f8d3-ea00-1000-8000-000000000000"])
 async def test_an_id_that_is_none_of_ours_is_a_mistake_of_the_caller(text: str) -> None:
     """No pending for ever: a client that waits for it would wait in vain."""
     status, body = await World(is_lagging=True).receipt(text)
