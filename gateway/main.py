@@ -77,6 +77,7 @@ def build_toolbox(settings: Settings) -> Toolbox:
         options=options,
         open_stores=lambda: open_administration(settings),
         open_as_owner=lambda: open_stores(settings),
+        open_booking=lambda: open_booking(settings),
         open_reports=lambda: open_reports(settings),
         open_address=lambda purpose: address_as(settings, purpose),
         serve=lambda asked: serve(_with_address(settings, asked), allow_demo_keys=asked.allow_demo_keys),
@@ -143,6 +144,19 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
 
     with address_as(settings, As.ADMIN) as url:
         database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
+        with _stores(url, database) as stores:
+            yield stores
+
+
+@contextmanager
+def open_booking(settings: Settings) -> Iterator[Stores]:
+    """Everything stored, in the gateway's role wherever the login may take it: for commands that write events."""
+    from gateway.cli.operator import operator_name
+    from gateway.domain.logins import As
+    from gateway.storage.database import Database
+
+    with address_as(settings, As.GATEWAY) as url:
+        database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
         with _stores(url, database) as stores:
             yield stores
 

@@ -51,7 +51,7 @@ def demo_data(
     prices = demo_prices(_listed_prices(now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written, said_s = 0, monotonic()
-    with toolbox.open_as_owner() as stores:
+    with toolbox.open_booking() as stores:
         partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
         stores.prices.keep(prices.values())
         for batch in _batches(events):

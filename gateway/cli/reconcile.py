@@ -108,15 +108,15 @@ def retry(
     """Try again to book the records that were set aside, each exactly once. Exit 1 where one is refused again.
 
     What they cost is spent of their budgets as when they came; one of a closed month is posted to the next that is
-    open. Runs as the login of the database's own URL.
+    open. Events are written by the gateway's login; that a record was dealt with is noted by yours.
     """
     from gateway.services.dead_letters import retry as book
     from gateway.storage.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
-    with toolbox.open_as_owner() as stores:
-        tried = list(book(DeadLetters(stores.database), stores.ledger, only=only))
+    with toolbox.open_stores() as stores, toolbox.open_booking() as booking:
+        tried = list(book(DeadLetters(stores.database), booking.ledger, only=only))
     if only is not None and not tried:
         raise _no_letter(only)
     rows = [(str(one.letter.letter_id), one.resolution, None if one.resolution else one.letter.error) for one in tried]

@@ -69,7 +69,8 @@ class Toolbox:
 
     options: Options
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
-    open_as_owner: Callable[[], AbstractContextManager[Stores]]  # as the login of the database's own URL
+    open_as_owner: Callable[[], AbstractContextManager[Stores]]  # for migrations and the logins alone
+    open_booking: Callable[[], AbstractContextManager[Stores]]  # in the gateway's role, which writes events
     open_reports: Callable[[], AbstractContextManager[Reports]]
     open_address: Callable[[As], AbstractContextManager[str]]  # of the database, by the login for one purpose
     serve: Callable[[ServeOptions], None]

@@ -91,12 +91,16 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         up_file = options.home / "up.json"
         with ExitStack() as opened:
             with Step("Database: start, migrations, pepper, demo team and key", usual_s=10):
-                stores = opened.enter_context(toolbox.open_as_owner())
-                _prepare_database(stores, options)
+                owner = opened.enter_context(toolbox.open_as_owner())
+                _prepare_database(owner, options)
+                owner.database.close()  # what follows needs less; the embedded server stays up until `opened` ends
+                stores = opened.enter_context(toolbox.open_stores())
                 key = _demo_key(toolbox, stores)
             children = Children(options.home / "logs")
             try:
-                _bring_up(toolbox, stores, children, chosen, brought=brought, key=key, up_file=up_file)
+                _bring_up(
+                    toolbox, stores, children, chosen, brought=brought, key=key, up_file=up_file, url=owner.url
+                )  # fmt: skip
                 _stay(children)
             finally:
                 up_file.unlink(missing_ok=True)
@@ -120,7 +124,7 @@ def _second_place(options: Options) -> str:
 
 def _bring_up(
     toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, *, brought: tuple[str, str] | None,
-    key: str, up_file: Path,
+    key: str, up_file: Path, url: str,
 ) -> None:  # fmt: skip
     from gateway.cli.tour import Tour
 
@@ -130,7 +134,7 @@ def _bring_up(
     if brought is None:  # beside gateway and dashboard: it takes the longest by far
         setup = [sys.executable, "-m", "engine", "setup", "--progress", "json"]
         children.begin("engine-setup", setup, _engine_variables(options))
-    variables = _variables(options, stores)
+    variables = _variables(options, url)
     with Step("Gateway and dashboard", usual_s=10):
         children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
         children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
@@ -151,7 +155,7 @@ def _bring_up(
             f"{gateway_url(options)}/readyz", children,
             is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
         )  # fmt: skip
-    _write_private(up_file, json.dumps(_addresses(options, stores, engine_url, key), indent=2) + "\n")
+    _write_private(up_file, json.dumps(_addresses(options, url, engine_url, key), indent=2) + "\n")
     if version is None:
         _show_addresses(options, chosen)
         return
@@ -325,17 +329,17 @@ def _stay(children: Children) -> None:
         time.sleep(0.5)
 
 
-def _variables(options: Options, stores: Stores) -> dict[str, str]:
+def _variables(options: Options, url: str) -> dict[str, str]:
     """The children's settings: this process keeps the embedded Postgres open for them."""
-    return {"TOLLGATE_HOME": str(options.home), "TOLLGATE_DATABASE_URL": stores.url, "PYTHONUNBUFFERED": "1"}
+    return {"TOLLGATE_HOME": str(options.home), "TOLLGATE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
 
 
-def _addresses(options: Options, stores: Stores, engine_url: str, key: str) -> dict[str, str]:
+def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[str, str]:
     return {
         "gateway_url": gateway_url(options),
         "dashboard_url": dashboard_url(options),
         "engine_url": engine_url,
-        "database_url": stores.url,
+        "database_url": url,
         "api_key": key,
     }
 

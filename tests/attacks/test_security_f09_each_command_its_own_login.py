@@ -16,11 +16,15 @@ from psycopg.conninfo import conninfo_to_dict
 from gateway.cli.dashboard import environment
 from gateway.main import build_toolbox
 from gateway.settings import Settings
+from gateway.storage.database import Database
+from gateway.storage.documents import encode_event
+from gateway.storage.ledger import Ledger
 from tests.cli.conftest import Cli
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.test_gateway_budgets import ask, policy
 from tests.policy.documents import EXAMPLE
 from tests.postgres import separate_server
+from tests.storage.factories import event
 
 ESCAPES = [
     ("SET ROLE NONE", "ALTER TABLE tollgate.audit_log DISABLE TRIGGER USER"),
@@ -40,6 +44,27 @@ def cli(cli_at: Callable[..., Cli], database_url: str) -> Cli:
     made = cli_at(database_url)
     made.ok("db", "upgrade")
     return made
+
+
+@pytest.fixture
+def writers(cli: Cli, database_url: str) -> Callable[[], set[str]]:
+    """The logins that have written events since, as Postgres saw them."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            """
+            CREATE TABLE public.writers (login text);
+            CREATE FUNCTION public.note_writer() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+                AS $$ BEGIN INSERT INTO public.writers VALUES (session_user); RETURN NULL; END $$;
+            CREATE TRIGGER note_writer AFTER INSERT ON tollgate.usage_events
+                FOR EACH STATEMENT EXECUTE FUNCTION public.note_writer();
+            """
+        )
+
+    def seen() -> set[str]:
+        with psycopg.connect(database_url) as connection:
+            return {str(row[0]) for row in connection.execute("SELECT login FROM public.writers")}
+
+    return seen
 
 
 @pytest.fixture
@@ -209,3 +234,25 @@ def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
     assert set(given) - set(before) <= kept | {"TOLLGATE_REPORTS_URL"}
     assert kept <= set(given)
     assert not secret & set(given)
+
+
+def test_commands_that_write_events_use_the_gateways_login(cli: Cli, writers: Callable[[], set[str]]) -> None:
+    """Demo data writes events, prices and months as serving does; a retried record is an event too."""
+    cli.ok("demo-data", "--small")
+    assert writers() == {user_of(url_as(cli, "gateway"))}
+
+
+def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
+    cli: Cli, writers: Callable[[], set[str]], database: Database, database_url: str
+) -> None:
+    """The retry books in the gateway's role, and notes in the audit log who asked for it."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE tollgate.usage_events ADD CONSTRAINT older CHECK (false) NOT VALID")
+        Ledger(database).write_documents([encode_event(event(1))])
+        connection.execute("ALTER TABLE tollgate.usage_events DROP CONSTRAINT older")
+        cli.ok("reconcile", "retry")
+        named = connection.execute(
+            "SELECT DISTINCT db_user FROM tollgate.audit_log WHERE action LIKE 'dead_letter%'"
+        ).fetchall()
+    assert writers() == {user_of(url_as(cli, "gateway"))}
+    assert named == [(user_of(url_as(cli, "admin")),)]

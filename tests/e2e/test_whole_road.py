@@ -101,6 +101,18 @@ def test_up_file_is_private_and_complete(road: Road) -> None:
     assert set(road.up) == {"gateway_url", "dashboard_url", "engine_url", "database_url", "api_key"}
 
 
+def test_up_uses_the_owners_login_for_migrations_alone(road: Road) -> None:
+    """Its key and its policy are made by administration's login, its demo data by the gateway's."""
+    acts = "SELECT DISTINCT db_user FROM tollgate.audit_log WHERE action LIKE 'key.%%' OR action LIKE 'policy.%%'"
+    users = "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name LIKE 'tollgate%%'"
+    with psycopg.connect(road.up["database_url"]) as connection:
+        made_by = [str(row[0]) for row in connection.execute(acts, ())]
+        connected = {str(row[0]) for row in connection.execute(users, ())}
+    assert [name.endswith("_admin_login") for name in made_by] == [True]
+    assert connected
+    assert all(name.endswith("_login") for name in connected)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_sdk_usage_equals_the_row_and_the_engines_counters(road: Road, client: openai.OpenAI, streamed: bool) -> None:
     """Metered = served = counted by the engine, for both kinds of answers."""
