@@ -1,14 +1,16 @@
-"""Bodies that are slow to read, one after the other: CPU of the event loop and memory for each.
+"""Bodies that are slow to read, one after the other: CPU, longest pause of the event loop, and memory for each.
 
     python -m bench.hostile_bodies [--mib 10]
 
-Each body is read in a process of its own, as the forwarding endpoints read it and write it out again. The first
+Each body is read in a process of its own, as the forwarding endpoints read it (a large one in a thread) and write it
+out again, while a task of the same loop looks how long it has to wait for its next turn. The first
 bodies are those of the security audit (F5), then come others of the same kind, then large ones that are honest.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import resource
@@ -17,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench import machine
+from gateway.api.forward import LARGE_BODY_BYTES
 from gateway.domain.policy import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai_request import prepare, read_request
 
 MOST_MS = 100.0
+TURN_S = 0.001
 CHAT, RESPONSES, EMBEDDINGS = Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS
 COMPLETIONS = Operation.COMPLETIONS
 Body = tuple[str, Operation, Callable[[int], bytes]]
@@ -129,30 +133,47 @@ def nested_namespaces() -> bytes:
     return MODEL + b'"tools":[' + inner + b"]}"
 
 
-def measured(operation: Operation, body: bytes) -> tuple[str, float]:
-    """What becomes of a body, and the CPU in ms that it took."""
+async def measured(operation: Operation, body: bytes) -> tuple[str, float, float]:
+    """What becomes of a body, the CPU in ms that it took, and the longest pause of the loop in ms."""
+    pauses_s = [0.0]
+    watch = asyncio.create_task(watched(pauses_s))
+    await asyncio.sleep(0.01)
     began_s = time.process_time()
     try:
-        read = read_request(operation, body)
+        if len(body) < LARGE_BODY_BYTES:
+            read = read_request(operation, body)
+        else:
+            read = await asyncio.to_thread(read_request, operation, body)
         prepare(read, {"model": "another"})
         outcome = "read"
     except InvalidRequest as refused:
         outcome = f"400: {refused.message}"
-    return outcome, (time.process_time() - began_s) * 1000
+    took_s = time.process_time() - began_s
+    await asyncio.sleep(0)  # the watch's turn
+    watch.cancel()
+    return outcome, took_s * 1000, max(pauses_s) * 1000
+
+
+async def watched(pauses_s: list[float]) -> None:
+    """Note how much later than asked for each turn comes."""
+    while True:
+        began_s = time.perf_counter()
+        await asyncio.sleep(TURN_S)
+        pauses_s.append(time.perf_counter() - began_s - TURN_S)
 
 
 def in_a_child(operation: Operation, body: bytes) -> Iterator[str]:
-    """The outcome, the CPU and the memory that was needed beyond the body, in a process of its own."""
+    """CPU, pause, the memory that was needed beyond the body, and the outcome, from a process of its own."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        outcome, took_ms = measured(operation, body)
+        outcome, took_ms, paused_ms = asyncio.run(measured(operation, body))
         more_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-        os.write(writing, f"{took_ms}\n{more_kib / 1024}\n{outcome[:90]}".encode())
+        os.write(writing, f"{took_ms}\n{paused_ms}\n{more_kib / 1024}\n{outcome[:90]}".encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
-        yield from answer.read().split("\n", 2)
+        yield from answer.read().split("\n", 3)
     os.wait()
 
 
@@ -161,14 +182,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.hostile_bodies", description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=float, default=10, help="size of the bodies that have no size of their own")
     chosen = parser.parse_args()
-    print(f"{machine.describe()}, commit {machine.commit()}\n{'body':36} {'MiB':>5} {'ms':>7} {'+MiB':>6}  outcome")
+    print(f"{machine.describe()}, commit {machine.commit()}")
+    print(f"{'body':36} {'MiB':>5} {'ms':>7} {'pause':>6} {'+MiB':>6}  outcome")
     slow = 0
     for name, operation, make in BODIES:
         body = make(int(chosen.mib * 2**20))
-        took, more, outcome = in_a_child(operation, body)
-        slow += float(took) > MOST_MS
-        print(f"{name:36} {len(body) / 2**20:5.1f} {float(took):7.1f} {float(more):6.0f}  {outcome}", flush=True)
-    print(f"{slow} of {len(BODIES)} took more than {MOST_MS:.0f} ms")
+        took, pause, more, outcome = in_a_child(operation, body)
+        slow += float(pause) > MOST_MS
+        figures = f"{len(body) / 2**20:5.1f} {float(took):7.1f} {float(pause):6.1f} {float(more):6.0f}"
+        print(f"{name:36} {figures}  {outcome}", flush=True)
+    print(f"{slow} of {len(BODIES)} paused the loop for more than {MOST_MS:.0f} ms")
     return 1 if slow else 0
 
 
