@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,7 +65,7 @@ class Forwarder:
     end_user_key: bytes
     shedding: Shedding
     slots: Slots
-    large_body: asyncio.Lock = field(default_factory=asyncio.Lock)
+    large_bodies: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "large-bodies"))
 
     async def __call__(self, exchange: Exchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
@@ -120,8 +121,8 @@ class Forwarder:
 
         One at a time: each running thread may hold the interpreter for a step of 20 ms.
         """
-        async with self.large_body:
-            return await asyncio.to_thread(read_request, operation, content)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.large_bodies, read_request, operation, content)
 
     def _request(
         self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot

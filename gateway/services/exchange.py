@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -18,13 +20,18 @@ from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
-from gateway.wire.vectors import LARGE_BYTES, without_vectors
+from gateway.wire.vectors import LARGE_BYTES, TooManyVectors, without_vectors
 
 # A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
 # inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
 ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
+# One thread for all large answers: several would hold the interpreter for longer, and what else needs a thread
+# (bodies of callers, the loops in the background) does not wait for answers.
+_LARGE_ANSWERS = ThreadPoolExecutor(1, "large-answers")
+
+T = TypeVar("T")
 
 
 class Exchange(Struct, kw_only=True):
@@ -131,14 +138,19 @@ class Exchange(Struct, kw_only=True):
             seen.is_whole = True
         size_bytes, short = len(self._whole), None
         if is_embeddings and size_bytes >= LARGE_BYTES:
-            short = await asyncio.to_thread(without_vectors, self._whole)
+            try:
+                short = await _aside(without_vectors, self._whole)
+            except TooManyVectors:
+                self._whole = None
+                seen.note_unread(size_bytes)
+                raise self._unreadable("no answer to as many inputs as were sent") from None
         body = self._whole if short is None else short.text
         self._whole = None
         rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
             seen.note_unread(size_bytes)
             self._require_json(body)
-        return rewritten if short is None else await asyncio.to_thread(short.restored, rewritten)
+        return rewritten if short is None else await _aside(short.restored, rewritten)
 
     async def piece(self) -> bytes:
         """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
@@ -263,6 +275,11 @@ class Exchange(Struct, kw_only=True):
 # Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5, nginx's 499,
 # Cloudflare's 524.
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
+
+
+async def _aside(work: Callable[[bytes], T], content: bytes) -> T:
+    """Do what takes long with a large answer in the thread for such."""
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, content)
 
 
 def _is_success(status: int) -> bool:

@@ -1,13 +1,14 @@
 """Security F5: a body that is slow to read is read in a thread, one at a time.
 
 Bodies below the limits still took 150 ms of CPU (`bench/hostile_bodies.py`, mixed values and
-escapes). Commit e47127a reads every body on the event loop and has no `large_body`.
+escapes). Commit e47127a reads every body on the event loop and has no thread for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 from gateway.api.forward import LARGE_BODY_BYTES
 from gateway.domain.policy import Priority
@@ -29,11 +30,12 @@ def asked(door: Door, body: bytes) -> Line:
 
 async def test_small_requests_pass_a_large_body_that_is_read() -> None:
     """Only the next large body waits: two threads would hold the interpreter for twice as long."""
-    door = Door()
-    async with door.forward.large_body:
-        large = asked(door, LARGE)
-        assert (await door.ask(Priority.HIGH))[0] == 200
-        assert large.written == b""
+    door, others = Door(), threading.Event()
+    door.forward.large_bodies.submit(others.wait)
+    large = asked(door, LARGE)
+    assert (await door.ask(Priority.HIGH))[0] == 200
+    assert large.written == b""
+    others.set()
     await large.transport.ended.wait()
     assert large.written.startswith(b"HTTP/1.1 200 ")
 
@@ -48,11 +50,12 @@ async def test_a_large_body_that_is_refused_says_why() -> None:
 
 async def test_a_caller_who_leaves_before_its_body_was_read_sends_nothing() -> None:
     """The wait for the thread is a new place to leave from."""
-    door = Door()
-    async with door.forward.large_body:
-        line = asked(door, LARGE)
-        await asyncio.sleep(0)
-        line.transport.abort()
-        await line.settle()
+    door, others = Door(), threading.Event()
+    door.forward.large_bodies.submit(others.wait)
+    line = asked(door, LARGE)
+    await asyncio.sleep(0)
+    line.transport.abort()
+    await line.settle()
+    others.set()
     assert (await door.ask(Priority.HIGH))[0] == 200
     assert len(door.stage.journal.intents) == 1

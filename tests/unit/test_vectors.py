@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from gateway.domain.policy import Operation
+from gateway.domain.tokens import UsageSource
 from gateway.domain.usage_event import Outcome
+from gateway.errors import UpstreamError
 from gateway.services.endings import DrainLimits
 from gateway.wire.openai_answer import rewrite_chat
 from gateway.wire.seen import Seen
-from gateway.wire.vectors import LARGE_BYTES, MAX_VECTOR_BYTES, without_vectors
+from gateway.wire.vectors import (
+    LARGE_BYTES,
+    MAX_VECTOR_BYTES,
+    MOST_OPENINGS,
+    TooManyVectors,
+    without_vectors,
+)
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
 from tests.unit.test_request_service import Stage, stage
@@ -124,3 +133,44 @@ async def test_a_caller_who_leaves_while_a_thread_reads_is_settled_once_by_the_u
     )
     await leave_while_it_is_read(on)
     assert (on.event.outcome, on.event.usage.input_tokens) == (Outcome.CLIENT_GONE, 12)
+
+
+@pytest.mark.parametrize("gap", [b"", b"1," * 200, b"[" * 50], ids=["none", "numbers", "["])
+def test_openings_without_a_vector_are_looked_at_once(gap: bytes) -> None:
+    """An upstream sent 5 MB of openings alone: each was searched for its closing over a megabyte, 11 s in all.
+
+    Eight times the size may cost eight times as much, and not sixty-four times: counted, since no test is timed.
+    """
+    piece = b'"embedding":[' + gap
+
+    def looked_at(size: int) -> int:
+        body = CountedBytes(b'{"data":[' + piece * (size // len(piece)) + b"]}")
+        without_vectors(body)
+        return body.looked_at
+
+    small, large = looked_at(2**17), looked_at(2**20)
+    assert 0 < small <= large <= 9 * small
+    assert large < 3 * 2**20
+
+
+async def test_an_answer_with_more_vectors_than_anybody_asked_for_is_bought_once() -> None:
+    """Taking them out would keep the only thread for large answers for half a minute."""
+    body = b'{"data":[' + b'"embedding":[' * (MOST_OPENINGS + 1) + b"]}"
+    with pytest.raises(TooManyVectors):
+        without_vectors(body)
+    on = stage(FakeUpstreamAnswer([body]))
+    deployment = factories.deployment(operations=frozenset(Operation))
+    with pytest.raises(UpstreamError, match="not asked again"):
+        await on.answer(REQUEST, deployment, operation=Operation.EMBEDDINGS)
+    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.ESTIMATED)
+
+
+class CountedBytes(bytes):
+    """Counts the bytes that are searched for a closing."""
+
+    looked_at = 0
+
+    def find(self, sought: Any, start: Any = 0, stop: Any = None) -> int:
+        found = super().find(sought, start, stop)
+        self.looked_at += max((min(stop, len(self)) if found < 0 else found) - start, 0)
+        return found
