@@ -142,13 +142,13 @@ class Exchange(Struct, kw_only=True):
                 short = await _aside(without_vectors, self._whole)
             except TooManyVectors:
                 self._whole = None
-                seen.note_unread(size_bytes)
                 raise self._unreadable("no answer to as many inputs as were sent") from None
         body = self._whole if short is None else short.text
         self._whole = None
         rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
-            seen.note_unread(size_bytes)
+            if not is_embeddings:  # which have no output, however large they are
+                seen.note_unread(size_bytes)
             self._require_json(body)
         return rewritten if short is None else await _aside(short.restored, rewritten)
 

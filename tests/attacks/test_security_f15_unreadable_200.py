@@ -6,12 +6,15 @@ import gzip
 
 import pytest
 
+from gateway.domain.policy import Operation
 from gateway.domain.tokens import UsageSource
 from gateway.errors import UpstreamError
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.test_request_service import WHOLE, body, stage
 from tests.waiting import soon
+
+EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'
 
 
 @pytest.mark.parametrize("whole", [gzip.compress(WHOLE), b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]])
@@ -23,6 +26,17 @@ async def test_it_is_asked_once_and_estimated(whole: bytes) -> None:
     await soon(lambda: on.journal.events, "the event")
     assert len(on.transport.sent) == 1
     assert on.event.usage_source is UsageSource.ESTIMATED
+
+
+@pytest.mark.parametrize("whole", [b"<html>", b"[]", b'{"data":[{"embedding":[1,', b""])
+async def test_embeddings_that_cannot_be_read_are_estimated_by_their_input(whole: bytes) -> None:
+    """They have no output: counted as one, the size of what came kept them at their hold."""
+    on = stage(FakeUpstreamAnswer([whole]))
+    deployment = factories.deployment(operations=frozenset(Operation))
+    with pytest.raises(UpstreamError, match="not asked again"):
+        await on.answer(EMBEDDINGS, deployment, operation=Operation.EMBEDDINGS)
+    await soon(lambda: on.journal.events, "the event")
+    assert (on.event.usage_source, on.event.usage.output_tokens) == (UsageSource.ESTIMATED, 0)
 
 
 async def test_an_answer_that_is_too_large_is_asked_for_once() -> None:

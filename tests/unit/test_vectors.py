@@ -162,6 +162,7 @@ async def test_an_answer_with_more_vectors_than_anybody_asked_for_is_bought_once
     deployment = factories.deployment(operations=frozenset(Operation))
     with pytest.raises(UpstreamError, match="not asked again"):
         await on.answer(REQUEST, deployment, operation=Operation.EMBEDDINGS)
+    await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.ESTIMATED)
 
 
