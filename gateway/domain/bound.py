@@ -13,7 +13,8 @@ UNBOUNDED_OUTPUT_TOKENS = 32_768
 MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
-REROUTING = "rerouting"  # another model may answer, at another price: nothing here bounds that
+# Another model may answer, at another price, or a server may write more than the maximum that is sent.
+UNBOUNDED = frozenset({"rerouting", "other_maximum"})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
@@ -77,7 +78,7 @@ def bound_of(ask: Ask, *, route: Route, deployment: Deployment, price: Price, is
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
         and (window is not None or (sees_prompt and is_capped))
-        and REROUTING not in ask.features,
+        and UNBOUNDED.isdisjoint(ask.features),
     )
 
 

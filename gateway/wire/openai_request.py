@@ -85,10 +85,11 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
+    is_sized = True
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
-        named = tuple(needs.features.items())
+        named, is_sized = tuple(needs.features.items()), needs.is_sized
     # After what bounds the values of a body: this looks for words in all of it.
     choices = choices_of(fields.n, fields.best_of)
     size = size_of(operation, members, choices=choices)
@@ -107,7 +108,7 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
         body_bytes=len(body),
         prompts=size.prompts,
-        expansion_tokens=size.expansion_tokens,
+        expansion_tokens=size.expansion_tokens if is_sized else None,
         predicted_bytes=size.predicted_bytes,
         cache_key=_cache_key(members["prompt_cache_key"]) if "prompt_cache_key" in members else None,
     )

@@ -82,13 +82,19 @@ _WORDS = frozenset(
 _WORDY_ENDS = ("text", "message", "refusal", "thinking", "reasoning", "_call", "_output", "_result", "_use")
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
 _SAID = ("role", "content")
+_PARTS = frozenset({"content", "input", "messages", "output", "parts", "prompt"})  # where items and their parts stand
 _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
 _PICTURES = frozenset({"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"})
 _SOUNDS = frozenset({"input_audio", "audio_url", "audioUrl"})
 _FILES = frozenset({"file_id", "file_ids", "fileId", "fileIds"})
+_TENSORS = frozenset({"image_embeds", "audio_embeds"})
+# Members that hold a document, a recording or the like, by whoever's dialect; a page is charged as a picture.
+_DOCUMENTS = frozenset(
+    {"document", "document_url", "file", "fileData", "file_data", "inlineData", "inline_data", "source"}
+)
 # The names that decide something, so that no other case of them may stand beside.
 _NAMED = _PICTURES | _SOUNDS | _FILES | {"audio", "content", "file", "file_data", "file_url", "id", "role", "source"}
-_NAMED |= {"text", "tool_calls", "tools", "type", "url"}
+_NAMED |= {"text", "tool_calls", "tools", "type", "url", "uuid"} | _TENSORS | _DOCUMENTS
 _FOLDED = by_folded(_NAMED)
 
 
@@ -124,7 +130,7 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
         elif type(value) is dict:
             count += len(value)
             kind = value.get("type")
-            words = type(kind) is not str or kind.endswith(_WORDY_ENDS) or kind in _WORDY_TYPES
+            words = type(kind) is not str or _is_wordy(kind)
             if kind is not None or key == "input":
                 _note_item(top, key, value, kind=str(kind or ""), needs=needs)
             past = _PAST.get(kind) if type(kind) is str else None
@@ -141,8 +147,14 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
     return count + _members_below(free)
 
 
+def _is_wordy(kind: str) -> bool:
+    return kind.endswith(_WORDY_ENDS) or kind in _WORDY_TYPES
+
+
 def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs: Needs) -> None:
     """What an item or a part needs by its type. An item that has only an id is one that was kept elsewhere."""
+    if key in _PARTS and kind and not _is_wordy(kind):
+        needs.is_sized = False  # a type of tomorrow, or of another dialect: pictures and sounds need leave besides
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
     is_kept = kind == "item_reference" or (kind == "image_generation_call" and not item.get("result"))
@@ -158,6 +170,10 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
         needs.leave("audio", f"{top}: {name}")
     elif name in _FILES or (name == "audio" and isinstance(value, dict) and "id" in value):
         needs.leave("stored_state", f"{top}: {name}")
+    elif name == "uuid" or name in _TENSORS:  # vLLM finds pictures by it, whichever team they are of
+        needs.leave("engine_control", f"{top}: {name}")
+    elif name in _DOCUMENTS:
+        needs.is_sized = False
     elif name == "tools":
         for feature, where in features_of_tools(value):
             needs.leave(feature, f"{top}: {where}")
@@ -169,6 +185,7 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
     if start.startswith("data:"):
         if start.startswith(("data:image", "data:video")):
             needs.capabilities.add("vision")
+        needs.is_sized = False
     elif start.startswith(_ADDRESSES) or (start and key[-3:].lower() in ("url", "uri")):
         needs.leave("remote_media", f"{top}: {key[:64]}")
 

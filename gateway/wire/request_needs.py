@@ -4,11 +4,15 @@ from __future__ import annotations
 
 
 class Needs:
-    """What the members of a request were found to need. `features` names for each the first place it was found at."""
+    """What the members of a request were found to need. `features` names for each the first place it was found at.
+
+    `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a document, encoded tensors.
+    """
 
     def __init__(self) -> None:
         self.capabilities: set[str] = set()
         self.features: dict[str, str] = {}
+        self.is_sized = True
 
     def leave(self, feature: str, where: str) -> None:
         """Note a feature that a deployment must allow, and where in the request it was found."""

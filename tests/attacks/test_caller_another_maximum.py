@@ -1,0 +1,39 @@
+"""`n_predict` beside `max_tokens`: llama.cpp takes the first, so USD 12 of a budget of 2 were spent.
+
+The bound that is sent stands in the members that OpenAI's dialect has. Members by which some server
+overrules it need leave, and whoever gives it has no bound.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.bound import bound_of
+from gateway.domain.policy import Route
+from gateway.domain.request_fields import FEATURES
+from tests import factories
+from tests.attacks.bounded import Bounded
+
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+@pytest.mark.parametrize("member", FEATURES["other_maximum"].members)
+def test_it_is_refused_and_nothing_is_sent(poor: Bounded, member: str) -> None:
+    """The answer names the member, so that its sender can leave it out."""
+    body = {"model": "older", "messages": MESSAGES, "max_tokens": 10, member: 100_000}
+    answer = poor.post("chat/completions", body)
+    assert answer.status_code == 400
+    assert f"'{member}'" in answer.text or member in answer.json()["error"]["message"]
+    assert poor.engine.bills == []
+
+
+def test_where_it_is_allowed_nothing_is_bounded() -> None:
+    """So no hard budget admits it."""
+    asked = factories.ask(features=frozenset({"other_maximum"}), output_bound_tokens=10)
+    found = bound_of(
+        asked,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(),
+        price=factories.price("1", "1"),
+    )
+    assert not found.is_certain
