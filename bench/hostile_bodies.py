@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench import machine
-from gateway.api.forward import LARGE_BODY_BYTES
+from gateway.api.large_bodies import is_large
 from gateway.domain.policy import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai_request import prepare, read_request
@@ -107,6 +107,9 @@ BODIES: tuple[Body, ...] = (
     ("namespaces", RESPONSES, lambda _: nested_namespaces()),
     ("40,000 values of a part", CHAT, lambda _: MESSAGES + b'{"image_url":"data:,"}' + b',{"K":"b"}' * 19_900 + b"]}"),
     ("doubled names", CHAT, lambda _: MESSAGES + b'{"a":1,"a":2}' + b',{"b":"b"}' * 19_900 + b"]}"),
+    ("42,900 tools below 128 KiB", CHAT, lambda _: MODEL + b'"tools":[' + b",".join([b"{}"] * 42_900) + b"]}"),
+    ("namespaces below 128 KiB", CHAT, lambda _: tools_in_namespaces()),
+    ("parts below 128 KiB", CHAT, lambda _: MESSAGES + b'{"a":1, "b" :2}' + b',{"a":1, "b" :2}' * 7_900 + b"]}"),
     ("logit_bias", CHAT, lambda _: MODEL + b'"logit_bias":{' + b",".join(b'"%d":1' % n for n in range(39_000)) + b"}}"),
     ("honest: a prompt", CHAT, lambda size: chat("word, " * ((size - 100) // 6))),
     ("honest: a prompt in Greek", CHAT, lambda size: chat_utf8(size)),
@@ -125,6 +128,12 @@ def chat_utf8(size: int) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode()
 
 
+def tools_in_namespaces() -> bytes:
+    """1,000 namespaces of 36 tools."""
+    namespace = b'{"type":"namespace","tools":[' + b",".join([b"{}"] * 36) + b"]}"
+    return MODEL + b'"tools":[' + b",".join([namespace] * 900) + b"]}"
+
+
 def nested_namespaces() -> bytes:
     """Namespaces in namespaces, as deep as a body may be, around a megabyte."""
     inner = b'{"type":"function","name":"' + b"a" * 10**6 + b'"}'
@@ -140,10 +149,10 @@ async def measured(operation: Operation, body: bytes) -> tuple[str, float, float
     await asyncio.sleep(0.01)
     began_s = time.process_time()
     try:
-        if len(body) < LARGE_BODY_BYTES:
-            read = read_request(operation, body)
-        else:
+        if is_large(body):
             read = await asyncio.to_thread(read_request, operation, body)
+        else:
+            read = read_request(operation, body)
         prepare(read, {"model": "another"})
         outcome = "read"
     except InvalidRequest as refused:

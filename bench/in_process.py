@@ -38,6 +38,7 @@ from gateway.api.forward import Forwarder
 from gateway.api.http.connection import Connection
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.table import ConnectionTable
+from gateway.api.large_bodies import LargeBodies
 from gateway.api.server import tune_collector
 from gateway.api.slots import Slots
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
@@ -203,7 +204,7 @@ class Stage:
             holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
             is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=Slots(1000),
+            end_user_key=end_user_key(PEPPER), slots=Slots(1000), large_bodies=LargeBodies(),
         )  # fmt: skip
         edge = Edge(
             forward=forward,

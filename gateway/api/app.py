@@ -17,8 +17,10 @@ from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import error_answer
 from gateway.api.http.exchange import ClientGone
-from gateway.api.route_explain import explained
+from gateway.api.large_bodies import LargeBodies, is_large
+from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
+from gateway.api.slots import Slots
 from gateway.domain.checks import Check, Status
 from gateway.domain.identity import occurred_at
 from gateway.domain.limits import LimitedBy, Limits
@@ -74,6 +76,8 @@ class PlainEndpoints:
     is_lagging: Callable[[], bool]
     region: str
     max_body_bytes: int
+    slots: Slots
+    large_bodies: LargeBodies
     outlook: Outlook
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
@@ -247,9 +251,17 @@ async def _route_explain(request: Request) -> Response:
     fields = request.scope["headers"]
     headers = dict(request.headers) | attribution.read(fields, _READ_HEADERS)
     body.check_declared(headers, limit_bytes=endpoints.max_body_bytes)
-    content = await body.read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
+    endpoints.slots.take(caller.team, is_only_team=len(snapshot.policy.policy.teams) == 1)
+    try:
+        content = await body.read_body(request.receive, limit_bytes=endpoints.max_body_bytes)
+        if is_large(content):
+            question = await endpoints.large_bodies.read(caller.team, read_question, content)
+        else:
+            question = read_question(content)
+    finally:
+        endpoints.slots.leave(caller.team)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(content, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
+    told = explained(question, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
     return Response(told, media_type="application/json")
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
@@ -21,6 +20,7 @@ from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import Headers, error_answer
 from gateway.api.http.exchange import ClientGone, Exchange
+from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import limit_headers
 from gateway.api.slots import Slots
 from gateway.domain.end_user import recorded_end_user
@@ -44,7 +44,6 @@ from gateway.wire.openai_request import ReadBody, read_request
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 CLIENT_CLOSED = 499  # nobody receives it: for the log and the metrics
-LARGE_BODY_BYTES = 128 * 1024  # smaller bodies take a few milliseconds: they cannot hold many values
 ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
 
@@ -65,7 +64,7 @@ class Forwarder:
     end_user_key: bytes
     shedding: Shedding
     slots: Slots
-    large_bodies: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "large-bodies"))
+    large_bodies: LargeBodies
 
     async def __call__(self, exchange: Exchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
@@ -100,13 +99,13 @@ class Forwarder:
         self.slots.take(caller.team, is_only_team=len(policy.teams) == 1)
         try:
             content = await exchange.body(limit_bytes=self.max_body_bytes)
-            assert exchange.endpoint.operation is not None
+            operation = exchange.endpoint.operation
+            assert operation is not None
             exchange.on_leaving = call.leave
-            read = (
-                read_request(exchange.endpoint.operation, content)
-                if len(content) < LARGE_BODY_BYTES
-                else await self._read_large(exchange.endpoint.operation, content)
-            )
+            if is_large(content):
+                read = await self.large_bodies.read(caller.team, read_request, operation, content)
+            else:
+                read = read_request(operation, content)
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
@@ -115,14 +114,6 @@ class Forwarder:
         finally:
             exchange.on_leaving = None
             self.slots.leave(caller.team)
-
-    async def _read_large(self, operation: Operation, content: bytes) -> ReadBody:
-        """Read a large body in a thread, so that the event loop goes on between two steps of it.
-
-        One at a time: each running thread may hold the interpreter for a step of 20 ms.
-        """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.large_bodies, read_request, operation, content)
 
     def _request(
         self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot

@@ -44,8 +44,11 @@ class _Sent(msgspec.Struct):
     operation: Operation | None = None
 
 
-class _Question(msgspec.Struct, frozen=True):
-    """`tokens` is None for a body that could be sent: its bytes say how long the prompt is."""
+class Question(msgspec.Struct, frozen=True):
+    """A request that is not sent.
+
+    `tokens` is None for a body that could be sent: its bytes say how long the prompt is.
+    """
 
     ask: Ask
     labels: str | None
@@ -55,14 +58,13 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 def explained(
-    body: bytes, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
+    question: Question, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
     outlook: Outlook | None = None,
 ) -> bytes:  # fmt: skip
     """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that.
 
     `outlook` is what this worker has seen; without it expectations are those that the policy declares.
     """
-    question = _question(body)
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
     labels = ",".join(part for part in (headers.get("x-tollgate-data-class"), question.labels) if part)
@@ -86,18 +88,19 @@ def explained(
     return msgspec.json.encode(_told(explanation))
 
 
-def _question(body: bytes) -> _Question:
+def read_question(body: bytes) -> Question:
+    """Read either form of a question. Raises `InvalidRequest`."""
     request_shape.check_large(body)
     members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
     if member is not None:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]
-        return _Question(read_request(operation, body).ask, None)
+        return Question(read_request(operation, body).ask, None)
     asked = _decoded(body, _Asked)
     ask = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))
     tokens = PROMPT_TOKENS if asked.tokens is None else asked.tokens
-    return _Question(ask, labels or None, _usage(asked), tokens, asked.answer_tokens)
+    return Question(ask, labels or None, _usage(asked), tokens, asked.answer_tokens)
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:

@@ -11,6 +11,7 @@ from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.limits import HttpLimits, most_connections, raise_descriptor_limit
 from gateway.api.http.table import ConnectionTable
+from gateway.api.large_bodies import LargeBodies
 from gateway.api.server import warn_of_few_descriptors
 from gateway.api.slots import Slots
 from gateway.domain.allowance_health import allowance_checks
@@ -26,8 +27,10 @@ from gateway.telemetry.logs import RequestLog
 def build_edge(parts: Parts) -> Edge:
     """The application that the server runs."""
     settings = parts.ground.settings
+    slots, large_bodies = Slots(settings.max_streams), LargeBodies()
     return Edge(
-        forward=_forwarder(parts), plain=build_app(_plain_endpoints(parts)),
+        forward=_forwarder(parts, slots, large_bodies),
+        plain=build_app(_plain_endpoints(parts, slots, large_bodies)),
         allowed_hosts=frozenset(settings.allowed_hosts), max_in_flight=settings.max_streams,
         metrics_address=f"{settings.metrics_host}:{settings.metrics_port}", drain=parts.ground.drain,
     )  # fmt: skip
@@ -60,14 +63,14 @@ def show_in_metrics(parts: Parts) -> None:
     metrics.watch_allowances(budgets_away_s=lambda: purses.away_s, is_alone=lambda: limiter.is_alone)
 
 
-def _forwarder(parts: Parts) -> Forwarder:
+def _forwarder(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> Forwarder:
     ground, own = parts.ground, parts.ledger.own
     settings = ground.settings
     return Forwarder(
         requests=_requests(parts), limiter=parts.allowances.limiter, holder=ground.holder, metrics=ground.metrics,
         lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=ground.clock, new_id=ground.new_id,
         is_full=lambda: own.is_full, shedding=parts.shedding,
-        slots=Slots(settings.max_streams), max_body_bytes=settings.max_body_bytes,
+        slots=slots, large_bodies=large_bodies, max_body_bytes=settings.max_body_bytes,
         allows_demo_keys=ground.allows_demo_keys, end_user_key=end_user_key(ground.peppers[0]),
     )  # fmt: skip
 
@@ -82,7 +85,7 @@ def _requests(parts: Parts) -> RequestService:
     )  # fmt: skip
 
 
-def _plain_endpoints(parts: Parts) -> PlainEndpoints:
+def _plain_endpoints(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> PlainEndpoints:
     ground, ledger = parts.ground, parts.ledger
     settings, holder, drain = ground.settings, ground.holder, ground.drain
     return PlainEndpoints(
@@ -94,6 +97,7 @@ def _plain_endpoints(parts: Parts) -> PlainEndpoints:
         ],
         checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
         region=settings.region, outlook=parts.deployments.outlook, max_body_bytes=settings.max_body_bytes,
+        slots=slots, large_bodies=large_bodies,
     )  # fmt: skip
 
 

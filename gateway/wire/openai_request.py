@@ -66,21 +66,27 @@ _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 def read_request(operation: Operation, body: bytes) -> ReadBody:
     """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
-    is_large = len(body) >= request_shape.LARGE_BYTES
     try:
-        if is_large:
-            request_shape.check_large(body)
-        members = decode_members(body)
-        plain = read_plain(operation, body, members)
-        if plain is None:
-            request_shape.check_names(members)
-            request_shape.check_sizes(members)
-        places = locate(body, members)
-        fields = plain or _decode_fields(_read_part(members) if is_large else body)
+        return _read(operation, body)
     except MalformedJson as broken:
         raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
     except msgspec.ValidationError as broken:
         raise _wrong_type(str(broken)) from None
+    except msgspec.DecodeError as broken:  # a number beyond every type, below a member that is looked at
+        raise InvalidRequest(f"The body has a value that cannot be read: {broken}. Nothing was sent.") from None
+
+
+def _read(operation: Operation, body: bytes) -> ReadBody:
+    is_large = len(body) >= request_shape.LARGE_BYTES
+    if is_large:
+        request_shape.check_large(body)
+    members = decode_members(body)
+    plain = read_plain(operation, body, members)
+    if plain is None:
+        request_shape.check_names(members)
+        request_shape.check_sizes(members)
+    places = locate(body, members)
+    fields = plain or _decode_fields(_read_part(members) if is_large else body)
     if not fields.model:
         raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
     capabilities, features = _NONE, _NONE

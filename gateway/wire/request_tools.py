@@ -33,6 +33,8 @@ _TOOL_MEMBERS = frozenset(
 )
 _NAMED = by_folded([*_TOOL_MEMBERS, "environment"])
 
+MAX_TOOLS = 1024  # those in namespaces count too; OpenAI takes 128
+
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
@@ -42,7 +44,15 @@ def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
     Raises `InvalidRequest` for what is no list of objects, and for tools that could be read in two ways.
     """
     check_values("tools", bytes(value), most=MAX_VALUES)
-    return [_read_tool(bytes(tool), in_namespace=False) for tool in _listed(value)]
+    tools: list[dict[str, Any]] = []
+    count = 0
+    for encoded in _listed(value):
+        tool = _read_tool(bytes(encoded), in_namespace=False)
+        tools.append(tool)
+        count += 1 + len(tool.get("tools") or ())
+        if count > MAX_TOOLS:
+            raise _too_many()
+    return tools
 
 
 def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
@@ -97,9 +107,16 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
 
 def _listed(value: msgspec.Raw) -> list[msgspec.Raw]:
     try:
-        return _decode_list(value) or []
+        listed = _decode_list(value) or []
     except msgspec.ValidationError:
         raise _wrong_type("it is a list") from None
+    if len(listed) > MAX_TOOLS:
+        raise _too_many()
+    return listed
+
+
+def _too_many() -> InvalidRequest:
+    return InvalidRequest(f"'tools' has more than {MAX_TOOLS:,} tools. Nothing was sent. Send fewer.", param="tools")
 
 
 def _wrong_type(what: str) -> InvalidRequest:

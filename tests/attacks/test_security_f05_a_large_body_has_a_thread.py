@@ -10,12 +10,12 @@ import asyncio
 import json
 import threading
 
-from gateway.api.forward import LARGE_BODY_BYTES
+from gateway.api.large_bodies import LARGE_BYTES
 from gateway.domain.policy import Priority
 from tests.memory_transport import Line
 from tests.unit.test_forward_shedding import KEYS, Door
 
-LARGE = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BODY_BYTES}]}).encode()
+LARGE = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BYTES}]}).encode()
 
 
 def asked(door: Door, body: bytes) -> Line:
@@ -31,7 +31,7 @@ def asked(door: Door, body: bytes) -> Line:
 async def test_small_requests_pass_a_large_body_that_is_read() -> None:
     """Only the next large body waits: two threads would hold the interpreter for twice as long."""
     door, others = Door(), threading.Event()
-    door.forward.large_bodies.submit(others.wait)
+    door.forward.large_bodies.thread.submit(others.wait)
     large = asked(door, LARGE)
     assert (await door.ask(Priority.HIGH))[0] == 200
     assert large.written == b""
@@ -51,7 +51,7 @@ async def test_a_large_body_that_is_refused_says_why() -> None:
 async def test_a_caller_who_leaves_before_its_body_was_read_sends_nothing() -> None:
     """The wait for the thread is a new place to leave from."""
     door, others = Door(), threading.Event()
-    door.forward.large_bodies.submit(others.wait)
+    door.forward.large_bodies.thread.submit(others.wait)
     line = asked(door, LARGE)
     await asyncio.sleep(0)
     line.transport.abort()

@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 
 from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
-from gateway.api.route_explain import _question
+from gateway.api.route_explain import read_question
 from gateway.domain.policy import Operation
 from gateway.errors import InvalidRequest
 from gateway.wire.openai_request import prepare, read_request
@@ -63,7 +63,7 @@ def test_a_question_about_a_body_is_no_dearer_than_the_body(hostile: Body) -> No
     tracemalloc.start()
     try:
         with pytest.raises(InvalidRequest):
-            _question(body)
+            read_question(body)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -46,6 +46,14 @@ async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
         assert line.is_over is not sent.stays_open, size
 
 
+@pytest.mark.parametrize("key", [b"K", b"  K", b"K  ", b"\tK \t"])
+async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
+    """An Idempotency-Key with a blank behind it was another key, and the repeat was bought (RFC 9110 §5.5)."""
+    for size in PIECES:
+        app, _ = await exchanged(START + b"idempotency-key:" + key + b"\r\ncontent-length: 2\r\n\r\n{}", size=size)
+        assert (b"idempotency-key", b"K") in app.fields[0], size
+
+
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
     """One answer, 400, then the end: what follows could be the rest of it, or another request hidden in it."""

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
+from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import Slots
 from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
 from gateway.domain.end_user import end_user_key
@@ -254,7 +255,7 @@ class Lane:
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,
             lines=RequestLog("error", lambda piece: None), clock=clock, new_id=self._new_id,
             is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=Slots(100),
+            end_user_key=end_user_key(PEPPER), slots=Slots(100), large_bodies=LargeBodies(),
         )  # fmt: skip
         return Edge(
             forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=100, metrics_address="",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
 from gateway.api.http.exchange import CONTINUE
+from gateway.api.large_bodies import LargeBodies
 from gateway.api.slots import Slots
 from gateway.domain.end_user import end_user_key
 from gateway.domain.policy import Priority
@@ -40,7 +41,7 @@ class Door:
             lines=RequestLog("error", lambda piece: None), clock=self.stage.clock,
             new_id=lambda: factories.request_id(random=len(self.stage.journal.intents)), is_full=lambda: False,
             max_body_bytes=2**20, allows_demo_keys=False, end_user_key=end_user_key(factories.PEPPER),
-            shedding=self.shedding, slots=Slots(10),
+            shedding=self.shedding, slots=Slots(10), large_bodies=LargeBodies(),
         )  # fmt: skip
         self.edge = Edge(forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=10, metrics_address="")
         self.bodies_read = 0

@@ -13,6 +13,8 @@ from uuid import UUID
 import pytest
 
 from gateway.api.app import PlainEndpoints, build_app
+from gateway.api.large_bodies import LargeBodies
+from gateway.api.slots import Slots
 from gateway.domain.checks import Check
 from gateway.domain.ledger_health import LedgerHealth, health_checks
 from gateway.domain.limits import LimitedBy
@@ -80,7 +82,7 @@ class World:
             reads=OwnReads(Unlimited()),
             clock=clock, standing=lambda limited: (), allows_demo_keys=False,
             is_lagging=lambda: self.is_lagging, checks=self._checks, region="unknown", max_body_bytes=10_000,
-            outlook=Outlook(clock),
+            outlook=Outlook(clock), slots=Slots(10), large_bodies=LargeBodies(),
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
                 holder, is_full=self.health is not None and self.health.is_full, is_draining=False

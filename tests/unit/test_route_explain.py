@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.route_explain import explained
+from gateway.api.route_explain import explained, read_question
 from gateway.domain.policy import DataClass, LatencyPrior, Operation, Policy, Route
 from gateway.domain.replay import Place
 from gateway.errors import InvalidRequest, ModelNotFound, RouteNotAllowed
@@ -32,7 +32,7 @@ def ask(body: Any, *, team: str = "payments", label: str = "") -> dict[str, Any]
     known = factories.snapshot(document=POLICY)
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"x-tollgate-data-class": label}
-    told = explained(sent, headers, caller=factories.caller(team), snapshot=known, place=PLACE)
+    told = explained(read_question(sent), headers, caller=factories.caller(team), snapshot=known, place=PLACE)
     return dict(json.loads(told))
 
 
@@ -98,7 +98,9 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
     """A deployment that does not serve it loses for that reason."""
     only = factories.deployment("only", operations=frozenset({operation}))
     known = factories.snapshot(document=factories.policy(only))
-    told = explained(json.dumps(body).encode(), {}, caller=factories.caller(), snapshot=known, place=PLACE)
+    told = explained(
+        read_question(json.dumps(body).encode()), {}, caller=factories.caller(), snapshot=known, place=PLACE
+    )
     assert json.loads(told)["is_refused"] is False
 
 
@@ -123,7 +125,7 @@ def test_an_unknown_route_is_the_requests_own_error() -> None:
     lonely = factories.policy(teams={"payments": factories.team(routes=())})
     known = factories.snapshot(document=lonely)
     with pytest.raises(RouteNotAllowed):
-        explained(b'{"model": "assistant"}', {}, caller=factories.caller(), snapshot=known, place=PLACE)
+        explained(read_question(b'{"model": "assistant"}'), {}, caller=factories.caller(), snapshot=known, place=PLACE)
 
 
 PRICED = factories.policy(

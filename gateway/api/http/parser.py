@@ -149,7 +149,8 @@ class RequestParser:
                 self._refuse(_head_too_large(self._limits))
             return
         fields = self._fields
-        fields.append((name.lower(), value))
+        # RFC 9110 §5.5: blanks around a value are no part of it. The parser takes those before it.
+        fields.append((name.lower(), value.rstrip(b" \t")))
         if len(fields) > self._limits.fields:
             self._refuse(_head_too_large(self._limits))
 

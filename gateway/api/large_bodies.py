@@ -1,0 +1,74 @@
+"""Reading large bodies in one thread, so that neither the event loop nor another team waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from gateway.wire.request_shape import opens_in
+
+LARGE_BYTES = 128 * 1024
+# A smaller body takes long if it is made of objects: each is looked at. No body below the least size has so many.
+MAX_OPENS = 5_000
+_LEAST_BYTES = 2 * MAX_OPENS
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def is_large(body: bytes) -> bool:
+    """Return True for a body that could take more than about 20 ms to read."""
+    size = len(body)
+    return size >= LARGE_BYTES or (size > _LEAST_BYTES and opens_in(body) > MAX_OPENS)
+
+
+class LargeBodies:
+    """One thread for all large bodies; the teams take turns.
+
+    One body at a time: each running thread may hold the interpreter for a step of 20 ms. Turns by
+    team: however many bodies one team has sent, another team's body waits for one of them.
+    """
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "large-bodies")
+        self._is_busy = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of the teams' turns
+
+    async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `read` returns, or raise what it raises, when it is the team's turn."""
+        await self._turn(team)
+        try:
+            # The loop's executor knows only positional arguments; no caller here has others.
+            return await asyncio.get_running_loop().run_in_executor(self.thread, lambda: read(*args, **kwargs))
+        finally:
+            self._next()
+
+    async def _turn(self, team: str) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(team, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # its turn had come when its caller left
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        """Give the turn to the first body of the team that has waited longest."""
+        while self._waiting:
+            team = next(iter(self._waiting))
+            turns = self._waiting.pop(team)
+            while turns:
+                turn = turns.popleft()
+                if not turn.done():
+                    if turns:
+                        self._waiting[team] = turns  # behind the other teams
+                    turn.set_result(None)
+                    return
+        self._is_busy = False
