@@ -144,9 +144,8 @@ PRICED = factories.policy(
 def priced(body: Any, *, outlook: Outlook | None = None, policy: Policy = PRICED) -> dict[str, Any]:
     prices = {name: one.price for name, one in policy.deployments.items() if one.price is not None}
     known = replace(factories.snapshot(document=policy), prices=prices)
-    told = explained(
-        json.dumps(body).encode(), {}, caller=factories.caller(), snapshot=known, place=PLACE, outlook=outlook
-    )
+    question = read_question(json.dumps(body).encode())
+    told = explained(question, {}, caller=factories.caller(), snapshot=known, place=PLACE, outlook=outlook)
     return dict(json.loads(told))
 
 
