@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import structlog
 
@@ -38,17 +37,22 @@ class RollupKeeper:
     async def look(self) -> bool:
         """Do once what is due; False where the database could not be asked. Reports are right without it, but slow.
 
-        A step that fails keeps none of the others from its turn.
+        A step that fails keeps none of the others from its turn. Raises what the first of them failed with.
         """
-        try:
-            async with AsyncExitStack() as steps:  # from the last to the first
-                steps.push_async_callback(self._give_up_journals)
-                steps.push_async_callback(self._expire_holds)
-                steps.push_async_callback(self._sum_up)
-        except OperatorError as problem:
+        problem: OperatorError | None = None
+        defect: Exception | None = None
+        for step in (self._sum_up, self._expire_holds, self._give_up_journals):
+            try:
+                await step()
+            except OperatorError as failed:
+                problem = failed.with_traceback(None)
+            except Exception as failed:
+                defect = defect or failed
+        if problem is not None:
             log.warning("rollups_not_refreshed", problem=problem.message)
-            return False
-        return True
+        if defect is not None:
+            raise defect
+        return problem is None
 
     async def _sum_up(self) -> None:
         log.debug("rollups_refreshed", hours=await asyncio.to_thread(self._refresh))

@@ -14,6 +14,7 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+CANCEL_AGAIN_S = 1.0
 STEADY_S = 10.0  # a loop that has run for so long is well again
 DOWN_AFTER_S = 15.0  # a loop that has not been well for so long is down
 _MEND = "look for background_loop_failed in the log and restart this replica, see docs/runbooks/background-loop.md"
@@ -47,12 +48,16 @@ class Supervisor:
             self._tasks[name] = asyncio.create_task(self._keep(name, loop), name=name)
 
     async def cancel(self, *, but: Iterable[str] = ()) -> None:
-        """End all loops except those named; how they end is of no interest any more."""
+        """End all loops except those named; how they end is of no interest any more.
+
+        A loop whose cancellation was lost, to an error that was raised instead, is cancelled again: the process ends.
+        """
         self._is_stopping = True
-        tasks = [task for name, task in self._tasks.items() if name not in but]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        running = {task for name, task in self._tasks.items() if name not in but}
+        while running:
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
     async def ended(self, name: str) -> None:
         """Wait for a loop that was told to end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 
 import psycopg
@@ -73,3 +75,23 @@ async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> N
         await keeper.look()
     assert isinstance(refused.value.orig, psycopg.DataError)
     assert done == ["expire", "lose"]
+
+
+async def test_a_stop_ends_roll_ups_whatever_a_later_step_raises() -> None:
+    """Cancelled in one step, the error of the next one took the cancellation's place: SIGTERM ended nothing."""
+    begun, may_go = threading.Event(), threading.Event()
+
+    def held() -> int:
+        begun.set()
+        may_go.wait()
+        return 0
+
+    def away() -> int:
+        raise DatabaseUnavailable("away")
+
+    looking = asyncio.create_task(RollupKeeper(held, away, away, FakeClock()).run())
+    await asyncio.to_thread(begun.wait)
+    looking.cancel()
+    await asyncio.wait([looking], timeout=5)
+    may_go.set()
+    assert looking.cancelled()

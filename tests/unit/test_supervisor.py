@@ -103,3 +103,22 @@ async def test_a_loop_that_ends_at_the_stop_is_no_failure() -> None:
         await world.supervisor.cancel(but=["writer"])
         await world.supervisor.ended("writer")
         assert (world.failures, loop.starts) == ({}, 1)
+
+
+async def test_a_loop_whose_cancellation_was_lost_is_cancelled_again() -> None:
+    """Roll-ups raised Postgres's error in its place, and the process never ended."""
+    world, cancelled = World(), 0
+
+    async def loses_the_first() -> None:
+        nonlocal cancelled
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled += 1
+                if cancelled > 1:
+                    raise
+
+    async with world.running(loses=loses_the_first):
+        await asyncio.sleep(0)
+    assert cancelled == 2
