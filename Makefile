@@ -50,7 +50,7 @@ imports: .venv/dev.stamp
 	@$(BIN)/lint-imports --no-cache
 
 coverage: .venv/dev.stamp ## Prove 100 % branch coverage of domain, wire and journal
-	@$(BIN)/python -m coverage run --branch --source=gateway/domain,gateway/wire,gateway/storage/journal -m pytest tests/unit tests/policy tests/journal
+	@$(BIN)/python -m coverage run --branch --source=gateway/domain,gateway/wire,gateway/storage/journal -m pytest tests/unit tests/policy tests/journal tests/attacks
 	@$(BIN)/python -m coverage report --fail-under=100 --show-missing --skip-covered
 
 bench: .venv/dev.stamp ## Measure the gateway against a plain proxy, in one run

@@ -215,7 +215,8 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     """Run the gateway until it is told to stop."""
     import uvloop
 
-    from gateway.api.server import bind, tune_allocator
+    from gateway.api.allocator import tune_allocator
+    from gateway.api.server import bind
     from gateway.services.own_reads import PATIENCE_S
     from gateway.storage import pepper
     from gateway.telemetry import logs

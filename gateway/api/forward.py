@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
@@ -17,6 +17,7 @@ from uuid import UUID
 import structlog
 
 from gateway.api import attribution, body
+from gateway.api.allocator import Trimmer
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import Headers, error_answer
 from gateway.api.http.exchange import ClientGone, Exchange
@@ -65,10 +66,11 @@ class Forwarder:
     shedding: Shedding
     slots: Slots
     large_bodies: LargeBodies
+    trimmer: Trimmer = field(default_factory=Trimmer)
 
     async def __call__(self, exchange: Exchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
-        call = _Call(exchange, self.clock.monotonic(), self.new_id(), self.metrics, task, self.limiter)
+        call = _Call(exchange, self.clock.monotonic(), self.new_id(), self.metrics, task, self.limiter, self.trimmer)
         try:
             await self._serve(call, exchange)
         except RequestError as error:
@@ -145,14 +147,14 @@ class _Call:
 
     def __init__(
         self, exchange: Exchange, received_s: float, request_id: UUID, metrics: Metrics,
-        task: asyncio.Task[object], limiter: Limiter,
+        task: asyncio.Task[object], limiter: Limiter, trimmer: Trimmer,
     ) -> None:  # fmt: skip
         self._exchange, self.endpoint, self.received_s = exchange, exchange.endpoint, received_s
         self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
         self.snapshot: Snapshot | None = None
         self.limits: tuple[LimitedBy, ...] = ()
-        self._limiter = limiter
+        self._limiter, self._trimmer = limiter, trimmer
         self.status = 0
         self.client_left = False
         self._attempt: Attempt | None = None
@@ -177,6 +179,7 @@ class _Call:
             headers.append((b"content-length", str(len(answer.body)).encode()))
             self._start(200, headers)
             await self._exchange.send(answer.body, is_last=True)
+            self._trimmer.after(len(answer.body))
             return
         headers.append((b"cache-control", b"no-cache"))
         async with aclosing(answer.rest) as rest:

@@ -7,7 +7,6 @@ time; only then the loop ends. Whoever calls `serve_until_stopped` writes the re
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import signal
 import socket
@@ -27,9 +26,6 @@ log = structlog.get_logger()
 
 BACKLOG = 4096
 SERVER_WAITS_LONGER_S = 10.0
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
-KEPT_BYTES = 8 * 2**20  # what is free at the end of the pool, for the next batch of events
-MAPPED_BYTES = 4 * 2**20  # a block that is larger is one of its own, and goes back at once
 
 
 class _Server(uvicorn.Server):
@@ -96,20 +92,6 @@ def warn_of_few_descriptors(descriptors: int, *, connections: int) -> None:
             "few_descriptors", limit=descriptors, connections=connections,
             what_to_do="Raise the limit of open files (ulimit -n, LimitNOFILE=) to 16384.",
         )  # fmt: skip
-
-
-def tune_allocator() -> None:
-    """Have all threads share one pool of memory. Before the first of them starts; nothing where there is no glibc.
-
-    By itself glibc gives each thread a pool, where it keeps what that thread once needed, and lets the size from which
-    a block goes back to the kernel grow with use. Measured with 20 paced streams: no growth in 8 minutes instead of
-    half a MiB, 4 MiB less from the start (Python's own lock lets one thread allocate anyway).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)  # setting one of these two also ends their growth
-        mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 def tune_collector() -> None:

@@ -39,7 +39,7 @@ from gateway.wire.openai_answer import (
 )
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_error import ErrorBody, error_event, read_error
-from gateway.wire.openai_request import ReadBody, prepare, stream_options
+from gateway.wire.openai_request import ReadBody, is_empty_input, prepare, stream_options
 from gateway.wire.request_size import MAXIMUM_MEMBERS
 from gateway.wire.upstream_call import UpstreamCall
 
@@ -140,8 +140,9 @@ class OpenAI:
 
     def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller."""
-        rewrite = rewrite_response if read.ask.operation is Operation.RESPONSES else rewrite_chat
-        return rewrite(body, seen, model=read.ask.model, cost=cost)
+        if read.ask.operation is Operation.RESPONSES:
+            return rewrite_response(body, seen, model=read.ask.model, cost=cost)
+        return rewrite_chat(body, seen, model=read.ask.model, cost=cost, is_empty=is_empty_input(read))
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Map an upstream's error by status and type, never by the text of its message."""

@@ -14,7 +14,7 @@ from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.ports import Provider, Upstream
 from gateway.wire.engine_load import LOAD_HEADER
-from gateway.wire.members import MalformedJson, decode_members
+from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_request import ReadBody
@@ -24,8 +24,10 @@ from gateway.wire.vectors import LARGE_BYTES, TooManyVectors, without_vectors
 
 # A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
 # inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
-MAX_ANSWER_BYTES = 64 * 2**20
+MAX_ANSWER_BYTES = 32 * 2**20  # to look through one takes up to 3 ms for each MiB
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
+MAX_ERROR_BYTES = 2**20
+MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
 ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
 # One thread for all large answers: several would hold the interpreter for longer, and what else needs a thread
 # (bodies of callers, the loops in the background) does not wait for answers.
@@ -47,6 +49,8 @@ class Exchange(Struct, kw_only=True):
     said_load: str | None = None  # how busy an engine says that it is
     is_ended: bool = False  # whether someone sees to its settlement already
     has_content: bool = False  # its upstream was told so
+    _unfed: bytes = b""  # of a stream, what came and was not read yet
+    _fed_bytes: int = 0  # since the event loop had its turn
     _whole: bytes | None = None  # a plain answer that came whole, from then until it was read
     _stream: AnswerStream | None = None
     _assembler: Assembler | None = None
@@ -81,7 +85,11 @@ class Exchange(Struct, kw_only=True):
             return True
         if seen.is_whole or seen.is_done or seen.is_error:
             return False
-        return self.is_read_to_its_end or self.upstream.arrived_bytes() > 0
+        return self.is_read_to_its_end or self._arrived_bytes > 0
+
+    @property
+    def _arrived_bytes(self) -> int:
+        return len(self._unfed) + self.upstream.arrived_bytes()
 
     @property
     def was_served(self) -> bool:
@@ -131,26 +139,48 @@ class Exchange(Struct, kw_only=True):
         return rewritten
 
     async def _plain(self) -> bytes:
-        seen = self.attempt.seen
         is_embeddings = self.read.ask.operation is Operation.EMBEDDINGS
         if self._whole is None:
             self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
-            seen.is_whole = True
-        size_bytes, short = len(self._whole), None
-        if is_embeddings and size_bytes >= LARGE_BYTES:
-            try:
-                short = await _aside(without_vectors, self._whole)
-            except TooManyVectors:
-                self._whole = None
-                raise self._unreadable("no answer to as many inputs as were sent") from None
-        body = self._whole if short is None else short.text
+            self.attempt.seen.is_whole = True
+        body = self._whole
+        if len(body) < LARGE_BYTES:
+            self._whole = None
+            return self._read_whole(body, self.attempt.seen)
+        # Cancelled, it is read once more from the start, after the thread has ended what it does now.
+        seen = self.attempt.seen = Seen(is_whole=True)
+        try:
+            rewritten = await _aside(self._read_large, body, seen)
+        except RequestError:
+            self._whole = None
+            raise
         self._whole = None
+        return rewritten
+
+    def _read_large(self, body: bytes, seen: Seen) -> bytes:
+        """As `_read_whole`, but for the vectors of embeddings, in the thread for large answers."""
+        if self.read.ask.operation is not Operation.EMBEDDINGS:
+            return self._read_whole(body, seen)
+        try:
+            short = without_vectors(body)
+        except TooManyVectors:
+            raise self._unreadable("no answer to as many inputs as were sent") from None
+        text = body if short is None else short.text
+        if len(text) > MAX_ANSWER_BYTES:  # its vectors are of no known form: estimated by the input alone
+            return body
+        rewritten = self._read_whole(text, seen)
+        return rewritten if short is None else short.restored(rewritten)
+
+    def _read_whole(self, body: bytes, seen: Seen) -> bytes:
+        """Note what a whole answer says, and return it for the caller. Raises `UpstreamError` for what is no JSON."""
         rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
-            if not is_embeddings:  # which have no output, however large they are
-                seen.note_unread(size_bytes)
+            if self.read.ask.operation is not Operation.EMBEDDINGS:  # which have no output, however large they are
+                seen.note_unread(len(body))
             self._require_json(body)
-        return rewritten if short is None else await _aside(short.restored, rewritten)
+            if (usage := self.provider.usage_in(body)) is not None:
+                seen.note_final(usage)
+        return rewritten
 
     async def piece(self) -> bytes:
         """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
@@ -159,7 +189,7 @@ class Exchange(Struct, kw_only=True):
         """
         stream = self._stream
         assert stream is not None, "a stream has begun"
-        while chunk := await self.upstream.chunk():
+        while chunk := await self._chunk():
             piece = stream.feed(chunk)
             self._note_progress(stream.seen)
             if piece:
@@ -173,17 +203,39 @@ class Exchange(Struct, kw_only=True):
             raise UpstreamError(self.cut_message)
         return b""
 
+    async def _chunk(self) -> bytes:
+        """The next piece of a stream; after a large one the event loop has its turn, even if more is there already.
+
+        Cancelling it loses nothing.
+        """
+        if self._fed_bytes >= MAX_FED_BYTES:
+            self._fed_bytes = 0
+            await asyncio.sleep(0)
+        if not self._unfed:
+            self._unfed = await self.upstream.chunk()
+        if len(self._unfed) <= MAX_FED_BYTES:
+            chunk, self._unfed = self._unfed, b""
+        else:
+            chunk, self._unfed = self._unfed[:MAX_FED_BYTES], self._unfed[MAX_FED_BYTES:]
+        self._fed_bytes += len(chunk)
+        return chunk
+
     async def _assembled(self) -> bytes:
         assembler = self._assembler = self._new_assembler()
         seen = assembler.seen
-        while chunk := await self.upstream.chunk():
+        while chunk := await self._chunk():
             assembler.feed(chunk)
             self._note_progress(seen)
         assembler.end()
         if not seen.is_done and not seen.is_error:
             raise UpstreamError(self.cut_message)
         seen.is_whole = True
-        return self.provider.rewrite(self.read, assembler.body(), seen, cost=self.attempt.cost_text)
+        if assembler.size_bytes < LARGE_BYTES:
+            return self._put_together(assembler)
+        return await _aside(self._put_together, assembler)
+
+    def _put_together(self, assembler: Assembler) -> bytes:
+        return self.provider.rewrite(self.read, assembler.body(), assembler.seen, cost=self.attempt.cost_text)
 
     def _note_progress(self, seen: Seen) -> None:
         self.attempt.note_progress()
@@ -193,7 +245,7 @@ class Exchange(Struct, kw_only=True):
 
     async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
         try:
-            body = await self.upstream.read(MAX_ANSWER_BYTES)
+            body = await self.upstream.read(MAX_ERROR_BYTES)
         except RequestError:
             body = b""
         deployment = self.attempt.candidate.deployment
@@ -205,7 +257,7 @@ class Exchange(Struct, kw_only=True):
     def _require_json(self, body: bytes) -> None:
         """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
         try:
-            decode_members(body)
+            require_object(body)
         except MalformedJson:
             raise self._unreadable("no JSON") from None
 
@@ -231,20 +283,22 @@ class Exchange(Struct, kw_only=True):
         An engine goes on writing meanwhile: what comes later is not waited for, and at most as much is read as was
         there, framing included.
         """
-        left_bytes = self.upstream.arrived_bytes()
+        left_bytes = self._arrived_bytes
         if not self.has_begun:
             async with asyncio.timeout(ARRIVED_WAIT_S):
                 await self.head()
         if self._stream is None and self._assembler is None and self.call.is_assembled:
             self._assembler = self._new_assembler()
         while left_bytes > 0 and not self.attempt.seen.is_done:
-            is_last = not self.upstream.arrived_bytes()  # of TLS a part may be decrypted and not yet handed over
+            is_last = not self._arrived_bytes  # of TLS a part may be decrypted and not yet handed over
             async with asyncio.timeout(ARRIVED_WAIT_S):
-                chunk = await self.upstream.chunk()
+                chunk, self._unfed = self._unfed or await self.upstream.chunk(), b""
             if not chunk:
                 return
             left_bytes = 0 if is_last else left_bytes - len(chunk)
-            self.note_chunk(chunk)
+            for at in range(0, len(chunk), MAX_FED_BYTES):
+                self.note_chunk(chunk[at : at + MAX_FED_BYTES])
+                await asyncio.sleep(0)
 
     def _new_assembler(self) -> Assembler:
         assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
@@ -277,9 +331,9 @@ class Exchange(Struct, kw_only=True):
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 
-async def _aside(work: Callable[[bytes], T], content: bytes) -> T:
+async def _aside(work: Callable[..., T], *content: object) -> T:
     """Do what takes long with a large answer in the thread for such."""
-    return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, content)
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
 
 
 def _is_success(status: int) -> bool:

@@ -12,8 +12,11 @@ from collections.abc import Iterable
 import msgspec
 
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
+MAX_WALKED_BYTES = 2**20  # a larger body may have millions of members
+MAX_SAME_NAMES = 100  # that are compared
 MAX_BLANKS = 64  # before the first member, as libraries write it
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_skip_members = msgspec.json.Decoder(msgspec.defstruct("Nothing", [])).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _BLANK = b" \t\r\n"
 _find_blanks = re.compile(rb"[ \t\r\n]*").match
@@ -37,6 +40,17 @@ def decode_members(body: bytes) -> dict[str, msgspec.Raw]:
     require_utf8(body)
     try:
         return _decode_members(body)
+    except RecursionError:
+        raise MalformedJson("nested too deeply") from None
+    except msgspec.DecodeError as broken:
+        raise MalformedJson(str(broken)) from None
+
+
+def require_object(body: bytes) -> None:
+    """Raise `MalformedJson` for what is not one JSON object. Makes nothing of its members."""
+    require_utf8(body)
+    try:
+        _skip_members(body)
     except RecursionError:
         raise MalformedJson("nested too deeply") from None
     except msgspec.DecodeError as broken:
@@ -82,7 +96,26 @@ def locate_one(body: bytes, name: bytes, value: bytes) -> Member:
         start = body.find(value, end)
         if start >= 0 and body[end:start].strip(_BLANK) == b":":
             return Member(at, start, start + len(value))
+    if len(body) > MAX_WALKED_BYTES:
+        return _only_one(body, name, value)
     return locate(body)[_decode_name(name)]
+
+
+def _only_one(body: bytes, name: bytes, value: bytes) -> Member:
+    """Where a member stands in a body that is too large to be walked: a name with this value stands there once."""
+    found, at = [], 0
+    for _ in range(MAX_SAME_NAMES):
+        at = body.find(name, at)
+        if at < 0:
+            break
+        end = at + len(name)
+        start = body.find(value[:1], end, end + MAX_BLANKS)
+        if start >= 0 and body.startswith(value, start) and body[end:start].strip(_BLANK) == b":":
+            found.append(Member(at, start, start + len(value)))
+        at = end
+    if at >= 0 or len(found) != 1:
+        raise MalformedJson(f"the member {name.decode()} cannot be told from others of its name")
+    return found[0]
 
 
 def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:

@@ -8,23 +8,34 @@ dropped. Events are handled whole: at most one is held back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
+from gateway.wire.answer_bounds import MAX_DECODED_BYTES, MAX_USAGE_BYTES, SMALL_BYTES, decode_few, is_quick
 from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
-from gateway.wire.openai_usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai_usage import (
+    engine_queue_s,
+    stated_geo,
+    usage_from_groq,
+    usage_from_wire,
+    usage_of_embeddings,
+    with_tool_calls,
+)
 from gateway.wire.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.seen import Seen as Seen
 from gateway.wire.sse import EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden, without_halves
 
+Known = TypeVar("Known", bound=msgspec.Struct)
 DONE = b"[DONE]"
 CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
 _MODEL, _USAGE, _COST, _RESPONSE = b'"model"', b'"usage"', b'"cost_usd"', b'"response"'
+MAX_INDEX_DIGITS = 10
 _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -36,7 +47,7 @@ _UNREADABLE = (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecode
 
 
 class _Choice(msgspec.Struct):
-    index: Any = 0
+    index: msgspec.Raw = _ABSENT
     finish_reason: str | None = None
     message: msgspec.Raw = _ABSENT
     delta: msgspec.Raw = _ABSENT
@@ -57,6 +68,10 @@ class _Chunk(msgspec.Struct):
     metrics: msgspec.Raw = _ABSENT
 
 
+class _Usage(msgspec.Struct):
+    usage: msgspec.Raw = _ABSENT
+
+
 class _ResponseBody(msgspec.Struct):
     """A response object of `/v1/responses`."""
 
@@ -74,25 +89,43 @@ class _ResponseEvent(msgspec.Struct):
 
     type: str | None = None
     response: msgspec.Raw = _ABSENT
-    delta: Any = None
-    output_index: Any = 0
+    delta: msgspec.Raw = _ABSENT
+    output_index: msgspec.Raw = _ABSENT
     error: msgspec.Raw = _ABSENT
 
 
+def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same struct with every member as its bytes."""
+    fields: list[tuple[str, Any, Any]] = [(name, msgspec.Raw, _ABSENT) for name in kind.__struct_fields__]
+    return msgspec.defstruct(f"Raw{kind.__name__}", fields)
+
+
 _encode = msgspec.json.Encoder().encode
-_decode_any = msgspec.json.Decoder().decode
+_check = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_usage = msgspec.json.Decoder(_Usage).decode
 _decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
 _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
+_decode_text = msgspec.json.Decoder(str | None).decode
+_RawChoice, _RawChunk, _RawResponse = _undecoded(_Choice), _undecoded(_Chunk), _undecoded(_ResponseBody)
+_decode_raw_chunk = msgspec.json.Decoder(_RawChunk).decode
+_decode_raw_response = msgspec.json.Decoder(_RawResponse).decode
 
 
-def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
-    """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged."""
+def rewrite_chat(body: bytes, seen: Seen, *, model: str, cost: CostText, is_empty: bool = False) -> bytes:
+    """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged.
+
+    `is_empty`: embeddings were asked of empty texts alone.
+    """
+
+    def rewritten(text: bytes) -> bytes:
+        return _rewritten_chat(text, seen, model=model, cost=cost, is_empty=is_empty)
+
     try:
-        return _rewritten_chat(body, seen, model=model, cost=cost)
+        return rewritten(body)
     except _UNREADABLE:
-        return _without_halves(body, lambda text: _rewritten_chat(text, seen, model=model, cost=cost))
+        return _without_halves(body, rewritten)
 
 
 def rewrite_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
@@ -114,15 +147,16 @@ def _without_halves(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
         return body
 
 
-def _rewritten_chat(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
+def _rewritten_chat(body: bytes, seen: Seen, *, model: str, cost: CostText, is_empty: bool) -> bytes:
     require_utf8(body)
-    chunk = _decode_chunk(body)
+    chunk = _chunk_of(body)
     places = _places(body, chunk)
     _note_chunk(seen, chunk)
-    usage = _usage_of(chunk)
+    has_vectors = _is_there(chunk.data) and bytes(chunk.data) != b"[]"
+    usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else _usage_of(chunk)
     if usage is None or usage.output_tokens == 0 or seen.is_error:  # rare: only then does what was said matter
         seen.has_content = seen.has_content or any(_is_said(choice) for choice in chunk.choices or ())
-    if seen.is_error and _is_there(chunk.data) and bytes(chunk.data) != b"[]":
+    if seen.is_error and has_vectors:
         seen.has_content = True  # embeddings beside an error
     if usage is not None:
         seen.note_final(usage)
@@ -151,8 +185,8 @@ def _collect_whole(seen: Seen, chunk: _Chunk) -> None:
 
 def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) -> bytes:
     require_utf8(body)
-    response = _decode_response(body)
-    places = locate(body)
+    response = _response_of(body)
+    places = locate(body) if len(body) <= MAX_DECODED_BYTES else _places(body, response)
     _note_response(seen, response, is_last=True)
     seen.is_error = _is_there(response.error)
     if seen.final is None:
@@ -167,6 +201,9 @@ def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) 
 
 def _collect_output(seen: Seen, output: msgspec.Raw) -> None:
     """Keep what a tokenizer would have to count of a response's items: each text, name and argument in them."""
+    if not is_quick(output):
+        seen.note_unread(memoryview(output).nbytes)
+        return
     try:
         items = msgspec.json.decode(output) if _is_there(output) else []
     except _UNREADABLE:
@@ -223,10 +260,13 @@ class ChatStream:
         if payload == DONE:
             return self._end(event)
         try:
-            chunk = _decode_chunk(payload)
+            chunk = _chunk_of(payload)
         except _UNREADABLE:
             mended = hidden(event)
-            return event if mended is None else mended.restored(self._event(mended.text))
+            if mended is not None:
+                return mended.restored(self._event(mended.text))
+            _note_unread_event(self.seen, payload)
+            return event
         _note_chunk(self.seen, chunk)
         if _is_there(chunk.error):
             if (usage := _usage_of(chunk)) is not None:
@@ -272,7 +312,7 @@ class ChatStream:
         """Nothing is passed on after `[DONE]`, but usage that came nowhere else is metered."""
         if self.seen.final is None and payload is not None and _USAGE in payload:
             try:
-                usage = _usage_of(_decode_chunk(payload))
+                usage = _usage_of(_decode_usage(payload))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 return b""
             if usage is not None:
@@ -368,19 +408,22 @@ class ResponseStream:
             return with_data(event, self._rewritten(payload, decoded))
         except _UNREADABLE:
             mended = hidden(event)
-            return event if mended is None else mended.restored(self._event(mended.text))
+            if mended is not None:
+                return mended.restored(self._event(mended.text))
+            _note_unread_event(self.seen, payload)
+            return event
 
     def _note_delta(self, decoded: _ResponseEvent) -> None:
         if ".delta" not in (decoded.type or ""):
             return
         self.seen.has_content = True
         self.seen.pieces += 1
-        if self.seen.collects_text and isinstance(decoded.delta, str):
-            self.seen.note_text(decoded.delta, choice=_number(decoded.output_index))
+        if self.seen.collects_text and bytes(decoded.delta).startswith(b'"'):
+            self.seen.note_text(msgspec.json.decode(decoded.delta), choice=_number(decoded.output_index))
 
     def _rewritten(self, payload: bytes, decoded: _ResponseEvent) -> bytes:
         body = bytes(decoded.response)
-        response = _decode_response(body)
+        response = _response_of(body)
         is_last = decoded.type in _FINAL_RESPONSE_EVENTS
         _note_response(self.seen, response, is_last=is_last)
         self.seen.is_done = self.seen.is_done or is_last
@@ -412,9 +455,16 @@ def response_stream(*, model: str, cost: CostText, collects_text: bool = False) 
 def usage_in(body: bytes) -> TokenUsage | None:
     """The usage that an answer reports, if it does. In an error too: an upstream that says it worked is believed."""
     try:
-        return _usage_of(_decode_chunk(body))
+        return _usage_of(_decode_usage(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def _note_unread_event(seen: Seen, payload: bytes) -> None:
+    """Count an event that is handed on and cannot be read; its usage may be readable all the same."""
+    seen.note_unread(len(payload))
+    if (usage := usage_in(payload)) is not None:
+        seen.note_final(usage)
 
 
 def _last_event(rest: bytes, seen: Seen) -> bytes:
@@ -428,7 +478,7 @@ def _last_event(rest: bytes, seen: Seen) -> bytes:
     if not rest or seen.has_content or seen.upstream_id is not None or data_of(rest) is not None:
         return b""
     try:
-        chunk = _decode_chunk(without_halves(rest))
+        chunk = _chunk_of(without_halves(rest))
     except _UNREADABLE:
         chunk = _Chunk()
     if _is_there(chunk.error):
@@ -446,10 +496,47 @@ def _is_readable(event: bytes) -> bool:
     if payload is None or payload == DONE:
         return payload is not None
     try:
-        _decode_any(without_halves(payload))
+        _check(without_halves(payload))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
     return True
+
+
+def _chunk_of(payload: bytes) -> _Chunk:
+    """Decode a chunk or a whole answer. Raises `msgspec.DecodeError`, for more choices than anybody asks for too.
+
+    A member that is only noted may be of an odd type: then it is left out, and the usage beside it is read.
+    """
+    if len(payload) < SMALL_BYTES:
+        try:
+            return _decode_chunk(payload)
+        except msgspec.ValidationError:
+            pass
+    raw: Any = _decode_raw_chunk(payload)
+    chunk = _with_texts(_Chunk(), raw)
+    if _is_there(raw.choices):
+        chunk.choices = [_with_texts(_Choice(), choice) for choice in decode_few(raw.choices, _RawChoice)]
+    return chunk
+
+
+def _response_of(body: bytes) -> _ResponseBody:
+    """As `_chunk_of`."""
+    try:
+        return _decode_response(body)
+    except msgspec.ValidationError:
+        return _with_texts(_ResponseBody(), _decode_raw_response(body))
+
+
+def _with_texts(known: Known, raw: Any) -> Known:
+    """Fill in the members of `raw`: those that stay bytes, and of the others those that are texts."""
+    for name in known.__struct_fields__:
+        value = getattr(raw, name)
+        if isinstance(getattr(known, name), msgspec.Raw):
+            setattr(known, name, value)
+        elif _is_there(value) and name != "choices":
+            with suppress(*_UNREADABLE):
+                setattr(known, name, _decode_text(value))
+    return known
 
 
 def _is_there(raw: msgspec.Raw) -> bool:
@@ -457,7 +544,7 @@ def _is_there(raw: msgspec.Raw) -> bool:
     return raw is not _ABSENT and bytes(raw) != b"null"
 
 
-def _usage_of(answer: _Chunk | _ResponseBody) -> TokenUsage | None:
+def _usage_of(answer: _Chunk | _Usage | _ResponseBody) -> TokenUsage | None:
     return usage_from_wire(answer.usage) if _is_there(answer.usage) else None
 
 
@@ -487,23 +574,29 @@ def _says_something(choice: _Choice) -> bool:
 def _holds_text(message: msgspec.Raw) -> bool:
     if not _is_there(message):
         return False
+    if not is_quick(message):
+        return True  # a role has not so many bytes
     try:
         return any(value for name, value in _decode_delta(message).items() if name != "role")
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return True  # a shape of tomorrow, but something was said
 
 
 def _collect(seen: Seen, choice: _Choice) -> None:
     """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
+    whole = next((one for one in (choice.delta, choice.message, choice.text) if _is_there(one)), None)
+    if whole is None:
+        return
+    if not is_quick(whole):
+        seen.note_unread(memoryview(whole).nbytes)
+        return
     try:
-        whole = choice.delta if _is_there(choice.delta) else choice.message
-        if _is_there(whole):
-            said: list[Any] = [value for name, value in _decode_delta(whole).items() if name != "role"]
-        elif _is_there(choice.text):
-            said = [msgspec.json.decode(choice.text)]
+        if whole is choice.text:
+            said: list[Any] = [msgspec.json.decode(whole)]
         else:
-            return
-    except (msgspec.DecodeError, RecursionError):
+            said = [value for name, value in _decode_delta(whole).items() if name != "role"]
+    except _UNREADABLE:
+        seen.note_unread(memoryview(whole).nbytes)
         return
     for text in _texts(said):
         seen.note_text(text, choice=_number(choice.index))
@@ -521,8 +614,10 @@ def _texts(said: list[Any]) -> list[str]:
     return found
 
 
-def _number(index: Any) -> int:
-    return index if isinstance(index, int) else 0
+def _number(index: msgspec.Raw) -> int:
+    """A choice's index; 0 for what is none."""
+    digits = bytes(index)
+    return int(digits) if len(digits) < MAX_INDEX_DIGITS and digits.isdigit() else 0
 
 
 def _note_response(seen: Seen, response: _ResponseBody, *, is_last: bool) -> None:
@@ -544,7 +639,7 @@ def _without_usage(payload: bytes, usage: bytes) -> bytes:
     return cut(payload, locate_one(payload, _USAGE, usage))
 
 
-def _places(body: bytes, answer: _Chunk) -> dict[str, Member]:
+def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, Member]:
     """Where the two members stand that may be replaced, of those that are there. Raises `MalformedJson` for twice."""
     found = {}
     if answer.model is not None:
@@ -561,7 +656,8 @@ def _spliced(
     if answer.model is not None and answer.model != model:
         splices.append((places["model"], _MODEL, _encode(model)))
     usage = bytes(answer.usage)
-    if cost_text is not None and usage.startswith(b"{"):  # else it is no usage, and what is priced came elsewhere
+    # Else it is no usage, and what is priced came elsewhere.
+    if cost_text is not None and usage.startswith(b"{") and len(usage) <= MAX_USAGE_BYTES:
         own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
         cost = cost_text.encode()
         priced = append(usage, _COST + b":" + cost) if own is None else replace(usage, [(own, _COST, cost)])

@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.domain.policy import Operation
 from gateway.errors import UpstreamError
+from gateway.wire.answer_bounds import MAX_CHOICES, is_quick
 from gateway.wire.openai_error import read_error
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.openai_usage import usage_from_wire
@@ -176,7 +177,7 @@ class Assembler:
     limit_bytes: int
     seen: Seen = field(default_factory=Seen)
     _splitter: EventSplitter = field(default_factory=EventSplitter)
-    _size: int = 0
+    size_bytes: int = 0  # of what it was fed
     _answers: dict[int, _Answer] = field(default_factory=dict, repr=False)
     _head: _Chunk | None = field(default=None, repr=False)
     _last: _Chunk | None = field(default=None, repr=False)  # the one with the usage
@@ -184,8 +185,8 @@ class Assembler:
 
     def feed(self, data: bytes) -> None:
         """Take what has arrived. Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`."""
-        self._size += len(data)
-        if self._size > self.limit_bytes:
+        self.size_bytes += len(data)
+        if self.size_bytes > self.limit_bytes:
             raise _bought(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
         for event in self._splitter.feed(data):
             payload = data_of(event)
@@ -216,6 +217,8 @@ class Assembler:
         self.feed(self._splitter.end())
 
     def _take(self, payload: bytes) -> None:
+        if not is_quick(payload):
+            raise _bought(_UNREADABLE)
         try:
             chunk = _decode_chunk(without_halves(payload))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -227,6 +230,8 @@ class Assembler:
         self._note(chunk)
         for choice in chunk.choices:
             self._answers.setdefault(choice.index, _Answer()).take(choice)
+        if len(self._answers) > MAX_CHOICES:
+            raise _bought(_UNREADABLE)
 
     def _note(self, chunk: _Chunk) -> None:
         seen = self.seen

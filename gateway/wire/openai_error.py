@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.wire.answer_bounds import is_quick
+
 MAX_MESSAGE_CHARS = 1000
 # In `type` or `code` of providers that refuse a prompt: `content_policy_violation`, `moderation_blocked`, …
 _MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
@@ -45,6 +47,8 @@ def read_error(body: bytes) -> ErrorBody:
     OpenAI nests it, TensorRT-LLM sends it flat, vLLM's key check sends `{"error": "text"}` and vLLM's
     `code` is a number.
     """
+    if not is_quick(body):
+        return ErrorBody("The upstream gave no reason that is short enough to be read.", None, None, None)
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

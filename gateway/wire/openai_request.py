@@ -26,6 +26,7 @@ from gateway.wire.request_tools import features_of_tools, read_tools
 
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
+LOOKED_AT_BYTES = 64  # of an input, for the question whether there is any
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
@@ -135,6 +136,14 @@ def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
     place = read.members.get("stream_options")
     sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
     return {**(sent or {}), **wanted}
+
+
+def is_empty_input(read: ReadBody) -> bool:
+    """Return True for embeddings of nothing but empty texts, which may have no tokens."""
+    place = read.members.get("input")
+    if place is None or read.ask.operation is not Operation.EMBEDDINGS:
+        return False
+    return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(b'[]", \t\r\n')
 
 
 def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.domain.tokens import TokenUsage
+from gateway.wire.answer_bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.surrogates import without_halves
 
 # What 64 bits hold; a longer number is no count, and could be written down nowhere.
@@ -76,7 +77,7 @@ class _Metrics(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    type: Any = None
+    type: msgspec.Raw = msgspec.Raw()
 
 
 class _Place(msgspec.Struct):
@@ -91,16 +92,15 @@ _decode = msgspec.json.Decoder(_Usage).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_place = msgspec.json.Decoder(_Place).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
-_decode_items = msgspec.json.Decoder(list[_Item]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_WHOLE_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
+_WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
 
 # Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
 _CALLS = {
-    "web_search_call": "web_search_calls",
-    "file_search_call": "file_search_calls",
-    "code_interpreter_call": "code_interpreter_calls",
-    "image_generation_call": "image_generation_calls",
+    b'"web_search_call"': "web_search_calls",
+    b'"file_search_call"': "file_search_calls",
+    b'"code_interpreter_call"': "code_interpreter_calls",
+    b'"image_generation_call"': "image_generation_calls",
 }
 
 
@@ -108,8 +108,10 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the counts that are there; None where there is no usage at all or it cannot be read.
 
     Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null or no
-    whole number of 64 bits stays None: missing is never 0.
+    whole number of 64 bits stays None: missing is never 0. Longer ones than any usage are not read.
     """
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
     try:
         wire = _decode(raw)
     except _UNREADABLE:
@@ -134,6 +136,19 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     return None if usage == _NOTHING_SAID else usage
 
 
+def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the usage beside vectors; `total_tokens` is all of the input where nothing else is told.
+
+    Some servers say 0 for every answer, and a text that has a vector has a token: a 0 is nothing told. Voyage AI
+    says `total_tokens` alone (its API reference, "Text embedding models").
+    """
+    usage = usage_from_wire(raw)
+    if usage is not None and usage.input_tokens != 0:
+        return usage
+    total = _counts(raw).get("total_tokens")
+    return TokenUsage(input_tokens=total) if total else None
+
+
 def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was asked for."""
     try:
@@ -144,6 +159,8 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
     """Return how long an answer's `metrics` say that its request waited in the engine, None where they do not."""
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
     try:
         metrics = _decode_metrics(raw)
     except _UNREADABLE:
@@ -163,18 +180,18 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def with_tool_calls(usage: TokenUsage, output: msgspec.Raw | bytes) -> TokenUsage:
+def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     """Return the usage with the calls of the provider's own tools that a response's `output` items show.
 
     Tools that were not called stay None; items of tomorrow's shapes are left to tomorrow.
     """
-    if b"_call" not in bytes(output):
+    if bytes(output).find(b"_call") < 0:
         return usage
     try:
-        items = _decode_items(output)
+        items = decode_few(output, _Item)
     except _UNREADABLE:
         return usage
-    kinds = [item.type for item in items if isinstance(item.type, str)]
+    kinds = [bytes(item.type) for item in items]
     calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
     return msgspec.structs.replace(usage, **calls)
 
@@ -201,7 +218,8 @@ def _first(count: int | None, other: int | None) -> int | None:
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
     """Read a usage that has an odd member: that one is left out, and nothing else.
 
-    Returns the whole numbers, and the objects that tell them apart; `true` is no number.
+    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects that tell them apart; `true` is
+    no number.
     """
     found: dict[str, Any] = {}
     try:
@@ -211,7 +229,8 @@ def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
     for name, member in members.items():
         value = bytes(member)
         if not name.endswith(_PARTS):
-            if _WHOLE_NUMBER.fullmatch(value) and _LEAST <= (count := int(value)) <= _MOST:
+            number = _WHOLE_NUMBER.fullmatch(value)
+            if number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
                 found[name] = count
         elif levels and value.startswith(b"{"):
             found[name] = _counts(value, levels - 1)

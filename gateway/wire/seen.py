@@ -9,6 +9,7 @@ import msgspec
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.openai_usage import usage_from_wire
 
+MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
 _OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
 _OF_PROMPTS = (
@@ -102,7 +103,8 @@ class Seen(msgspec.Struct, kw_only=True):
 
     def note_running(self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1) -> None:
         """Take a running figure, as it came."""
-        self._running[choice] = usage
+        if len(self._running) < MAX_CHOICES or choice in self._running:
+            self._running[choice] = usage
         self._choices_per_prompt = choices_per_prompt
 
     def note_text(self, text: str, *, choice: int = 0) -> None:

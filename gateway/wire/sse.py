@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 MAX_EVENT_BYTES = 2**20  # an upstream that never ends its event must not fill our memory
+MAX_LINES = 10_000  # of one event; no dialect has more than three
 MAX_PARTS = 4096  # then they are joined: a byte object takes 33 bytes beside its content
 _LONGEST_END = 4  # CR LF CR LF
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
@@ -16,7 +17,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventTooLarge(ValueError):
-    """One event is larger than `MAX_EVENT_BYTES`."""
+    """One event is larger than `MAX_EVENT_BYTES`, or has more than `MAX_LINES`."""
 
 
 class EventSplitter:
@@ -88,9 +89,14 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes | None:
-    """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a ping)."""
+    """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a ping).
+
+    Raises `EventTooLarge`.
+    """
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and event.find(b"\r") < 0:
         return event[6:-2]
+    if event.count(b"\n") + event.count(b"\r") > MAX_LINES:
+        raise EventTooLarge(f"an event of more than {MAX_LINES} lines")
     found = []
     for line in _LINE_END.split(event):
         name, _, value = line.partition(b":")

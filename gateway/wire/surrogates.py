@@ -16,7 +16,9 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
 )
 _REPLACEMENT = b"\\ufffd"
-_STAND_INS = range(0xE000, 0xF900)  # for private use: no text of a model needs one
+_STAND_INS = range(0xE000, 0xE010)  # for private use: no text of a model needs one
+MAX_ESCAPES = 100_000  # each is looked at, at 0.3 µs
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]").search
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -33,7 +35,9 @@ class Hidden(msgspec.Struct, frozen=True):
 
 
 def hidden(text: bytes) -> Hidden | None:
-    """Hide the halves of surrogate pairs; None if there is none, or no escape to hide them behind."""
+    """Hide the halves of surrogate pairs; None if there is none, no escape to hide them behind, or too many escapes."""
+    if text.count(b"\\") > MAX_ESCAPES:
+        return None
     halves = tuple(match[0] for match in _ESCAPE.finditer(text) if match[1])
     if not halves:
         return None
@@ -45,7 +49,12 @@ def hidden(text: bytes) -> Hidden | None:
 
 
 def without_halves(text: bytes) -> bytes:
-    """Return the text with U+FFFD for each half of a surrogate pair, of the same length."""
+    """Return the text with U+FFFD for each half of a surrogate pair, of the same length.
+
+    A text of too many escapes stays as it is.
+    """
+    if _HALF(text) is None or text.count(b"\\") > MAX_ESCAPES:
+        return text
     return _without(text, _REPLACEMENT)
 
 

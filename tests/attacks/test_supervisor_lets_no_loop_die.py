@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from gateway import reports
 from gateway.api.edge import Drain
+from gateway.api.large_bodies import LargeBodies
+from gateway.api.slots import Slots
 from gateway.cli.toolbox import Stores
 from gateway.main import SystemClock
 from gateway.services.snapshot import SnapshotHolder
@@ -104,7 +106,7 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
 
     async with serving(database_url, tmp_path) as parts:
         parts.supervisor.start({"broken": broken})
-        endpoints = _plain_endpoints(parts)
+        endpoints = _plain_endpoints(parts, Slots(10), LargeBodies())
         down = await soon(lambda: [one for one in endpoints.not_ready() if "broken" in one], "not ready", within_s=60)
         assert "Died('again')" in down[0]
         assert "docs/runbooks/background-loop.md" in down[0]

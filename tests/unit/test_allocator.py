@@ -10,7 +10,7 @@ import pytest
 
 _COUNT_POOLS = """
 import ctypes, os, sys, threading
-from gateway.api.server import tune_allocator
+from gateway.api.allocator import tune_allocator
 if sys.argv[1] == "tuned":
     tune_allocator()
 libc = ctypes.CDLL(None)

@@ -101,12 +101,13 @@ def usage(wire: Any) -> TokenUsage | None:
              "total_tokens": 92, "prompt_audio_seconds": None, "prompt_tokens_details": {"cached_tokens": 64}},
             TokenUsage(input_tokens=80, cached_input_tokens=64, output_tokens=12),
         ),
-        ({"prompt_tokens": "10", "completion_tokens": 5.0}, None),
+        ({"prompt_tokens": "10", "completion_tokens": 5.0}, TokenUsage(input_tokens=10, output_tokens=5)),
+        ({"prompt_tokens": "ten", "completion_tokens": 5.5}, None),
         ({"prompt_tokens": True, "completion_tokens": 5}, TokenUsage(output_tokens=5)),
         ({"prompt_tokens": -1, "completion_tokens": 5}, TokenUsage(input_tokens=-1, output_tokens=5)),
         (  # an odd member costs itself alone
             {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": [1],
-             "completion_tokens_details": {"reasoning_tokens": "3", "audio_tokens": 2}},
+             "completion_tokens_details": {"reasoning_tokens": "x", "audio_tokens": 2}},
             TokenUsage(input_tokens=9, output_tokens=5, audio_output_tokens=2),
         ),
         (  # and so does one that is an object where a number should be
@@ -114,7 +115,7 @@ def usage(wire: Any) -> TokenUsage | None:
             TokenUsage(input_tokens=9),
         ),
         (  # below what any provider tells apart nothing is looked for
-            {"prompt_tokens": 9, "completion_tokens": "5",
+            {"prompt_tokens": 9, "completion_tokens": "",
              "prompt_tokens_details": {"a_details": {"b_details": {"c_details": {"d_details": 1}}}}},
             TokenUsage(input_tokens=9),
         ),

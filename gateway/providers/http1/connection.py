@@ -8,7 +8,9 @@ import math
 import select
 import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Protocol, cast
 
 from gateway.domain.policy import Timeouts
@@ -21,6 +23,9 @@ COPIED_BYTES = 64 * 1024  # up to here one copied buffer is cheaper than two
 # A timer that fires so late says that the loop was held up. libuv runs timers before it looks at sockets, so what
 # came meanwhile gets its turn first: an upstream is not called silent because we were deaf.
 HELD_UP_S, ONE_TURN_S = 0.01, 0.001
+
+# One thread: several would hold the interpreter in turns, and the event loop would wait for all of them.
+_JOINING = ThreadPoolExecutor(1, "large-answers-joined")
 
 
 class Keeper(Protocol):
@@ -233,7 +238,7 @@ class Exchange:
             raise self._too_large(limit_bytes)
         if answer.buffered_bytes >= LARGE_BYTES:
             # New memory for 126 MB takes 200 ms. Cancelling the wait loses nothing.
-            answer.keep(await asyncio.to_thread(b"".join, answer.pieces))
+            answer.keep(await self._loop.run_in_executor(_JOINING, _joined, answer.pieces))
         return self._take()
 
     def _too_large(self, limit_bytes: int) -> RequestError:
@@ -380,3 +385,11 @@ class Exchange:
 
     def _malformed(self) -> RequestError:
         return UpstreamError(f"{self._name} sent an answer that cannot be read: {self._answer.fault}.")
+
+
+def _joined(pieces: Sequence[bytes]) -> bytes:
+    """Join piece by piece: a single call would hold the interpreter until all of it is copied."""
+    whole = BytesIO()
+    for piece in pieces:
+        whole.write(piece)
+    return whole.getvalue()

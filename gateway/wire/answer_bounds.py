@@ -1,0 +1,52 @@
+"""How much of an answer is decoded into objects.
+
+An upstream may answer with millions of values, and each of them takes up to a microsecond on the event loop.
+Skipping a value takes a hundredth of that. So what is decoded is counted on its bytes first; what is
+more than the bounds is handed on as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+SMALL_BYTES = 16 * 1024  # less takes a few milliseconds, whatever it holds
+MAX_DECODED_BYTES = 2**20
+MAX_DECODED_VALUES = 20_000  # objects and arrays, and members of objects besides
+MAX_CHOICES = 4_096  # 2,048 prompts, two answers to each; also of the items of a response
+MAX_USAGE_BYTES = 64 * 1024  # of vLLM's longest one there are 600
+
+Item = TypeVar("Item", bound=msgspec.Struct)
+
+
+def is_quick(value: msgspec.Raw | bytes) -> bool:
+    """Return True for JSON that becomes objects within about 20 ms. Text that looks like values counts as such."""
+    size = memoryview(value).nbytes
+    if size < SMALL_BYTES:
+        return True
+    if size > MAX_DECODED_BYTES:
+        return False
+    encoded = bytes(value)
+    return (
+        encoded.count(b"{") + encoded.count(b"[") <= MAX_DECODED_VALUES and encoded.count(b'":') <= MAX_DECODED_VALUES
+    )
+
+
+def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
+    """Decode a list of at most `MAX_CHOICES` items.
+
+    Stops at the first item too many: a bound of the list's own type would be looked at after all its items were
+    made. Raises `msgspec.DecodeError` for that, and for what is no list.
+    """
+    return [found for found in msgspec.structs.astuple(_few(item)(value)) if found is not None]
+
+
+@cache  # it takes 30 ms to make, and most processes never need one
+def _few(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
+    fields: list[tuple[str, Any, Any]] = [(f"item_{place}", item | None, None) for place in range(MAX_CHOICES)]
+    # Extra items of an array are skipped, unless unknown fields are forbidden: then the first one is an error.
+    few = msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(few).decode

@@ -1,0 +1,143 @@
+"""Usage beside odd members was thrown away: an answer that was relayed was booked with 0 output tokens, or a part.
+
+Found by an attacker who played an upstream, on 2026-11-23.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.domain.tokens import TokenUsage
+from gateway.wire.openai_answer import chat_stream, response_stream, rewrite_chat, rewrite_response
+from gateway.wire.seen import Seen
+from gateway.wire.vectors import without_vectors
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 20, "total_tokens": 25}
+STATED = TokenUsage(input_tokens=5, output_tokens=20)
+
+
+def cost(usage: TokenUsage) -> str | None:
+    """Any price."""
+    return "0.1"
+
+
+def event(**members: Any) -> bytes:
+    """One event of a stream."""
+    return b"data: " + json.dumps(members).encode() + b"\n\n"
+
+
+def streamed(*events: bytes) -> tuple[Seen, bytes]:
+    """What was seen of a chat's stream, and what its caller got."""
+    stream = chat_stream(
+        model="assistant", cost=cost, wants_usage=True, wants_running_usage=False, asked_running_usage=False,
+        collects_text=True,
+    )  # fmt: skip
+    got = b"".join(stream.feed(one) for one in (*events, b"data: [DONE]\n\n"))
+    return stream.seen, got
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"id": 5}, {"model": 5}, {"service_tier": []}, {"id": {"a": 1}, "model": [1]}],
+    ids=["id", "model", "service tier", "two"],
+)
+def test_an_odd_member_keeps_no_usage_from_being_read(odd: dict[str, Any]) -> None:
+    """Twenty pieces and their usage had been relayed, and 0 tokens were booked."""
+    said = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
+    seen, got = streamed(*[event(choices=[said], **odd)] * 20, event(choices=[], usage=USAGE, **odd))
+    assert seen.final == STATED
+    assert (seen.pieces, got.count(b"word ")) == (20, 20)
+
+
+@pytest.mark.parametrize("reason", [5, ["stop"], {}])
+def test_an_odd_finish_reason_is_left_out(reason: Any) -> None:
+    """The choice's text counts all the same."""
+    seen, _ = streamed(event(choices=[{"index": "x", "delta": {"content": "word"}, "finish_reason": reason}]))
+    assert (seen.finish_reason, seen.texts) == (None, ("word",))
+
+
+def test_an_event_that_cannot_be_read_is_handed_on_and_counted() -> None:
+    """It may hold an answer's text: unknown is never 0. Its usage may be readable all the same."""
+    broken = b'data: {"choices":[{"delta":{"content":"a"},"logprob":NaN}]}\n\n'
+    seen, got = streamed(broken)
+    assert got.startswith(broken)
+    assert (seen.output_bytes, seen.has_content, seen.final) == (len(broken) - 8, True, None)
+    odd = event(choices={}, usage=USAGE)
+    seen, got = streamed(odd)
+    assert got.startswith(odd)
+    assert seen.final == STATED
+
+
+def test_text_that_is_not_utf_8_is_relayed() -> None:
+    """A server that writes Latin-1 got an uncaught error: 502, and its answer was thrown away."""
+    latin = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"w\xe9rd"}}]}\n\n'
+    seen, got = streamed(latin, event(choices=[], usage=USAGE))
+    assert b"w\xe9rd" in got
+    assert seen.has_content
+    assert seen.final == STATED
+
+
+def test_a_response_event_that_cannot_be_read_is_counted() -> None:
+    """As for chat."""
+    stream = response_stream(model="assistant", cost=cost, collects_text=True)
+    broken = b'data: {"type":5,"delta":"text"}\n\n'
+    assert stream.feed(broken) == broken
+    assert stream.seen.output_bytes == len(broken) - 8
+    assert stream.feed(event(type="response.completed", response={"id": 5, "status": 1, "usage": USAGE}))
+    assert stream.seen.final == STATED
+
+
+def test_an_odd_response_is_read() -> None:
+    """The whole object, with a number for its id."""
+    seen = Seen()
+    rewrite_response(json.dumps({"id": 5, "output": [], "usage": USAGE}).encode(), seen, model="a", cost=cost)
+    assert (seen.final, seen.upstream_id) == (STATED, None)
+
+
+@pytest.mark.parametrize("number", ["500.0", '"500"', '"500.00"'])
+def test_a_whole_number_in_another_form_is_read(number: str) -> None:
+    """It was an estimate of 2 % of what was stated."""
+    seen = Seen()
+    body = b'{"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":%b}}' % ((number.encode(),) * 2)
+    rewrite_chat(body, seen, model="a", cost=cost)
+    assert seen.final == TokenUsage(input_tokens=500, output_tokens=500)
+
+
+@pytest.mark.parametrize(
+    ("usage", "read"),
+    [
+        ({"total_tokens": 4000}, TokenUsage(input_tokens=4000)),
+        ({"prompt_tokens": 0, "total_tokens": 4000}, TokenUsage(input_tokens=4000)),
+        ({"prompt_tokens": 7, "total_tokens": 4000}, TokenUsage(input_tokens=7)),
+        ({"prompt_tokens": 0, "total_tokens": 0}, None),
+    ],
+    ids=["total alone", "total beside 0", "both", "0"],
+)
+def test_the_total_of_embeddings_is_their_input_and_0_is_not_told(
+    usage: dict[str, int], read: TokenUsage | None
+) -> None:
+    """A server that says 0 for every text was never charged, and Voyage AI's total was thrown away."""
+    seen = Seen()
+    body = json.dumps({"data": [{"embedding": [1]}], "usage": usage}).encode()
+    rewrite_chat(body, seen, model="a", cost=cost)
+    assert seen.final == read
+
+
+def test_the_empty_text_may_have_no_tokens() -> None:
+    """A tokenizer without a mark for the beginning finds none in it."""
+    seen = Seen()
+    body = json.dumps({"data": [{"embedding": [1]}], "usage": {"prompt_tokens": 0, "total_tokens": 0}}).encode()
+    rewrite_chat(body, seen, model="a", cost=cost, is_empty=True)
+    assert seen.final == TokenUsage(input_tokens=0)
+
+
+def test_a_vector_in_a_member_that_is_rewritten_leaves_the_answer_as_it_came() -> None:
+    """It was an assertion: paid for, and 502."""
+    body = b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":7,"cost_usd":{"embedding":[2.0]}}}'
+    short = without_vectors(body)
+    assert short is not None
+    rewritten = rewrite_chat(short.text, Seen(), model="a", cost=cost)
+    assert short.restored(rewritten) == body
