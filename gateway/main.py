@@ -166,10 +166,17 @@ def open_serving(settings: Settings) -> Iterator[Stores]:
     """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at most."""
     from gateway.domain.logins import As
     from gateway.storage.database import SERVING_LIMIT_S, Database
+    from gateway.storage.logins import renewed
 
+    home = settings.home_path
     with (
         address_as(settings, As.GATEWAY) as url,
-        _stores(url, Database(url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)) as stores,
+        _stores(
+            url,
+            Database(
+                url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S, renew=lambda: renewed(url, As.GATEWAY, home)
+            ),
+        ) as stores,
     ):
         yield stores
 
@@ -202,9 +209,10 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
     """The reports, in the read-only role."""
     from gateway import reports
     from gateway.domain.logins import As
+    from gateway.storage.logins import renewed
 
     with address_as(settings, As.REPORTS) as url:
-        opened = reports.open(url, limit_s=limit_s)
+        opened = reports.open(url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path))
         try:
             yield opened
         finally:

@@ -64,6 +64,8 @@ def upgrade(
         note("The owner may not make the logins. An administrator runs this, then run this command again:")
         for statement in made.sql:
             note(f"  {statement}")
+    if new_passwords:
+        note("Gateways of this home use the new passwords at their next connection. Restart the ones of other homes.")
     if is_new:
         note(f"Back up {toolbox.options.pepper_path}: without it no API key of this database works.")
     note("Next: tollgate policy apply FILE")

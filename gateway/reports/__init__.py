@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from math import inf
@@ -205,9 +205,10 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     return kind
 
 
-def open(dsn: str, *, limit_s: float = inf) -> Reports:
+def open(dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> Reports:
     """Open the reports of a Postgres URL. Raises `BadUsage` if it is none; connects at the first question.
 
-    `limit_s` is how long a question may take, for those whose callers wait.
+    `limit_s` is how long a question may take, for those whose callers wait; `renew` gives the URL as it is now, where
+    its password may change meanwhile.
     """
-    return Reports(Reader(dsn, limit_s=limit_s))
+    return Reports(Reader(dsn, limit_s=limit_s, renew=renew))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -54,10 +54,12 @@ class Snapshot:
 class Reader:
     """A small pool of read-only connections. Nothing is opened before the first snapshot."""
 
-    def __init__(self, dsn: str, *, limit_s: float = inf) -> None:
+    def __init__(self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> None:
         """Keep the address, and how long a snapshot may take. Raises `BadUsage` if it is not a Postgres URL."""
         self._limit_s = limit_s
-        self._database = Database(dsn, role=ROLE, application_name="tollgate reports", statement_limit_s=limit_s)
+        self._database = Database(
+            dsn, role=ROLE, application_name="tollgate reports", statement_limit_s=limit_s, renew=renew
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

@@ -8,8 +8,8 @@ server that holds the line and says nothing keeps no thread (docs/decisions/0019
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from math import ceil, inf
 from time import monotonic
 from traceback import clear_frames
@@ -42,6 +42,8 @@ SESSION = {
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
 # A connection of the pool that does not answer a ping within this time is replaced, and with it all the others.
 PING_S = 1.0
+# How long a question without a limit waits before the server is looked at from outside, and how long that look waits.
+LOOK_AFTER_S, LOOK_S = 10.0, 5.0
 LONGEST_CONNECT_S = 60  # where the address says 0, which is without end
 # The limits of a serving process: of a transaction, and of a job that reads or books whole hours.
 SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
@@ -123,9 +125,13 @@ class Session(psycopg.Connection[Any]):
     def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait as the driver does, in parts: an end that is set meanwhile counts at once."""
         asked_until_s = inf if timeout is None else monotonic() + timeout
+        look_at_s = monotonic() + LOOK_AFTER_S
         while True:
             now_s = monotonic()
             left_s = self.database.left_s(now_s)
+            if now_s >= look_at_s and left_s == inf:
+                left_s = inf if self.database.answers() else 0
+                look_at_s = monotonic() + LOOK_AFTER_S
             if left_s <= 0:
                 self.pgconn.finish()  # what was asked may be answered later: nothing else can use this line
                 raise _Silent
@@ -149,8 +155,11 @@ class Database:
         application_name: str = "tollgate",
         limit_s: float = inf,
         statement_limit_s: float = inf,
+        renew: Callable[[], str] | None = None,
     ) -> None:
         """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log.
+
+        `renew` gives the address as it is now, where its password may change while the process runs.
 
         `limit_s` is how long a transaction of the pool may wait for Postgres in all; `statement_limit_s` is a
         statement's own limit in Postgres where it is shorter than the usual one.
@@ -159,7 +168,7 @@ class Database:
         self._role_if_member, self._has_taken_role = role_if_member, False
         self._operator = operator
         self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | parse_url(url)
-        self._limit_s, self._end_s = limit_s, inf
+        self._limit_s, self._end_s, self._renew = limit_s, inf, renew
         self._session = (
             SESSION
             if statement_limit_s == inf
@@ -220,6 +229,37 @@ class Database:
 
     def connect(self) -> Session:
         """Open a connection outside the pool. The caller closes it."""
+        try:
+            return self._connected()
+        except psycopg.OperationalError:
+            if not self._has_new_login():
+                raise
+        return self._connected()
+
+    def _has_new_login(self) -> bool:
+        """Take the address as it is now; False if it is the same, or cannot be read."""
+        if self._renew is None:
+            return False
+        before = self._login
+        with suppress(BadUsage):
+            self._login = before | parse_url(self._renew())
+        return self._login != before
+
+    def answers(self) -> bool:
+        """Look at the server from outside, by a connection of its own: False if it is silent for `LOOK_S`.
+
+        A statement may run for long, and its server's own limit holds only while the server does its work.
+        """
+        try:
+            with within(LOOK_S), closing(self.connect()) as session:
+                session.execute("SELECT 1")
+        except (_Silent, psycopg.errors.ConnectionTimeout):
+            return False
+        except psycopg.Error:
+            pass  # an answer: no connection left, or it is starting
+        return True
+
+    def _connected(self) -> Session:
         settings = dict(self._session) if self.role is None else self._session | {"role": self.role}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}

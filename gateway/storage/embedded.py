@@ -27,6 +27,7 @@ import psycopg
 from psycopg import sql
 
 from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage import private_files
 from gateway.storage.server_account import (
     Account,
     find_binaries,
@@ -302,9 +303,7 @@ class EmbeddedPostgres:
 
     def _password(self) -> str:
         path = self.folder / "password"
-        if not path.exists():  # under the start lock, so nobody else makes it
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(24))
+        private_files.create(path, secrets.token_hex(24))
         return path.read_text().strip()
 
     def _url(self, socket_dir: Path) -> str:

@@ -66,6 +66,14 @@ def address_as(url: str, purpose: As, home: Path) -> str:
     return url if login is None or not login.is_ready else _with_login(url, login)
 
 
+def renewed(url: str, purpose: As, home: Path) -> str:
+    """Return an address with the password that its login has now: `db upgrade --new-passwords` may have changed it."""
+    given = parse_url(url)
+    kept = _read(home).get(_place(given))
+    login = kept.logins.get(purpose) if kept is not None else None
+    return url if login is None or login.user != given.get("user") else _with_login(url, login)
+
+
 def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False) -> Made:
     """Make the logins that are missing, as the owner. `given` are addresses that the settings name for some of them.
 

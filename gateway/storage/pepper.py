@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 import stat
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.api_keys import Pepper
 from gateway.errors import BadUsage
+from gateway.storage import private_files
 from gateway.storage.database import Database
 
 NEW_BYTES, LEAST_BYTES = 32, 16
@@ -38,21 +38,21 @@ def load(path: Path) -> tuple[Pepper, ...]:
         raise BadUsage(f"The pepper {path} cannot be read: {error.strerror}. Check its owner and mode.") from error
     if stat.S_IMODE(mode) & 0o077:
         raise BadUsage(f"The pepper {path} is open to other users. Run: chmod 600 {path}")
-    if not 1 <= len(lines) <= MOST_LINES:
+    if not lines:
+        raise BadUsage(
+            f"The pepper {path} is empty. Restore it from a backup if keys were made with it; if not, run: tollgate db "
+            f"upgrade"
+        )
+    if len(lines) > MOST_LINES:
         raise BadUsage(f"The pepper {path} must have one line, or two during a rotation; it has {len(lines)}.")
     return tuple(Pepper(_decoded(line, path)) for line in lines)
 
 
 def create(path: Path) -> None:
-    """Write a new pepper, mode 0600; do nothing if the file is there."""
+    """Write a new pepper, mode 0600; do nothing if there is one."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(NEW_BYTES) + "\n")
-                file.flush()
-                os.fsync(handle)  # keys made with a pepper that a power cut took would all be lost
+        private_files.create(path, secrets.token_hex(NEW_BYTES) + "\n")
     except OSError as error:
         raise BadUsage(
             f"The pepper {path} cannot be written: {error.strerror}. Or set TOLLGATE_PEPPER_FILE."

@@ -14,11 +14,14 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from gateway.cli.dashboard import environment
+from gateway.domain.logins import As
+from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
 from gateway.storage.database import Database
 from gateway.storage.documents import encode_event
 from gateway.storage.ledger import Ledger
+from gateway.storage.logins import renewed
 from tests.cli.conftest import Cli
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.test_gateway_budgets import ask, policy
@@ -256,3 +259,21 @@ def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
         ).fetchall()
     assert writers() == {user_of(url_as(cli, "gateway"))}
     assert named == [(user_of(url_as(cli, "admin")),)]
+
+
+def test_new_passwords_reach_who_serves(cli: Cli) -> None:
+    """A gateway kept the old one, and was cut off when its connections ended (an operator's attack of 2026-11-23)."""
+    url, home = url_as(cli, "gateway"), cli.toolbox.options.home
+    serving = Database(url, role="tollgate_gateway", renew=lambda: renewed(url, As.GATEWAY, home))
+    stale = Database(url, role="tollgate_gateway")
+    for database in (serving, stale):
+        with database.begin():
+            pass
+        database.close()  # as a restart of Postgres ends them
+    ran = cli("db", "upgrade", "--new-passwords")
+    assert "at their next connection" in ran.err
+    with serving.begin():
+        pass
+    serving.close()
+    with pytest.raises(DatabaseUnavailable, match="password"), stale.begin():
+        pass

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 PORT = 5432
+READY = b"Z\x00\x00\x00\x05I"  # ReadyForQuery, idle: the login is over
 
 
 class PostgresGate:
@@ -23,6 +24,7 @@ class PostgresGate:
         self._folder = Path(tempfile.mkdtemp(prefix="tollgate-gate-", dir="/tmp"))
         self.url = urlunsplit(parts._replace(query=f"host={self._folder}&port={PORT}"))
         self._lock, self._wires, self._is_dumb = Lock(), list[socket.socket](), False
+        self._is_mute = False
         self._frozen: frozenset[socket.socket] = frozenset()
         self._listener: socket.socket | None = None
         self.open()
@@ -41,7 +43,7 @@ class PostgresGate:
             self._listener = None
             (self._folder / f".s.PGSQL.{PORT}").unlink()
         with self._lock:
-            wires, self._wires, self._is_dumb = self._wires, [], False
+            wires, self._wires, self._is_dumb, self._is_mute = self._wires, [], False, False
             self._frozen = frozenset()
         for wire in wires:
             _end(wire)
@@ -59,6 +61,11 @@ class PostgresGate:
         """
         with self._lock:
             self._frozen = self._frozen | frozenset(self._wires)
+
+    def mute(self) -> None:
+        """Postgres lets everyone in and answers no question: a pooler whose server is frozen."""
+        self.freeze()
+        self._is_mute = True
 
     def close(self) -> None:
         """Shut for good."""
@@ -86,14 +93,16 @@ class PostgresGate:
         with self._lock:
             self._wires.append(server)
         for one, other in ((client, server), (server, client)):
-            Thread(target=self._pump, args=(one, other), daemon=True).start()
+            Thread(target=self._pump, args=(one, other, self._is_mute and other is client), daemon=True).start()
 
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+    def _pump(self, one: socket.socket, other: socket.socket, ends_with_login: bool) -> None:
         with suppress(OSError):
             while data := one.recv(1 << 16):
                 if self._frozen.intersection((one, other)):
                     return  # what was read is gone, as in a host that hangs
                 other.sendall(data)
+                if ends_with_login and data.endswith(READY):
+                    return
             if self._frozen.intersection((one, other)):
                 return
         _end(other)

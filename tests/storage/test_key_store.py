@@ -141,7 +141,7 @@ def test_two_peppers_are_live_during_a_rotation(tmp_path: Path) -> None:
     [
         ("00" * 32, 0o640, "chmod 600"),
         ("00" * 32, 0o604, "chmod 600"),
-        ("", 0o600, "it has 0"),
+        ("", 0o600, "is empty. Restore it from a backup"),
         ("00" * 32 + "\n" + "11" * 32 + "\n" + "22" * 32, 0o600, "it has 3"),
         ("0011", 0o600, "at least 16 bytes"),
         ("not-hex-and-not-base64!", 0o600, "hex or base64"),

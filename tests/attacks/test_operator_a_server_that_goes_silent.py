@@ -1,0 +1,57 @@
+"""Commands had no limit where Postgres lets them in and never answers: `doctor` itself never ended.
+
+Found by an attacker who played an operator of a failing system, on 2026-11-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from gateway.errors import DatabaseUnavailable
+from gateway.main import build_toolbox
+from gateway.settings import Settings
+from gateway.storage import database as module
+from gateway.storage.database import Database
+from tests.cli.conftest import Cli
+from tests.integration.postgres_gate import PostgresGate
+
+
+@pytest.fixture
+def gate(database_url: str) -> Iterator[PostgresGate]:
+    """A gate in front of this test's database."""
+    gate = PostgresGate(database_url)
+    yield gate
+    gate.close()
+
+
+@pytest.mark.parametrize("command", ["doctor", "budget list"])
+def test_a_command_ends_where_no_question_is_answered(gate: PostgresGate, tmp_path: Path, command: str) -> None:
+    """A job of cron hung for ever, and the next one beside it."""
+    cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=gate.url)))
+    cli.ok("db", "upgrade")
+    gate.mute()
+    done = cli(*command.split())
+    assert done.code == 3
+    assert "did not answer in time" in done.out + done.err
+
+
+def test_a_long_question_of_a_server_that_lives_is_waited_for(database: Database) -> None:
+    """The server is looked at from outside: a migration may take hours."""
+    with database.begin() as connection:
+        assert connection.execute(text(f"SELECT 7 FROM pg_sleep({module.LOOK_AFTER_S + 1})")).scalar_one() == 7
+
+
+def test_a_server_without_room_for_a_look_is_alive(database: Database, gate: PostgresGate) -> None:
+    """An error is an answer."""
+    assert database.answers()
+    behind = Database(gate.url)
+    gate.shut()
+    assert behind.answers()
+    gate.hang()
+    assert not behind.answers()
+    with pytest.raises(DatabaseUnavailable), behind.begin():
+        pass
