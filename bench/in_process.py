@@ -228,7 +228,7 @@ class Stage:
     async def close(self) -> None:
         self._exchanging.cancel()
         await self._purses.close()
-        self._journal.finish()
+        self._journal.finish(is_told=True)
 
 
 async def measure(rounds: int, *, has_budgets: bool) -> list[float]:

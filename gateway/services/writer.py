@@ -63,6 +63,7 @@ class EventWriter:
         self._on_written, self._on_failure = on_written, on_failure
         self._whole_until_s = clock.monotonic()
         self._failing_since_s: float | None = None
+        self.has_taken_leave = False  # Postgres was told that our journal is drained
         self._stopping = asyncio.Event()
         # One thread of its own: in a pool each would come to hold the memory of a batch.
         self._thread = ThreadPoolExecutor(1, "event-writer")
@@ -89,8 +90,9 @@ class EventWriter:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
         if await self.write_all():
-            with suppress(DatabaseUnavailable):  # the journal is found by the next start then
+            with suppress(DatabaseUnavailable):  # the journal is left then, and the next start takes leave of it
                 await self._in_thread(self._journals.drained, self._own.journal_id)
+                self.has_taken_leave = True
         self._thread.shutdown(wait=False)
 
     def stop(self) -> None:

@@ -92,7 +92,7 @@ async def stop(parts: Parts) -> None:
     """
     ledger, dispatch, allowances, supervisor = parts.ledger, parts.dispatch, parts.allowances, parts.supervisor
     async with AsyncExitStack() as steps:  # from the last line to the first
-        steps.callback(ledger.own.finish)
+        steps.callback(lambda: ledger.own.finish(is_told=ledger.writer.has_taken_leave))
         steps.push_async_callback(dispatch.transport.close)
         steps.callback(dispatch.counter.close)
         steps.push_async_callback(supervisor.ended, WRITER)

@@ -119,9 +119,13 @@ class OwnJournal:
         self._reader.position = batch.position
         self.journal.let_go(batch.position)
 
-    def finish(self) -> None:
-        """Let go of the journal: removed if all of it is in Postgres, else left for the next start."""
-        is_drained = not self.journal.open_keys() and self._reader.position == self.journal.end
+    def finish(self, *, is_told: bool = False) -> None:
+        """Let go of the journal: removed if all of it is in Postgres, which was told so, else left for the next start.
+
+        A journal that is gone from the disk and not told to be drained would keep what it leased, for a day, and would
+        be booked as lost then.
+        """
+        is_drained = is_told and not self.journal.open_keys() and self._reader.position == self.journal.end
         self.journal.close(is_drained=is_drained)
 
 

@@ -103,7 +103,7 @@ async def test_a_writer_that_was_frozen_writes_again(gate: PostgresGate, behind:
         while not await writer.write_all():
             tries += 1
             assert tries < 3, "one step failed for each frozen connection"
-    own.finish()
+    own.finish(is_told=True)
 
 
 @pytest.fixture

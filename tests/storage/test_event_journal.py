@@ -101,7 +101,7 @@ async def test_a_settled_event_is_read_as_it_was_written(open_journal: OpenJourn
     assert journal.read(journal.end(), max_events=1).keys == [first.key], "nothing was let go yet"
     journal.let_go(batch)
     assert journal.read(journal.end(), max_events=NEVER) == SettledBatch([], [], batch.position)
-    journal.finish()
+    journal.finish(is_told=True)
     assert names(root) == {".lock"}
 
 
@@ -111,7 +111,7 @@ async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
     """The process ends while Postgres is away."""
     journal = open_journal()
     await settled(journal, event(1))
-    journal.finish()
+    journal.finish(is_told=True)
     left, _ = adopted(root)
     assert decoded(left.read(None, max_events=NEVER)) == [event(1)]
     left.finish()
@@ -119,7 +119,7 @@ async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
 
 def test_a_worker_that_never_had_a_request_leaves_nothing(open_journal: OpenJournal, root: Path) -> None:
     """Its journal would be adopted by the next start, with a warning, and said to be silent after a day."""
-    open_journal().finish()
+    open_journal().finish(is_told=True)
     assert names(root) == {".lock"}
 
 
@@ -128,7 +128,7 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(open_journal: Open
     journal = open_journal()
     await journal.intend(intent(2))
     journal.let_go(await settled(journal, event(1)))
-    journal.finish()
+    journal.finish(is_told=True)
     assert len(journals_on(root)) == 1
 
 
@@ -190,7 +190,7 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
         ("journal_opened", 64 * 2**20, False)
     ]
     assert 3 < logs[0]["holds_minutes_at_100_requests_per_s"] < 4
-    journal.finish()
+    journal.finish(is_told=True)
 
 
 # ---- left by another
@@ -204,7 +204,7 @@ async def test_what_was_begun_becomes_an_interrupted_event(open_journal: OpenJou
     for one in (heard, silent):
         await journal.intend(one)
     journal.note_progress({heard.event.key: TokenUsage(input_tokens=10, output_tokens=5)})
-    journal.finish()
+    journal.finish(is_told=True)
 
     left, logs = adopted(root)
     assert left.journal_id == journal.journal_id
@@ -240,7 +240,7 @@ async def test_half_a_figure_is_whole_for_embeddings_alone(
     begun = replace(intent(1), writes_output=writes_output)
     await journal.intend(begun)
     journal.note_progress({begun.event.key: TokenUsage(input_tokens=10)})
-    journal.finish()
+    journal.finish(is_told=True)
     left, _ = adopted(root)
     assert [one.cost_nusd for one in left.begun] == [cost_nusd]
     left.finish()
@@ -252,7 +252,7 @@ async def test_progress_that_cannot_be_read_costs_no_event(open_journal: OpenJou
     journal = open_journal()
     await journal.intend(intent(1))
     journal.journal.note_progress(note)
-    journal.finish()
+    journal.finish(is_told=True)
     left, logs = adopted(root)
     assert [line["event"] for line in logs] == ["progress_not_readable", "journal_adopted"]
     assert logs[0]["journal"] == str(journal.journal_id)
@@ -267,7 +267,7 @@ async def test_a_journal_of_another_release_stops_no_other(open_journal: OpenJou
     for number, journal in enumerate(whole, start=1):
         await journal.intend(intent(number))
     for journal in (broken, *whole):
-        journal.finish()
+        journal.finish(is_told=True)
 
     on_this_volume = LeftJournals(root)
     with capture_logs() as logs:
