@@ -62,6 +62,7 @@ class Gateway:
     port: int
     metrics_port: int
     variables: Mapping[str, str]
+    enter: tuple[str, ...] = ()  # the command that runs it elsewhere: in another mount namespace
     process: subprocess.Popen[bytes] | None = None
     keys: dict[str, str] = field(default_factory=dict)
     all_keys: list[str] = field(default_factory=list)
@@ -122,7 +123,7 @@ class Gateway:
         """Start it and wait until it takes traffic."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.main", "serve"], env=dict(self.variables), cwd=REPOSITORY,
+                [*self.enter, sys.executable, "-m", "gateway.main", "serve"], env=dict(self.variables), cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         eventually(self._is_up, f"the gateway ({self.log_path})", within_s=60)
@@ -230,9 +231,12 @@ def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[
 def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
     """The makings of a gateway fixture of any scope: a generator that starts one, and stops and searches it."""
 
-    def launch(policy: str | None, database_url: str, **settings: object) -> Iterator[Gateway]:
+    def launch(
+        policy: str | None, database_url: str, *, enter: tuple[str, ...] = (), **settings: object
+    ) -> Iterator[Gateway]:
         home = Path(tempfile.mkdtemp(prefix="tollgate-home-"))
         gateway = _prepared(home, policy, database_url, {name.upper(): str(value) for name, value in settings.items()})
+        gateway.enter = enter
         try:
             gateway.start()
             yield gateway
@@ -260,9 +264,9 @@ def start_gateway(
     """
     with ExitStack() as running:
 
-        def start(policy: str | None, *, database_url: str | None = None, **settings: object) -> Gateway:
+        def start(policy: str | None, *, database_url: str | None = None, **options: Any) -> Gateway:
             url = database_url or running.enter_context(_exhausted(new_database(postgres_url, migrated_template)))
-            return running.enter_context(_exhausted(launch_gateway(policy, url, **settings)))
+            return running.enter_context(_exhausted(launch_gateway(policy, url, **options)))
 
         yield start
 

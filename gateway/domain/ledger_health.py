@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.domain.checks import Check, Status
 
 RUNBOOKS = "docs/runbooks"
+DISK_SHARE = 0.8  # what is reserved, and the rests of segments, are less than a fifth of a journal
 JOURNAL_WARN_SHARE = 0.5  # five minutes of a journal that holds ten
 # Longer than any attempt may run (`timeouts.total_s` is 600 by default) plus its drain.
 UNSETTLED_WARN_S = 900.0
@@ -32,11 +33,22 @@ class LedgerHealth:
     waiting_events: int = 0
     is_full: bool = False
     failing_since_s: float | None = None
+    journal_room_bytes: int | None = None  # what its disk has left for it; None where that was not looked at
 
     @property
     def journal_share(self) -> float:
-        """How much of the journal is taken, 0 to 1."""
-        return self.journal_used_bytes / self.journal_max_bytes if self.journal_max_bytes else 1.0
+        """How much of the journal is taken, 0 to 1, or cannot be had because its disk is full."""
+        if not self.journal_max_bytes:
+            return 1.0
+        used = self.journal_used_bytes / self.journal_max_bytes
+        return used if not self.lacks_disk else 1 - (self.journal_room_bytes or 0) / self.journal_max_bytes
+
+    @property
+    def lacks_disk(self) -> bool:
+        """The disk has less room than the journal may still take; its last segments are never whole."""
+        room = self.journal_room_bytes
+        left = self.journal_max_bytes - self.journal_used_bytes
+        return room is not None and room < left * DISK_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +86,10 @@ def state_checks(state: LedgerState) -> tuple[Check, ...]:
 def _journal(health: LedgerHealth) -> Check:
     finding = (
         f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in use "
-        f"({health.journal_share:.0%})"
+        f"({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
     )
+    if health.lacks_disk:
+        finding += f"; its disk has room for {_mebibytes(health.journal_room_bytes or 0)} MiB more"
     if health.is_full:
         return Check("journal", Status.FAIL, f"full: {finding}; nothing new is admitted", _mend("journal-filling"))
     if health.journal_share >= JOURNAL_WARN_SHARE:

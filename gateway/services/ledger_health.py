@@ -21,6 +21,10 @@ class JournalFigures(Protocol):
         """At most."""
 
     @property
+    def room_bytes(self) -> int:
+        """What it may still take, and its disk still has."""
+
+    @property
     def oldest_intent_age_s(self) -> float | None:
         """Of the attempt that runs longest."""
 
@@ -46,5 +50,6 @@ def ledger_health(own: OwnJournal, writer: EventWriter, meter: Meter) -> LedgerH
         writer_lag_s=writer.lag_s if meter.waiting_events else None,
         waiting_events=meter.waiting_events,
         is_full=own.is_full,
+        journal_room_bytes=journal.room_bytes,
         failing_since_s=writer.failing_s,
     )

@@ -169,3 +169,13 @@ class EventWriter:
         self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
         if self._failing_since_s is None:
             self._failing_since_s = self._clock.monotonic()
+
+
+def write_left(adopt: Callable[[], Sequence[SettledEvents]], ledger: EventLedger, journals: JournalNotes) -> None:
+    """Write what processes left that are gone, at once: a start needs the room. Raises `DatabaseUnavailable`."""
+    for journal in adopt():
+        while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:
+            ledger.write_documents(batch.documents, journal_id=journal.journal_id)
+            journal.let_go(batch)
+        journals.drained(journal.journal_id)
+        journal.finish()

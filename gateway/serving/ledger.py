@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from socket import gethostname
 
 from gateway.domain.ledger_health import LedgerHealth
 from gateway.domain.usage_event import UsageEvent
+from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.ledger_health import ledger_health
 from gateway.services.ledger_watch import LedgerWatch
 from gateway.services.meter import Meter
 from gateway.services.months import AHEAD
 from gateway.services.purses import Purses
-from gateway.services.writer import EventWriter, Progress
+from gateway.services.writer import EventWriter, Progress, write_left
 from gateway.serving.dispatch import Deployments
 from gateway.serving.ground import Ground
 from gateway.storage.event_journal import LeftJournals, OwnJournal, open_own
+from gateway.storage.journal import NoRoom
 from gateway.storage.journals_table import JournalTable
 from gateway.storage.ledger_state import read_state
 
@@ -37,12 +40,23 @@ class Ledger:
 
 
 def open_journal(ground: Ground) -> OwnJournal:
-    """This worker's journal; a failed sync of it ends the process. Raises `BadUsage`."""
-    settings = ground.settings
-    return open_own(
-        settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
+    """This worker's journal; a failed sync of it ends the process. Raises `BadUsage`.
+
+    Where left journals fill the disk they are written first: after a crash there may be room for no other one.
+    """
+    settings, stores = ground.settings, ground.stores
+    open_journal_there = partial(
+        open_own, settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
         on_failed_sync=_end_process, on_synced=ground.metrics.journal_sync.observe,
     )  # fmt: skip
+    try:
+        return open_journal_there()
+    except NoRoom as no_room:
+        try:
+            write_left(LeftJournals(settings.journal_path).adopt, stores.ledger, JournalTable(stores.database))
+        except DatabaseUnavailable as away:
+            raise BadUsage(f"{no_room.message} Or start Postgres, which takes it: {away.message}") from away
+        return open_journal_there()
 
 
 def build_ledger(ground: Ground, own: OwnJournal, *, purses: Purses, deployments: Deployments) -> Ledger:

@@ -16,6 +16,7 @@ from gateway.storage.journal import (
     SETTLEMENT_EXTRA_BYTES,
     Journal,
     JournalFull,
+    NoRoom,
     Position,
     RecordTooLarge,
     SettlementReader,
@@ -515,9 +516,11 @@ def test_a_journal_that_cannot_be_made_says_what_to_do(root: Path) -> None:
     """Start-up prints it."""
     with pytest.raises(BadUsage, match="at least 32,768 bytes"):
         a_journal(root, max_bytes=SMALL)
-    with pytest.raises(BadUsage, match="No space left on device"):
+    open_before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(NoRoom, match=r"No space left on device.*Delete nothing below"):
         a_journal(root, disk=Disk(allocate=SmallDisk(1)))
     assert names(root) == {".lock"}
+    assert set(os.listdir("/proc/self/fd")) == open_before, "an open file keeps its space though it is deleted"
     (root / "a file").touch()
     with pytest.raises(BadUsage, match="cannot be made"):
         a_journal(root / "a file")

@@ -35,6 +35,10 @@ def state(**changes: Any) -> LedgerState:
         (health_checks(health(journal_used_bytes=50)), "journal", Status.WARN),
         (health_checks(health(is_full=True)), "journal", Status.FAIL),
         (health_checks(health(journal_max_bytes=0)), "journal", Status.WARN),
+        (health_checks(health(journal_room_bytes=72)), "journal", Status.OK),  # the ends of segments are never filled
+        (health_checks(health(journal_room_bytes=51)), "journal", Status.OK),
+        (health_checks(health(journal_room_bytes=50)), "journal", Status.WARN),
+        (health_checks(health(journal_room_bytes=0)), "journal", Status.WARN),
         (health_checks(health(oldest_unsettled_s=899.0)), "unsettled attempts", Status.OK),
         (health_checks(health(oldest_unsettled_s=900.0)), "unsettled attempts", Status.WARN),
         (health_checks(health(writer_lag_s=59.0)), "writer", Status.OK),

@@ -6,6 +6,7 @@ from gateway.storage.journal.journal import (
     Journal,
     JournalFull,
     JournalStats,
+    NoRoom,
     RecordTooLarge,
 )
 from gateway.storage.journal.reader import Batch, Damage, Position, SettlementReader
@@ -20,6 +21,7 @@ __all__ = [
     "JournalFull",
     "JournalListing",
     "JournalStats",
+    "NoRoom",
     "Position",
     "RecordTooLarge",
     "Recovered",

@@ -7,12 +7,14 @@ format, `docs/decisions/0008-local-journal.md` the reasons.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -46,17 +48,25 @@ class RecordTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStats:
-    """How a journal stands. `sync_p50_s`, `sync_p99_s` are of the last 256 group commits, None before the first."""
+    """How a journal stands. `room_bytes` is what it may still take and its disk still has.
+
+    `sync_p50_s`, `sync_p99_s` are of the last 256 group commits, None before the first.
+    """
 
     segments: int
     used_bytes: int
     max_bytes: int
+    room_bytes: int
     reserved_bytes: int
     open_intents: int
     oldest_intent_age_s: float | None
     progress_misses: int
     sync_p50_s: float | None
     sync_p99_s: float | None
+
+
+class NoRoom(BadUsage):
+    """The disk has no space for a new journal."""
 
 
 class _OpenIntent(Struct, gc=False):
@@ -107,6 +117,11 @@ class Journal:
             )  # fmt: skip
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoRoom(
+                    f"The journal {directory} cannot be made: {error.strerror}. Enlarge the disk of {root}, or move "
+                    f"other files away from it. Delete nothing below {root}: Postgres does not have that usage yet."
+                ) from error
             raise BadUsage(
                 f"The journal {directory} cannot be made: {error.strerror}. Make room below {root}."
             ) from error
@@ -132,12 +147,17 @@ class Journal:
         self._grow_again_s = 0.0
         # Replaced, never changed: the thread reads it while the loop begins a segment. The last one is written to.
         self._segments: tuple[Segment, ...] = ()
-        for _ in range(LEAST_SEGMENTS):
-            self._spares.append(self._new_spare())
-        self._progress = ProgressFile(directory, self.journal_id)
-        self._begin_segment()
-        for made in (directory, directory.parent, directory.parent.parent):
-            layout.sync_directory(made)
+        with ExitStack() as undo:  # an open file keeps its space though it is deleted: the next try would find none
+            undo.callback(os.close, lock)
+            for _ in range(LEAST_SEGMENTS):
+                self._spares.append(self._new_spare())
+                undo.callback(os.close, self._spares[-1].file)
+            self._progress = ProgressFile(directory, self.journal_id)
+            undo.callback(self._progress.close)
+            self._begin_segment()
+            for made in (directory, directory.parent, directory.parent.parent):
+                layout.sync_directory(made)
+            undo.pop_all()
         self._synced = self.tail
         self._commits = GroupCommit(
             self._sync if syncs else lambda: None, on_failure=on_failed_sync, on_synced=on_synced
@@ -240,6 +260,7 @@ class Journal:
             segments=len(self._live()),
             used_bytes=self.used_bytes,
             max_bytes=self.max_bytes,
+            room_bytes=self._room_bytes(),
             reserved_bytes=self._reserved_bytes,
             open_intents=len(self._open),
             oldest_intent_age_s=None if oldest is None else time.monotonic() - oldest.since_s,
@@ -302,6 +323,12 @@ class Journal:
         room = sizes.room_behind(self._segments[-1].tail) + len(self._spares) * sizes.room_bytes
         return room - self._reserved_bytes
 
+    def _room_bytes(self) -> int:
+        """Bytes that are promised, and those that a growing journal would find on its disk."""
+        growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
+        disk = os.statvfs(self.directory)
+        return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
+
     def _free_bytes(self) -> int:
         """Bytes for new intents."""
         return self._unreserved_bytes() - self._sizes.ballast_bytes
@@ -345,8 +372,10 @@ class Journal:
             return True
 
     def _can_grow(self) -> bool:
-        files = sum(not segment.is_gone for segment in self._segments) + len(self._spares)
-        return files < self._sizes.max_segments and time.monotonic() >= self._grow_again_s
+        return self._files() < self._sizes.max_segments and time.monotonic() >= self._grow_again_s
+
+    def _files(self) -> int:
+        return sum(not segment.is_gone for segment in self._segments) + len(self._spares)
 
     def _new_spare(self) -> Spare:
         path = layout.spare_path(self.directory, next(self._spare_numbers))

@@ -1,0 +1,106 @@
+"""A disk that the journal filled in an outage let no gateway start again, and readiness had called it 6 % full.
+
+Found by an attacker who played an operator of a failing system, on 2026-11-23: 6,000 settled events lay on the disk,
+Postgres was back, and the error's advice was to make room where they lay.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.integration.policy import small
+from tests.integration.postgres_gate import PostgresGate
+from tests.integration.test_gateway_budgets import ask
+
+SIZE_MIB = 20  # a new journal takes 16
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A small disk of its own, which lasts as long as the process that mounted it."""
+
+    holder: subprocess.Popen[bytes]
+    path: Path  # as those see it who enter
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """Begins the command of a process that shall see it."""
+        return ("nsenter", "--user", "--mount", "--preserve-credentials", "-t", str(self.holder.pid))
+
+    @property
+    def seen_from_here(self) -> Path:
+        """The same folder for the test, which does not see the mount."""
+        return Path(f"/proc/{self.holder.pid}/root{self.path}")
+
+    def fill(self) -> None:
+        """Take the last byte of it."""
+        with (self.seen_from_here / "other data").open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                return
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    """In a mount namespace: nobody else sees it, and no rights are needed."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = f'mount -t tmpfs -o size={SIZE_MIB}m tmpfs "{path}" && echo mounted && exec sleep infinity'
+    if not shutil.which("unshare"):
+        pytest.skip("needs Linux mount namespaces; tests/journal/test_journal.py covers the refusal itself")
+    holder = subprocess.Popen(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"mounted\n":
+            pytest.skip("mount namespaces are not allowed here")
+        yield Disk(holder, path)
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+@pytest.fixture
+def gate(database_url: str) -> Iterator[PostgresGate]:
+    """A gate in front of this test's database."""
+    gate = PostgresGate(database_url)
+    yield gate
+    gate.close()
+
+
+def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
+    small_disk: Disk, gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Without Postgres the start says what to do, and that nothing there may be deleted."""
+    gateway = start_gateway(
+        small(fake_upstream.url), database_url=gate.url, enter=small_disk.enter, journal_dir=small_disk.path
+    )
+    gate.shut()
+    asked = [ask(gateway, model="vllm", fake="out=40").headers["x-request-id"] for _ in range(5)]
+    small_disk.fill()
+    ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
+    (journal,) = [check for check in ready["checks"] if check["check"] == "journal"]
+    assert journal["status"] == "warn", journal
+    assert "its disk has room for" in journal["finding"], journal
+    gateway.stop(signal.SIGKILL)
+
+    with pytest.raises(AssertionError, match="Delete nothing below"):
+        gateway.start()
+    gate.open()
+    gateway.start()
+    for request_id in asked:
+        (event,) = gateway.events(request_id)
+        assert (event["outcome"], event["usage_source"]) == ("ok", "provider")
+    assert len(list(small_disk.seen_from_here.glob("*-*"))) == 1
