@@ -303,7 +303,12 @@ def has_gpu() -> bool:
 
 
 def disk_check(wanted: List[Need]) -> Check:
-    """Add up what is needed on each file system and compare it with what is free there."""
+    """Check that each folder can be made or written; then compare what is needed and free on each file system."""
+    for need in wanted:
+        reason = why_not_writable(need.folder)
+        if reason:
+            finding = "{} cannot be written: {}".format(need.folder, reason)
+            return Check(FAIL, "disk", finding, "Mend that, or choose another folder: {}.".format(need.setting))
     by_device = {}  # type: Dict[int, List[Need]]
     for need in wanted:
         by_device.setdefault(os.stat(_existing(need.folder)).st_dev, []).append(need)
@@ -317,6 +322,16 @@ def disk_check(wanted: List[Need]) -> Check:
             settings = " or ".join(sorted({need.setting for need in on_device}))
             return Check(FAIL, "disk", finding, "Free some, or move a folder to a larger disk: {}.".format(settings))
     return Check(OK, "disk", "{:.0f} GB of disk free".format(min(free_gb)), "")
+
+
+def why_not_writable(folder: str) -> str:
+    """Return why a folder can be neither made nor written, empty if it can."""
+    there = _existing(folder)
+    if not os.path.isdir(there):
+        return "{} is a file".format(there)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return "this user may not write to {}".format(there)
+    return ""
 
 
 def _existing(folder: str) -> str:

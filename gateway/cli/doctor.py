@@ -30,6 +30,10 @@ _TOO_POWERFUL = """
 SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
 WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner, 'MEMBER')
 """
+_OWN_LOGINS = (
+    "tollgate db upgrade, which makes a login for each purpose. If it says that one is there already: "
+    "tollgate db upgrade --new-passwords"
+)
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -139,7 +143,7 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     for user, is_superuser in found:
         power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
         finding = f"the login for {users[user]} is {user}, {power}"
-        yield Check("logins", Status.WARN, finding, "tollgate db upgrade, which makes a login for each purpose")
+        yield Check("logins", Status.WARN, finding, _OWN_LOGINS)
     if not found:
         yield Check("logins", Status.OK, f"{', '.join(users)} are neither the owner's nor a superuser's")
 

@@ -86,7 +86,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     try:
         brought = _brought_engine(chosen)  # first: a wrong address must not cost a home and half a minute
         preflight.require(options, has_engine_elsewhere=brought is not None)
-        options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_home(options.home)
         print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME){_second_place(options)}.\n", flush=True)
         up_file = options.home / "up.json"
         with ExitStack() as opened:
@@ -110,6 +110,13 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
                     opened.close()
     except KeyboardInterrupt:
         print("Stopped. Nothing was lost; `tollgate up` goes on from here.", flush=True)
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadUsage(f"The home {home} cannot be made: {error.strerror}. Mend that, or set TOLLGATE_HOME.") from error
 
 
 def _second_place(options: Options) -> str:
@@ -170,7 +177,8 @@ def _prepare_database(stores: Stores, options: Options) -> None:
 
     migrations.upgrade(stores.database)
     if options.database_url is None:  # another server's logins are for `tollgate db upgrade` to make
-        logins.ensure(stores.database, stores.url, options.home, given={})
+        for note in logins.ensure(stores.database, stores.url, options.home, given={}).notes:
+            print(f"\n  {note}", flush=True)
     pepper.create(options.pepper_path)
     pepper.register(stores.database, pepper.load(options.pepper_path))
 

@@ -164,7 +164,13 @@ class EmbeddedPostgres:
             if socket_dir is None:
                 usable = account.reachable(binaries, self._system_dir)
                 socket_dir = self._start_server(account, usable, server_lock)
-                self._ensure_login(socket_dir)
+                try:
+                    self._ensure_login(socket_dir)
+                except psycopg.Error as error:
+                    raise DatabaseUnavailable(
+                        f"The embedded Postgres runs but cannot make its login: {error}. Look at the free space of "
+                        f"{self.folder}, and at {self.folder / 'server.log'}; then run this again."
+                    ) from error
             return socket_dir
 
     def _join(self, server_lock: int) -> Path | None:

@@ -96,6 +96,9 @@ def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str],
                     f"file from the home that made it, or give it another one: tollgate db upgrade --new-passwords"
                 )
                 continue
+            if purpose not in given and purpose not in kept.logins:
+                kept.logins[purpose] = wanted
+                _write(home, _place(owner), kept)  # first: a kill behind the next line would lose the password
             left = _run(connection, missing)
         address = _with_login(url, wanted)
         is_ready = not left and _lets_in(address)

@@ -202,6 +202,29 @@ def test_too_little_disk_names_the_folders_that_may_move(tmp_path: Path) -> None
     assert preflight.disk_check(wanted[:1]).status == OK
 
 
+def test_a_folder_that_cannot_be_made_is_found_before_anything_is_downloaded(tmp_path: Path) -> None:
+    """`up` ended with a traceback's words, as a fault of its own."""
+    (tmp_path / "file").touch()
+    check = preflight.disk_check([Need(str(tmp_path / "file" / "home"), 0.0, "TOLLGATE_HOME")])
+    assert (check.status, check.check) == (FAIL, "disk")
+    assert f"{tmp_path / 'file'} is a file" in check.finding
+    assert "choose another folder: TOLLGATE_HOME" in check.what_to_do
+
+
+def test_a_folder_of_somebody_else_is_found_before_anything_is_downloaded(tmp_path: Path) -> None:
+    """Root may write anywhere, so an ordinary user asks."""
+    tmp_path.chmod(0o555)
+    program = (
+        "import os; from engine import preflight\n"
+        "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        f"print(preflight.why_not_writable({str(tmp_path / 'home')!r}))"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "this user may not write to" in asked.stdout, asked.stderr
+
+
 @pytest.mark.parametrize(("gigabytes", "status"), [(2.0, FAIL), (3.5, WARN), (8.0, OK)])
 def test_memory_is_compared_with_what_was_measured(gigabytes: float, status: str) -> None:
     """Less ends in a kill by the kernel, minutes later and without a word."""
