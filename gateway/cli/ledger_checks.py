@@ -21,16 +21,20 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
     """Journals below this home. One that nobody holds waits for the next start of a gateway."""
     from gateway.storage.journal import journals_on
 
-    found = journals_on(toolbox.options.journal_path)
+    odd: list[str] = []
+    found = journals_on(toolbox.options.journal_path, on_odd=lambda journal_id, _: odd.append(str(journal_id)))
     left = [listing for listing in found if not listing.is_held]
     used_mib = sum(listing.used_bytes for listing in found) / 2**20
     finding = f"{len(found)} on this machine, {used_mib:.1f} MiB; {len(found) - len(left)} held by a running gateway"
-    if not left:
+    if odd:
+        unread = f"{finding}; cannot be read: {', '.join(odd)}"
+        yield Check("journals", Status.WARN, unread, f"look at owner and rights below {toolbox.options.journal_path}")
+    if left:
+        names = ", ".join(str(listing.journal_id) for listing in left)
+        mend = f"start a gateway on {toolbox.options.journal_path}: it writes what they hold"
+        yield Check("journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", mend)
+    if not odd and not left:
         yield Check("journals", Status.OK, finding)
-        return
-    names = ", ".join(str(listing.journal_id) for listing in left)
-    mend = f"start a gateway on {toolbox.options.journal_path}: it writes what they hold"
-    yield Check("journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", mend)
 
 
 def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:

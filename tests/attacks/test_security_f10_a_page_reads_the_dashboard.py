@@ -114,7 +114,7 @@ def test_metrics_answer_to_no_name_that_is_not_listed(
         ("[fe80::1]:80", "::", True), ("[fe80::1]:80", "::1", False), ("evil.example", "0.0.0.0", False),
         ("127.0.0.1.evil.example", "0.0.0.0", False), ("", "127.0.0.1", False), (None, "127.0.0.1", False),
         ("localhost, evil.example", "127.0.0.1", False), ("evil@localhost", "127.0.0.1", False),
-        ("2130706433", "0.0.0.0", False),
+        ("2130706433", "0.0.0.0", False), ("10.0.0.7", "gateway.example", True),
     ],
 )  # fmt: skip
 def test_a_name_must_be_local_or_listed(host: str | None, bound: str, is_answered: bool) -> None:

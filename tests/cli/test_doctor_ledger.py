@@ -85,6 +85,17 @@ def test_a_journal_left_behind_is_named(applied: Cli) -> None:
     assert "start a gateway" in row["what to do"]
 
 
+def test_an_entry_that_is_no_journal_is_named(applied: Cli) -> None:
+    """It is no fault of Tollgate's, and the other checks go on."""
+    journal_id = uuid4()
+    applied.toolbox.options.journal_path.mkdir(parents=True)
+    (applied.toolbox.options.journal_path / str(journal_id)).touch()
+    found = checks(applied)
+    assert found["journals"]["status"] == "warn"
+    assert f"cannot be read: {journal_id}" in found["journals"]["finding"]
+    assert found["roll-up"]["status"] == "ok"
+
+
 def test_the_doctor_repeats_what_a_running_gateway_says_of_itself(
     cli_at: Callable[[str], Cli], database_url: str, tmp_path: Any
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from struct import pack
+from uuid import UUID
 from zlib import crc32
 
 import pytest
@@ -275,3 +276,15 @@ def test_damage_that_cannot_be_copied_is_kept_whole(make_journal: MakeJournal, r
     assert last_segment(kept).read_bytes().endswith(b"torn")
     assert adopt_free(root) == []
     os.close(os.open(kept / "lock", os.O_RDONLY))
+
+
+def test_an_entry_that_is_no_journal_is_left_and_keeps_none_from_being_taken(
+    make_journal: MakeJournal, root: Path
+) -> None:
+    """A file where a directory should be; a journal may also be named that is not to be read again."""
+    left = left_behind(make_journal)
+    (root / str(key(77)[0])).touch()
+    assert [listing.directory for listing in journals_on(root)] == [left]
+    assert adopt_free(root, without=[UUID(left.name)]) == []
+    adopted(root).finish()
+    assert names(root) == {".lock", str(key(77)[0])}

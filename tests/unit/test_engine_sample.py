@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.engine_sample import EngineSample, Span, up, watched
+from gateway.domain.engine_sample import HOUR, EngineSample, Span, up, watched
 from gateway.domain.selfhost import GpuRate, gpu_bill_nusd
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -102,3 +102,10 @@ def test_a_gpu_bill_is_exact_and_rounded_once() -> None:
     assert gpu_bill_nusd(gpu, 0) == 0
     assert gpu_bill_nusd(gpu, 1) == 2583  # 2583.33…
     assert gpu_bill_nusd(gpu, 24 * 3_600_000) == 24 * 9_300_000_000
+
+
+def test_a_span_within_another_is_what_they_share() -> None:
+    """Spans that only touch share nothing."""
+    morning, day = Span(begin=NOON - HOUR, end=NOON), Span(begin=NOON - HOUR / 2, end=NOON + HOUR)
+    assert morning.within(day) == day.within(morning) == Span(begin=NOON - HOUR / 2, end=NOON)
+    assert morning.within(Span(begin=NOON, end=NOON + HOUR)) is None

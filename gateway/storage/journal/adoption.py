@@ -109,12 +109,21 @@ def _taken(root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSErro
     return found
 
 
-def journals_on(root: Path) -> list[JournalListing]:
-    """Return the journals below a root, held or left behind, in the order of their ids."""
+def journals_on(root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave) -> list[JournalListing]:
+    """Return the journals below a root, held or left behind, in the order of their ids.
+
+    `on_odd` is called with an entry that cannot be opened or read.
+    """
     if not root.is_dir():
         return []
+    found = []
     with layout.root_locked(root):
-        return [_listing(journal_id, directory) for journal_id, directory in layout.journal_directories(root)]
+        for journal_id, directory in layout.journal_directories(root):
+            try:
+                found.append(_listing(journal_id, directory))
+            except OSError as odd:
+                on_odd(journal_id, odd)
+    return found
 
 
 def _listing(journal_id: UUID, directory: Path) -> JournalListing:
