@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -19,8 +23,13 @@ from gateway.errors import BadUsage
 
 PREFIX = "TOLLGATE_"
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-# Variables that other parts of Tollgate read.
-_OTHER = frozenset({"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"})
+_NO_NUMBER = {"int": "a whole number", "float": "a number", "bool": "true or false"}  # by pydantic's type of error
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than_equal": ("at most", "le"),
+}
+_OTHER = frozenset({"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"})  # read by other parts
 
 
 class Settings(BaseSettings):
@@ -39,10 +48,12 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=1, le=65535, description="Port of the gateway.")
     metrics_host: str = Field("127.0.0.1", description="Address of the /metrics listener.")
     metrics_port: int = Field(9464, ge=1, le=65535, description="Port of the /metrics listener.")
-    metrics_hosts: tuple[str, ...] = Field((), description="Names that /metrics answers to, besides this machine's.")
+    metrics_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Names that /metrics answers to, besides this machine's."
+    )
     dashboard_host: str = Field("127.0.0.1", description="Address the dashboard listens on.")
     dashboard_port: int = Field(8501, ge=1, le=65535, description="Port of the dashboard.")
-    dashboard_hosts: tuple[str, ...] = Field(
+    dashboard_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Names that the dashboard answers to, besides this machine's."
     )
     engine_port: int = Field(8001, ge=1, le=65535, description="Port of the vLLM that `up` starts.")
@@ -52,7 +63,9 @@ class Settings(BaseSettings):
         "unknown", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         description="Where this gateway runs, as the policy names regions; rules with gateway_regions look at it.",
     )  # fmt: skip
-    allowed_hosts: tuple[str, ...] = Field((), description="Host names the gateway answers to; empty means any.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names the gateway answers to; empty means any."
+    )
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
     max_head_bytes: int = Field(32 * 2**10, ge=1024, description="Largest head of a request: its line and headers.")
     max_header_fields: int = Field(100, ge=10, description="Most headers of a request.")
@@ -80,7 +93,9 @@ class Settings(BaseSettings):
     abandoned_events: int = Field(
         4096, ge=0, description="Most events one of them is read on for (a token or so each)."
     )
-    tokenizers: dict[str, Path] = Field({}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.')
+    tokenizers: Annotated[dict[str, Path], NoDecode] = Field(
+        {}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.'
+    )
     unknown_hold_ttl_s: float = Field(86_400, gt=0, description="How long an unknown attempt counts at its hold.")
     journal_lost_after_s: float = Field(
         86_400, gt=0, description="When a journal not heard of is given up and what it had leased is booked."
@@ -102,6 +117,21 @@ class Settings(BaseSettings):
             given = "it is empty: set it, or unset it to use the embedded Postgres" if not url else "got another scheme"
             raise ValueError(f"a database URL looks like postgresql://user:password@host:5432/tollgate; {given}")
         return url
+
+    @field_validator("metrics_hosts", "dashboard_hosts", "allowed_hosts", "tokenizers", mode="before")
+    @classmethod
+    def _from_json(cls, value: object, field: ValidationInfo) -> object:
+        """Take a variable's JSON apart; a file has lists and tables of its own."""
+        if not isinstance(value, str):
+            return value
+        kind, example = (dict, '{"m-1": "/path"}') if field.field_name == "tokenizers" else (list, '["a.example"]')
+        try:
+            decoded = json.loads(value)
+        except ValueError:
+            decoded = None
+        if isinstance(decoded, kind):
+            return decoded
+        raise ValueError(f"{value!r} is not what it takes: JSON, for example {example}")
 
     @property
     def home_path(self) -> Path:
@@ -145,9 +175,31 @@ def read() -> Settings:
         raise BadUsage(f"TOLLGATE_CONFIG names {config}, which is not a file.")
     try:
         return Settings()
+    except (OSError, TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise BadUsage(f"The file that TOLLGATE_CONFIG names, {config}, cannot be read as TOML: {broken}.") from None
     except ValidationError as broken:
-        problems = "; ".join(f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in broken.errors())
-        raise BadUsage(f"A setting is wrong. {problems}") from None
+        problems = "; ".join(_sentence(error) for error in broken.errors())
+        raise BadUsage(f"A setting is wrong. {problems}.") from None
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    """Say which variable is wrong, what it has and what it takes."""
+    name, kind, given = str(error["loc"][0]), error["type"], repr(error["input"])
+    default = Settings.model_fields[name].default
+    example = f", for example {str(default).lower()}" if default not in (None, "") else ""
+    noun = _NO_NUMBER.get(kind.split("_")[0])
+    if kind == "value_error":
+        problem = str(error["ctx"]["error"])
+    elif noun is not None:
+        problem = f"{given} is not {noun}{example}"
+    elif kind in _BOUNDS:
+        word, bound = _BOUNDS[kind]
+        problem = f"{given} is out of range; it takes {word} {error['ctx'][bound]}{example}"
+    elif kind == "string_pattern_mismatch":
+        problem = f"{given} does not fit {error['ctx']['pattern']}{example}"
+    else:
+        problem = error["msg"]
+    return f"{PREFIX}{name.upper()}: {problem}"
 
 
 def misspelt(environment: Iterable[str]) -> Iterator[str]:

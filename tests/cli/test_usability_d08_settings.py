@@ -44,6 +44,36 @@ def test_a_misspelt_variable_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("PORT", "abc", "'abc' is not a whole number, for example 8080."),
+        ("PORT", "0", "'0' is out of range; it takes at least 1, for example 8080."),
+        ("SHED_LAG_S", "", "'' is not a number, for example 0.1."),
+        ("JOURNAL_FSYNC", "maybe", "'maybe' is not true or false, for example true."),
+        ("LOG_LEVEL", "loud", "'loud' does not fit ^(debug|info|warning|error)$, for example info."),
+        ("ALLOWED_HOSTS", "a.example", "'a.example' is not what it takes: JSON, for example [\"a.example\"]."),
+        ("DATABASE_URL", "postgres//x", "a database URL looks like postgresql://user:password@host:5432/tollgate;"),
+    ],
+)
+def test_a_wrong_value_is_shown_with_what_its_variable_takes(
+    tmp_path: Path, variable: str, value: str, sentence: str
+) -> None:
+    """The words were pydantic's, without the value; a list that was no JSON was called a fault of Tollgate."""
+    done = run(tmp_path, **{f"TOLLGATE_{variable}": value})
+    assert done.returncode == 2
+    assert f"TOLLGATE_{variable}: {sentence}" in " ".join(done.stderr.split())
+
+
+def test_a_file_of_settings_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    """It was called a fault of Tollgate to report."""
+    file = tmp_path / "wrong.toml"
+    file.write_text("port = \n")
+    done = run(tmp_path, TOLLGATE_CONFIG=str(file))
+    assert done.returncode == 2
+    assert "cannot be read as TOML: Invalid value (at line 1" in " ".join(done.stderr.split())
+
+
 def test_the_address_in_a_message_has_its_port_and_no_password() -> None:
     """The port was what was wrong, and the message left it out."""
     assert Database("postgresql://me:secret@127.0.0.1:5433/tollgate").name == "127.0.0.1:5433/tollgate"
