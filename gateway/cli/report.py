@@ -64,7 +64,7 @@ def run_report(
     where: Annotated[list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", help="Rows a page. Default: 100 in a table, all in CSV and JSON."),
+        typer.Option("--limit", help="Rows a page. Default: all; 100 in a table of events or attempts."),
     ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Rows to skip.")] = 0,
     demo: Annotated[bool, typer.Option("--demo", help="Generated demo data in place of real events.")] = False,
@@ -77,7 +77,7 @@ def run_report(
     if name not in REPORTS:
         raise NothingFound(f"There is no report '{name}'. There are: {', '.join(REPORTS)}.")
     dimensions = None if by is None else [word.strip() for words in by for word in words.split(",") if word.strip()]
-    if limit is None and format is Format.TABLE:
+    if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
     question = ask(month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset)
     with toolbox.open_reports() as reports, reports.export(name, question) as export:

@@ -110,6 +110,8 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             snapshot.take_time()
             report = kind.run(snapshot, question)
+            if kind.each_row is None:
+                report = report.page(limit=question.limit, offset=question.offset)
             if kind.each_row is None or report.rows:
                 yield Export(report=report, rows=iter(report.rows))
             else:

@@ -20,7 +20,8 @@ class Question:
     """Which events, split by what. `month` None means all months; `by` None means the report's own default.
 
     `where` pairs a dimension with the value it must have; None asks for events without one. `limit` and
-    `offset` page through reports that list events; an export without a `limit` has every row.
+    `offset` page through the rows of an export and of reports that list events; without a `limit` an export has
+    every row.
     """
 
     dataset: Dataset = Dataset.REAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -67,6 +67,22 @@ class Report:
         """The rows by column name."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+    def page(self, *, limit: int | None, offset: int) -> Report:
+        """Return it with some of its rows and a note that says which. The total stays that of all events."""
+        last = len(self.rows) if limit is None else offset + limit
+        rows = self.rows[offset:last]
+        if len(rows) == len(self.rows):
+            return self
+        listed = listed_note("Rows", count=len(self.rows), first=offset + 1, rows=len(rows))
+        return replace(self, rows=rows, notes=(listed, *self.notes))
+
+
+def listed_note(what: str, *, count: int, first: int, rows: int) -> str:
+    """Say which of the rows a page has."""
+    if not rows:
+        return f"No {what.lower()} here; there are {count:,}."
+    return f"{what} {first:,} to {first + rows - 1:,} of {count:,}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from gateway.reports.facts import events as events_of
 from gateway.reports.facts import facts
 from gateway.reports.notes import SURENESS, notes_on, read_freshness
 from gateway.reports.question import Question
-from gateway.reports.report import Cell, Column, Kind, Report
+from gateway.reports.report import Cell, Column, Kind, Report, listed_note
 
 TITLE = "Unsettled attempts"
 
@@ -67,7 +67,11 @@ def unsettled(snapshot: Snapshot, question: Question) -> Report:
         rows=rows,
         total=total_of(total, _TOTAL),
         complete_until=fresh.complete_until,
-        notes=(*_what_to_do(total["attempts"]), *notes_on(question, total, fresh)),
+        notes=(
+            *_listed(question, total["attempts"], len(rows)),
+            *_what_to_do(total["attempts"]),
+            *notes_on(question, total, fresh),
+        ),
     )
 
 
@@ -97,6 +101,13 @@ def _condition(question: Question) -> tuple[str, dict[str, object]]:
 def _cells(row: Row) -> tuple[Cell, ...]:
     why = SUSPECT if row["is_suspect"] else WHY[Outcome(row["outcome"])]
     return tuple(why if column.name == "why" else row[column.name] for column in COLUMNS)
+
+
+def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
+    """What a page leaves out must be said: a reader takes it for all there is."""
+    if question.limit is None or rows == attempts:
+        return ()
+    return (listed_note("Attempts", count=attempts, first=question.offset + 1, rows=rows),)
 
 
 def _what_to_do(listed: int) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gateway.reports import REPORTS
@@ -17,3 +19,23 @@ def test_a_report_prints_with_and_without_events(cli: Cli, database: Database, n
     assert cli.ok("report", name)
     Ledger(database).write([event(1)])
     assert cli.ok("report", name)
+
+
+def test_a_limit_cuts_every_report_and_says_so(cli: Cli, database: Database) -> None:
+    """`report tokens --limit 3` printed 90 days, without a word that the limit was ignored."""
+    Ledger(database).write([event(number, team=f"team-{number}") for number in range(1, 6)])
+    whole = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json"))
+    page = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json", "--limit", "2", "--offset", "1"))
+    assert page["rows"] == whole["rows"][1:3]
+    assert page["total"] == whole["total"]
+    assert page["notes"] == ["Rows 2 to 3 of 5.", *whole["notes"]]
+    assert len(cli.ok("report", "spend", "--by", "team", "--limit", "2").splitlines()) == 4  # head, two rows, total
+    past = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json", "--offset", "9"))
+    assert (past["rows"], past["notes"][0]) == ([], "No rows here; there are 5.")
+
+
+def test_a_page_of_unsettled_attempts_says_what_it_leaves_out(cli: Cli, database: Database) -> None:
+    """Its page ended after 100 rows as if there were no others."""
+    Ledger(database).write([event(number, cost_nusd=None, held_nusd=50) for number in range(1, 4)])
+    page = json.loads(cli.ok("report", "unsettled", "--format", "json", "--limit", "2"))
+    assert (len(page["rows"]), page["notes"][0]) == (2, "Attempts 1 to 2 of 3.")
