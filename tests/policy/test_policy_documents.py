@@ -370,6 +370,23 @@ def test_what_is_odd_but_valid_is_noted(old: str, new: str, line: int, field: st
     assert not any(note.is_error for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("address", "is_noted"),
+    [
+        ("http://127.0.0.1:8001", True),
+        ("http://127.0.0.1:8001/", True),
+        ("http://127.0.0.1:8001/engine", True),
+        ("http://127.0.0.1:8001/engine/v1/", False),
+        ("http://127.0.0.1:8001/v1beta", False),
+    ],
+)
+def test_an_engines_address_without_its_version_is_noted(address: str, is_noted: bool) -> None:
+    """It was valid without a word, and each request came back as 404 of the engine."""
+    parsed = parse(changed("http://127.0.0.1:8001/v1", address))
+    assert any(n.field == "deployments[0].base_url" and "/v1" in n.message for n in parsed.notes) == is_noted
+    assert "base_url" not in str(parse(changed("https://llm.partner.example/v1", "https://llm.example")).notes)
+
+
 def test_an_unpriced_self_hosted_deployment_is_noted() -> None:
     """Its requests would all be refused, which nobody expects of one's own engine."""
     text = EXAMPLE.replace("    gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, ", "    #")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
 from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.known_places import known_place
@@ -18,6 +20,7 @@ from gateway.wire.policy.findings import Findings, shown
 from gateway.wire.policy.readers import Entry, Listed, entries
 
 SHOWN_NAMES = 10
+_VERSIONED = re.compile(r"/v\d+[a-z0-9]*/?$")
 
 
 def take_notes(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -88,6 +91,16 @@ def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> No
         findings.note(entry.place("region"), known.caveat)
 
 
+def _note_address(entry: Entry, deployment: Deployment, findings: Findings) -> None:
+    """Engines and OpenAI serve under a version; others may serve at their root."""
+    is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
+    if not is_versioned and (deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted):
+        findings.note(
+            entry.place("base_url"),
+            f"does not end in /v1, so chat goes to {deployment.base_url.rstrip('/')}/chat/completions; is that meant?",
+        )
+
+
 def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> None:
     used = {name for route in policy.routes.values() for name in route.deployments}
     for entry in entries(document.of("deployments", Listed)):
@@ -95,6 +108,7 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
         if deployment.name not in used:
             findings.note(entry.place("name"), f"no route uses deployment '{deployment.name}'")
         _note_caveat(entry, deployment, findings)
+        _note_address(entry, deployment, findings)
         is_priced = deployment.gpu or deployment.price or deployment.stand_in_price
         if deployment.is_self_hosted and not is_priced:
             findings.note(
