@@ -11,6 +11,7 @@ import fcntl
 import os
 import pwd
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -206,7 +207,7 @@ class EmbeddedPostgres:
             f"Postgres is still recovering; see {self.folder / 'server.log'}",
         )
         if process.poll() is not None:
-            raise DatabaseUnavailable(f"The embedded Postgres did not start: {self._log_tail()}")
+            raise DatabaseUnavailable(f"The embedded Postgres did not start: {self._why_it_ended(account)}")
         # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays behind.
         threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
         return socket_dir
@@ -323,6 +324,17 @@ class EmbeddedPostgres:
             return beside
         # Not TMPDIR: it may be as long as the home.
         return Path("/tmp", f"tollgate-{sha256(os.fsencode(data)).hexdigest()[:16]}")  # noqa: S108 - owner and mode are checked
+
+    def _why_it_ended(self, account: Account) -> str:
+        """The log's own words, or the permission that it may have lost since the database was made."""
+        closed = account.closed_folders(self.data.resolve().parent)
+        if not closed:
+            return self._log_tail()
+        opened = " && ".join(f"chmod {mode:o} {shlex.quote(str(folder))}" for folder, mode in closed)
+        return (
+            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the database lies below. "
+            f"Run: {opened} (it lets others pass through, not read)."
+        )
 
     def _log_tail(self) -> str:
         log = self.folder / "server.log"

@@ -58,6 +58,15 @@ class Account:
         if self.is_other:
             os.chown(path, self.uid, self.gid)
 
+    def closed_folders(self, path: Path) -> list[tuple[Path, int]]:
+        """Return each folder down to this one that another account of ours may not enter, and the mode it needs."""
+        found = [(folder, folder.stat()) for folder in (*reversed(path.parents), path)] if self.is_other else []
+        return [
+            (folder, stat.S_IMODE(status.st_mode) | 0o011)
+            for folder, status in found
+            if status.st_uid != self.uid and not status.st_mode & stat.S_IXOTH
+        ]
+
     def reachable(self, binaries: Path, system_dir: Path) -> Path:
         """Return the binaries, or a copy of them if this account cannot use them (a virtualenv below /root).
 

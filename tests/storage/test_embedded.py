@@ -235,6 +235,19 @@ def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it
         EmbeddedPostgres(closed / ".tollgate", system_dir=system_dir).start()
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
+def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home: Path) -> None:
+    """The error was four old lines of a log, and every command of root ended with it."""
+    EmbeddedPostgres(home).__enter__().stop()
+    home.chmod(0o700)
+    with pytest.raises(DatabaseUnavailable) as refused:
+        EmbeddedPostgres(home).start()
+    assert f"may not enter {home}" in refused.value.message
+    assert f"Run: chmod 711 {home} " in refused.value.message
+    home.chmod(0o711)
+    EmbeddedPostgres(home).__enter__().stop()
+
+
 def test_ctrl_c_does_not_reach_the_server(home: Path) -> None:
     """A terminal sends the signal to the whole group; the server still has to write down what the gateway settles."""
     with EmbeddedPostgres(home):
