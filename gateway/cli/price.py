@@ -108,6 +108,8 @@ def show_price(
     elif format is Format.JSON:
         print_json([_as_record(one, moment) for one in found])
     else:
+        if len(found) > 1:
+            note(f"{len(found)} are called '{name}': {', '.join(one.name for one in found)}. Each is shown below.")
         for one in found:
             _print(one, moment)
 

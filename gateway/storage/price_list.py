@@ -46,6 +46,8 @@ _KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values()}
 _SEARCHES_UNASKED = frozenset({"perplexity"})  # every answer costs a search, which its usage counts in its own way
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
 _CALLS_PER_RATE = 1000
+# Who makes models; the others of the list resell them. In this order, for some makers resell others' models too.
+_MAKERS = ("openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "meta", "cohere", "moonshotai", "zai")
 
 
 def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
@@ -76,8 +78,9 @@ def all_keys() -> list[ModelKey]:
 
 
 def keys_of(model: str) -> list[ModelKey]:
-    """The models of the list with this very name, at whatever provider."""
-    return [key for key in all_keys() if key.model == model]
+    """The models of the list with this very name, at whatever provider: that of its maker first."""
+    found = [key for key in all_keys() if key.model == model]
+    return sorted(found, key=lambda key: _MAKERS.index(key.provider) if key.provider in _MAKERS else len(_MAKERS))
 
 
 def schedule(key: ModelKey) -> tuple[Dated, ...]:

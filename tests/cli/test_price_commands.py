@@ -206,6 +206,14 @@ def test_a_model_of_the_list_is_shown_though_nobody_uses_it(cli: Cli) -> None:
     assert (ran.code, "No deployment and no model" in ran.err) == (1, True)
 
 
+def test_a_models_maker_is_shown_before_those_who_resell_it(cli: Cli) -> None:
+    """github-copilot/gpt-5.5 filled the first screen, and OpenAI's own price came below it."""
+    ran = cli("price", "show", "gpt-5.5")
+    shown = [line.split()[1] for line in ran.out.splitlines() if line.startswith("name ")]
+    assert (shown[0], "github-copilot/gpt-5.5" in shown[1:]) == ("openai/gpt-5.5", True)
+    assert f"{len(shown)} are called 'gpt-5.5': openai/gpt-5.5, " in ran.err
+
+
 def test_a_sync_with_nothing_new_writes_nothing(applied: Cli, database_url: str) -> None:
     """The policy's models were imported when it was applied."""
     before = entries(database_url)
