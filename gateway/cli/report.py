@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from datetime import date, datetime
 from decimal import Decimal
+from difflib import get_close_matches
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from gateway.cli.explain import find_receipt
 from gateway.cli.ids import request_id_of
@@ -34,8 +35,16 @@ class ReportGroup(TyperGroup):
         """Take a word that is no command for the name of a report."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             _, command, rest = super().resolve_command(ctx, [NAMED, *args])
-            return "", command, rest
+            return args[0], command, rest
         return super().resolve_command(ctx, args)
+
+
+class NamedReport(TyperCommand):
+    """A report's name stands in the command's place, so its usage has no argument of that name."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows `tollgate report spend`."""
+        return ["[OPTIONS]"]
 
 
 app = typer.Typer(
@@ -52,6 +61,7 @@ app = typer.Typer(
 
 @app.command(
     NAMED,
+    cls=NamedReport,
     hidden=True,
     epilog="\b\nExamples:\n  tollgate report spend --by cost_centre --month 2026-11 --format csv\n"
     "  tollgate report tokens --by day --where team=payments\n  tollgate report overview --demo",
@@ -75,7 +85,9 @@ def run_report(
 
     toolbox: Toolbox = ctx.obj
     if name not in REPORTS:
-        raise NothingFound(f"There is no report '{name}'. There are: {', '.join(REPORTS)}.")
+        near = get_close_matches(name, REPORTS, n=1)
+        meant = f"Did you mean '{near[0]}'? " if near else ""
+        raise NothingFound(f"There is no report '{name}'. {meant}There are: {', '.join(REPORTS)}.")
     dimensions = None if by is None else [word.strip() for words in by for word in words.split(",") if word.strip()]
     if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS

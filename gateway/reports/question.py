@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import HAS_NO_TAG, HAS_TAG, UNALLOCATED, UNTAGGED, Dimension
@@ -84,7 +85,9 @@ def dimension(name: str) -> Dimension:
     try:
         return Dimension(name.replace("-", "_"))
     except ValueError:
-        raise BadUsage(f"Nothing is called '{name}'. Use one of: {', '.join(Dimension)}.") from None
+        near = get_close_matches(name, list(Dimension), n=1)
+        meant = f"Did you mean '{near[0]}'? " if near else ""
+        raise BadUsage(f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}.") from None
 
 
 def month_start(month: str) -> date:

@@ -175,11 +175,12 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
 
 
 def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRequest:
+    is_one = choices * prompts == 1
+    of_each = f": a maximum of {most:,} × {choices:,} answers × {prompts:,} prompts"
+    fewer = ", ask for fewer answers or send fewer prompts"
     return InvalidRequest(
-        f"The request may write {most * choices * prompts:,} tokens: a maximum of {most:,}, times "
-        f"{choices:,} answers to each of {prompts:,} prompts. At most {MAX_OUTPUT_TOKENS:,} are "
-        f"allowed. Set a smaller '{param}', ask for fewer answers or send fewer prompts. Nothing "
-        "was sent.",
+        f"The request may write {most * choices * prompts:,} tokens{'' if is_one else of_each}. At most "
+        f"{MAX_OUTPUT_TOKENS:,} are allowed. Set a smaller '{param}'{'' if is_one else fewer}. Nothing was sent.",
         param=param,
     )
 

@@ -21,6 +21,13 @@ def test_a_report_prints_with_and_without_events(cli: Cli, database: Database, n
     assert cli.ok("report", name)
 
 
+def test_a_misspelt_report_or_split_names_the_one_that_was_meant(cli: Cli) -> None:
+    """Every other word of the commands did; the usage had two blanks where the report's name goes."""
+    assert "Did you mean 'spend'?" in cli("report", "spned").err
+    assert "Did you mean 'team'?" in cli("report", "spend", "--by", "teem").err
+    assert "Usage: tollgate report spend [OPTIONS]\n" in cli("report", "spend", "--bye", "team").err
+
+
 def test_a_limit_cuts_every_report_and_says_so(cli: Cli, database: Database) -> None:
     """`report tokens --limit 3` printed 90 days, without a word that the limit was ignored."""
     Ledger(database).write([event(number, team=f"team-{number}") for number in range(1, 6)])

@@ -128,6 +128,7 @@ WRONG_VALUES = [
     ("data_class: confidential,", "data_class: confidential, priority: urgent,", 37, "teams[0].priority",
      "there is: high, low, normal"),
     ("data_class: confidential, ", "", 37, "teams[0].data_class", "is missing"),
+    ("provider: vllm", "provider: VLLM", 10, "deployments[0].provider", "did you mean 'vllm'?"),
     ("data_class: confidential", "data_class: secret", 37, "teams[0].data_class", "is not known"),
     ("cost_centre: CC-1207", "cost_centre: 1207", 37, "teams[0].cost_centre", "put it in quotes"),
     ("name: search", "name: payments", 38, "teams[1].name", "team 'payments' is there twice"),
@@ -368,6 +369,16 @@ def test_what_is_odd_but_valid_is_noted(old: str, new: str, line: int, field: st
     notes = parse(changed(old, new)).notes
     assert [n for n in notes if (n.line, n.field) == (line, field) and part in n.message], notes
     assert not any(note.is_error for note in notes)
+
+
+def test_a_misspelt_field_is_one_error() -> None:
+    """`data_clas` was an unknown field and a missing one, which is one slip."""
+    with pytest.raises(PolicyRejected) as rejected:
+        parse(changed("data_class: confidential", "data_clas: confidential"))
+    assert [finding.field for finding in rejected.value.findings] == ["teams[0].data_clas"]
+    with pytest.raises(PolicyRejected) as rejected:
+        parse(changed("data_class: confidential", "x_y: confidential"))
+    assert {finding.field for finding in rejected.value.findings} == {"teams[0].x_y", "teams[0].data_class"}
 
 
 @pytest.mark.parametrize(

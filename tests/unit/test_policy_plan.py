@@ -315,6 +315,8 @@ def test_a_plan_without_a_replay_says_how_to_get_one() -> None:
     assert made.version == 7
     assert made.sentence.startswith("3 changes; nobody is turned away by them; --replay 30d says")
     assert plan(before, before, around=around(), replay=None, now=NOW).sentence == "Nothing changes in meaning."
+    unpriced = plan(before, after, around=around(prices={}), replay=None, now=NOW)
+    assert unpriced.sentence.startswith("3 changes; they hurt in 2 ways; --replay 30d says")
 
 
 def test_a_name_of_an_alike_is_never_taken_by_another() -> None:

@@ -94,6 +94,7 @@ def test_so_many_tokens_pass_and_not_one_answer_more(operation: Operation, membe
     assert ask(operation, **members).output_bound_tokens == members[name]
     error = refused(operation, **{**members, name: members[name] + 1})
     assert (error.code, error.param, "16,777,216" in error.message) == ("invalid_request", name, True)
+    assert ("answers" in error.message) == (len(members) > 1), "nobody asked for more than one"
 
 
 def test_best_of_may_be_0_and_counts_as_one() -> None:

@@ -78,8 +78,10 @@ def shown(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant."""
-    return next(iter(difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)), None)
+    """The name that was probably meant, however it is capitalised."""
+    folded = {name.lower(): name for name in sorted(known)}
+    near = difflib.get_close_matches(word[:100].lower(), sorted(folded), n=1, cutoff=0.6)
+    return folded[near[0]] if near else None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from gateway.wire.policy.findings import Findings, Spot, Wrong, shown, suggestion
+from gateway.wire.policy.findings import Findings, Spot, Wrong, nearest, shown, suggestion
 
 T = TypeVar("T")
 Read = Callable[[Spot, Findings], Any]
@@ -66,6 +66,7 @@ class Block:
         """Read all fields, adding a finding for each that is wrong, unknown or missing."""
         known = {field.name: field for field in self.fields}
         entry = Entry(spot)
+        misspelt: set[str | None] = set()
         for name, value in members(spot, findings):
             entry.spots[name] = value
             if name in known:
@@ -73,8 +74,11 @@ class Block:
             elif name in self.refused:
                 findings.error(value, self.refused[name])
             else:
+                misspelt.add(nearest(name, known))
                 findings.error(value, f"a {self.name} has no such field{suggestion(name, known)}")
         for absent in (f for f in self.fields if f.name not in entry.spots):
+            if absent.is_required and absent.name in misspelt:
+                continue  # one slip, one error
             if absent.is_required:
                 findings.error(
                     entry.place(absent.name), f"is missing; write for example '{absent.name}: {absent.example}'"
