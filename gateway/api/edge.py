@@ -149,7 +149,7 @@ class Edge:
             return NotSupported(f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics")
         is_read = method in ("GET", "HEAD") and _PLAIN_PATHS.fullmatch(path)
         if not is_read and not (method == "POST" and path in _PLAIN_POSTS):
-            return NotSupported(f"{method} {_shown(path)} is not offered. Offered: {OFFERED}.")
+            return NotSupported(f"{method} {_shown(path)} is not offered.{_base_url_hint(path)} Offered: {OFFERED}.")
         return None
 
 
@@ -169,6 +169,16 @@ def _host_name(host: bytes) -> str | None:
     """The name in a Host header, without its port and in lower case; None where it is no name."""
     match = _HOST.fullmatch(host)
     return match[1].decode().lower() if match else None
+
+
+def _base_url_hint(path: str) -> str:
+    """The usual slip of a client's settings: an address without its /v1, or with two."""
+    if path.startswith("/v1/v1/"):
+        return f" Your base_url ends in /v1 twice; {_shown(path.removeprefix('/v1'))} is meant."
+    versioned = f"/v1{path}"
+    if versioned in FORWARDING or versioned in _PLAIN_POSTS or _PLAIN_PATHS.fullmatch(versioned):
+        return f" Your base_url should end in /v1, so that {_shown(versioned)} is asked for."
+    return ""
 
 
 def _shown(path: str) -> str:

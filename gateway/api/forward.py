@@ -30,7 +30,7 @@ from gateway.domain.limits import LimitedBy
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
-from gateway.errors import JournalFull, RequestError, UpstreamError
+from gateway.errors import InvalidRequest, JournalFull, RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.limiter import Limiter
 from gateway.services.ports import Clock
@@ -108,6 +108,8 @@ class Forwarder:
                 read = await self.large_bodies.read(caller.team, read_request, operation, content)
             else:
                 read = read_request(operation, content)
+            if operation is Operation.CHAT and "messages" not in read.members:
+                raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits

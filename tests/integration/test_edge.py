@@ -122,6 +122,26 @@ def test_a_maximum_below_zero(http: httpx2.Client, path: str, member: str) -> No
     assert check_error(answer, 400, "invalid_request")["param"] == member
 
 
+def test_a_chat_without_messages_is_refused_before_it_is_routed(http: httpx2.Client) -> None:
+    """The answer was the engine's own validation, under a name that no client knows."""
+    error = check_error(http.post("/v1/chat/completions", json={"model": "chat"}), 400, "invalid_request")
+    assert (error["param"], error["message"]) == ("messages", "'messages' is missing. Nothing was sent.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "hint"),
+    [
+        ("POST", "/chat/completions", "Your base_url should end in /v1, so that /v1/chat/completions is asked for."),
+        ("GET", "/models", "Your base_url should end in /v1, so that /v1/models is asked for."),
+        ("POST", "/v1/v1/embeddings", "Your base_url ends in /v1 twice; /v1/embeddings is meant."),
+    ],
+)
+def test_an_address_without_its_version_is_hinted_at(http: httpx2.Client, method: str, path: str, hint: str) -> None:
+    """A client's base_url lacks its /v1 more often than anything else; the list of paths does not say so."""
+    assert hint in check_error(http.request(method, path), 404, "not_supported")["message"]
+    assert "base_url" not in check_error(http.get("/v1/nothing"), 404, "not_supported")["message"]
+
+
 def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
     """Refused before it is read."""
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
