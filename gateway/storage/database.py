@@ -273,7 +273,10 @@ class Database:
             return self._prepared(session)
         except psycopg.OperationalError as error:
             _let_go(error)
-            if self.role is not None and self._lets_in_without_role():
+            has_schema = None if self.role is None else self._has_schema_without_role()
+            if has_schema is False:
+                raise DatabaseUnavailable(f"{_SCHEMA} ({self.name} has no tables yet)") from error
+            if has_schema:
                 raise DatabaseUnavailable(
                     f"The login of {self.name} may not act as {self.role}. Run: tollgate db upgrade. Or, as an "
                     f"administrator: GRANT {self.role} TO {_quoted(str(self._login.get('user', 'the login')))};"
@@ -320,14 +323,16 @@ class Database:
             raise
         return connection
 
-    def _lets_in_without_role(self) -> bool:
+    def _has_schema_without_role(self) -> bool | None:
+        """Return whether there is our schema, None where the login itself is not let in."""
         # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask again without.
         try:
-            psycopg.connect(**self._login).close()
+            with closing(psycopg.connect(**self._login)) as connection:
+                found = connection.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
+                return found.rowcount > 0
         except psycopg.OperationalError as error:
             _let_go(error)
-            return False
-        return True
+            return None
 
     def _forbidden(self, problem: str) -> str:
         """Say who may not do this, and what would let them."""

@@ -46,3 +46,18 @@ def test_the_grant_that_is_named_is_enough(
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(sql.SQL("GRANT tollgate_admin TO {}").format(sql.Identifier(name)))
     assert cli_at(url)("key", "list").code == 0
+
+
+@pytest.mark.parametrize("command", [("report", "months"), ("policy", "show"), ("key", "create", "demo")])
+def test_a_database_without_tables_has_one_reason(
+    cli_at: Callable[[str], Cli], empty_database_url: str, command: tuple[str, ...]
+) -> None:
+    """Reports spoke of rights and a GRANT, which sent the reader of a new home the wrong way."""
+    parts = urlsplit(empty_database_url)
+    name = f"{parts.path.strip('/')}_new"
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(name)))
+    ran = cli_at(urlunsplit(parts._replace(netloc=f"{name}:x@{parts.netloc.rpartition('@')[2]}")))(*command)
+    assert ran.code == 3, ran
+    assert "schema is missing or older than this Tollgate. Run: tollgate db upgrade" in ran.err
+    assert "GRANT" not in ran.err
