@@ -47,7 +47,7 @@ def order(points: Sequence[Point], *, group: str) -> list[str]:
 
 def stacked_days(
     points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str,
-    names: Sequence[str] | None = None, colours: Sequence[str] = COLOURS, alt_text: str,
+    names: Sequence[str] | None = None, colours: Sequence[str] = COLOURS, is_half_width: bool = False, alt_text: str,
 ) -> None:  # fmt: skip
     """Show one bar a day, its parts by group. `read` turns a figure into the tooltip's words."""
     domain = list(names or order(points, group=group))
@@ -59,7 +59,7 @@ def stacked_days(
         .encode(
             x=_days(points),
             y=alt.Y("sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
-            color=_colour(domain, colours),
+            color=_colour(domain, colours, legend_columns=2 if is_half_width else 4),
             order=alt.Order("place:Q"),
             tooltip=[
                 alt.Tooltip("day:T", title="Day (UTC)", format="%a %d %b %Y"),
@@ -206,11 +206,11 @@ def _days(points: Sequence[Point]) -> alt.X:
     return alt.X("yearmonthdate(day):T", title=None, axis=axis, scale=alt.Scale(domain=month))
 
 
-def _colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
+def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: int = 4) -> alt.Color:
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=240, columns=4),
+        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=240, columns=legend_columns),
     )
 
 

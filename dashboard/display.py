@@ -106,7 +106,7 @@ _HEADS = {
     "ttft_p50_s": "TTFT p50", "ttft_p95_s": "TTFT p95", "tpot_p50_s": "TPOT p50", "tpot_p95_s": "TPOT p95",
     "duration_p50_s": "Duration p50", "duration_p95_s": "Duration p95", "ttft_measured": "Measured",
     "ttft_not_measured": "Not measured", "ttft_s": "TTFT", "tpot_s": "TPOT", "duration_s": "Duration",
-    "cost_usd": "Cost, USD", "held_usd": "Held, unknown", "cost_per_mtok_usd": "USD / 1M tokens",
+    "cost_usd": "Cost, USD", "held_usd": "Held, unknown", "cost_per_mtok_usd": "USD / 1M tok.",
     "input_tokens": "Input tok.", "cached_input_tokens": "Cached", "output_tokens": "Output tok.",
     "reasoning_tokens": "Reasoning", "unknown_share": "Unknown", "derived_share": "Derived",
     "usage_source": "Usage from",

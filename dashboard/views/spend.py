@@ -74,7 +74,7 @@ def show() -> None:
         return
     _show_over_time(report, by, split, month=month, where=where)
     _show_table(report, by, month, where)
-    left, right = st.columns(2, gap="large")
+    left, right = st.columns([6, 5], gap="medium")  # the left table has five columns
     with left:
         _show_destinations(month, where)
     with right:
@@ -145,7 +145,7 @@ def _show_destinations(month: str, where: Where) -> None:
     daily = answer("destinations", question(month=month, by=(Dimension.DAY, Dimension.DESTINATION), where=where))
     charts.stacked_days(
         daily.records(), group="destination", size="cost_usd", size_title="Cost per day, USD", read=money,
-        size_format=charts.MONEY_AXIS, names=PLACES, colours=PLACE_COLOURS,
+        size_format=charts.MONEY_AXIS, names=PLACES, colours=PLACE_COLOURS, is_half_width=True,
         alt_text="Cost per day in USD, self-hosted and external",
     )  # fmt: skip
     report = answer("destinations", question(month=month, where=where))
@@ -167,7 +167,7 @@ def _show_tokens(month: str, where: Where) -> None:
         return
     charts.stacked_days(
         points, group="kind", size="tokens", size_title="Tokens per day", read=count, size_format="~s",
-        names=kinds, alt_text="Tokens per day by kind",
+        names=kinds, is_half_width=True, alt_text="Tokens per day by kind",
     )  # fmt: skip
     counts = [report.total[name] for name, label in TOKEN_KINDS.items() if label in kinds]
     whole = _sum(*counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -64,6 +65,14 @@ def test_spend_shows_the_months_total(look: Open, write: Write) -> None:
     assert app.dataframe[0].value["Cost, USD"].tolist() == [Decimal("0.0006"), Decimal("0.0006")]
     assert "Idle GPU cost not included" in texts(app)
     assert "Complete until 2026" in texts(app)
+
+
+def test_a_narrow_charts_legend_has_two_columns(look: Open, write: Write) -> None:
+    """Four kinds of tokens in one line were cut at the chart's edge, and the last was not seen."""
+    write(event(1))
+    app = look()
+    specs = [json.loads(chart.proto.spec) for chart in app.get("vega_lite_chart")]
+    assert [spec["encoding"]["color"]["legend"]["columns"] for spec in specs] == [4, 2, 2]
 
 
 def test_an_unknown_cost_is_written_as_unknown(look: Open, write: Write) -> None:
