@@ -46,8 +46,7 @@ class Tour:
             f"Asked route {ROUTE}: {QUESTION!r}",
             (
                 f"answer    {text!r}",
-                f"tokens    {attempt['input_tokens']} in, {attempt['output_tokens']} out "
-                f"({attempt['reasoning_tokens']} of them reasoning), as the {attempt['usage_source']} reports",
+                f"tokens    {_tokens(attempt)}, as the {attempt['usage_source']} reports",
                 f"cost      {format_usd(attempt['cost_usd'])}   first token after {attempt['ttft_s'] or 0:.3f} s",
                 f"served    {attempt['deployment']} ({attempt['model']}) in {attempt['region']}",
                 f"receipt   tollgate report receipt {request_id}",
@@ -101,3 +100,12 @@ class Tour:
         )
         error = answer.json()["error"]
         return (f"HTTP {answer.status_code} {error['code']}", error["message"])
+
+
+def _tokens(attempt: dict[str, Any]) -> str:
+    """The tokens of an attempt in words; what its provider does not report is left out."""
+    if attempt["output_tokens"] is None:
+        return "not known"
+    reasoning = attempt["reasoning_tokens"]
+    of_them = "" if reasoning is None else f" ({reasoning} of them reasoning)"
+    return f"{attempt['input_tokens']} in, {attempt['output_tokens']} out{of_them}"
