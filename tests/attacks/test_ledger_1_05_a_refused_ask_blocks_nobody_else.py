@@ -60,7 +60,7 @@ async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> 
     with database.begin() as connection:
         write_rules(connection, [red.rule, blue.rule], policy_version=1)
     clock, leases = FakeClock(), BudgetLeases(database)
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
+    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=60)
     async with asking(purses):
         floods = [purses.hold([red], HUGE_NUSD, moment=clock.now()) for _ in range(1500)]
         ends = await asyncio.gather(*floods, return_exceptions=True)
