@@ -61,6 +61,7 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 # What speaks of the server's state and not of the statement: invalid transaction state, rollback, resources, object
 # state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
+_NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = "Postgres was too busy to answer in time. Nothing was changed. Try again; look for long transactions."
 _CANCELLED = "57014"
@@ -326,9 +327,11 @@ class Database:
     def _has_schema_without_role(self) -> bool | None:
         """Return whether there is our schema, None where the login itself is not let in."""
         # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask again without.
+        login = self._login | {"connect_timeout": ceil(LOOK_S)}
         try:
-            with closing(psycopg.connect(**self._login)) as connection:
-                found = connection.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
+            with within(LOOK_S), closing(Session.connect(**login)) as session:
+                session.database = self
+                found = session.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
                 return found.rowcount > 0
         except psycopg.OperationalError as error:
             _let_go(error)
@@ -357,10 +360,14 @@ class Database:
             raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error
         is_lost = state is None and isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError))
         if is_lost or (state or "")[:2] in _LOST_CLASSES:
-            raise DatabaseUnavailable(
-                f"Postgres cannot be reached at {self.name}: {_first_line(cause)}. "
-                f"Start it, or mend TOLLGATE_DATABASE_URL."
-            ) from error
+            reason = _first_line(cause)
+            is_full = any(words in reason for words in _NO_SLOT)  # libpq gives no SQLSTATE of a refused connection
+            mend = (
+                "End idle sessions, or raise max_connections."
+                if is_full
+                else "Start it, or mend TOLLGATE_DATABASE_URL."
+            )
+            raise DatabaseUnavailable(f"Postgres cannot be reached at {self.name}: {reason}. {mend}") from error
         if (state or "")[:2] in _SERVER_CLASSES:
             raise DatabaseUnavailable(
                 f"Postgres at {self.name} cannot do its work now: {_first_line(cause)} ({state}). Look at its log."

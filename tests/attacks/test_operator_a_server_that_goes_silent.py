@@ -28,7 +28,7 @@ def gate(database_url: str) -> Iterator[PostgresGate]:
     gate.close()
 
 
-@pytest.mark.parametrize("command", ["doctor", "budget list"])
+@pytest.mark.parametrize("command", ["doctor", "budget list", "report spend"])
 def test_a_command_ends_where_no_question_is_answered(gate: PostgresGate, tmp_path: Path, command: str) -> None:
     """A job of cron hung for ever, and the next one beside it."""
     cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=gate.url)))
