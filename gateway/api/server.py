@@ -10,6 +10,7 @@ import asyncio
 import gc
 import signal
 import socket
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -31,11 +32,17 @@ SERVER_WAITS_LONGER_S = 10.0
 class _Server(uvicorn.Server):
     """uvicorn, telling the edge of the stop before anything else happens. The connections are ours."""
 
-    def __init__(self, config: uvicorn.Config, edge: Edge, table: ConnectionTable) -> None:
+    def __init__(self, config: uvicorn.Config, edge: Edge, table: ConnectionTable, early: Sequence[int]) -> None:
+        """`early` are signals that came before the server takes them."""
         super().__init__(config)
-        self._edge = edge
+        self._edge, self._early = edge, early
         self.server_state.connections = cast("Any", table.open)  # told of the stop, and waited for
         self.server_state.tasks = table.tasks
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for number in self._early:
+            self.handle_exit(number, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._edge.drain.ask()
@@ -64,9 +71,11 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, table: Con
 
     The drain's end is ours (`Drain.run`) and not the server's: its timeout cuts a stream without a word to the caller.
     """
-    # uvicorn raises the signal again when it has stopped; the ledger must still be written then.
+    # uvicorn takes the signals over while it serves. One that comes before counts as soon as it does, and the one that
+    # it raises again when it has stopped must not end the process: the ledger is still to be written.
+    early: list[int] = []
     for stop in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stop, lambda *_: None)
+        signal.signal(stop, lambda number, _: early.append(number))
     config = uvicorn.Config(
         edge,
         http=cast("Any", lambda **_: Connection(edge, table)),
@@ -76,7 +85,7 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, table: Con
         backlog=BACKLOG,
     )
     tune_collector()
-    server = _Server(config, edge, table)
+    server = _Server(config, edge, table, early)
     try:
         await server.serve(sockets=[listener])
         if edge.drain.in_flight:  # their callers are gone, and they settle

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway.cli.progress import Step
@@ -47,7 +48,7 @@ class Children:
         with self.log_path(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables},
-                start_new_session=True, preexec_fn=_die_with_parent,  # one syscall, no locks
+                start_new_session=True, preexec_fn=partial(_die_with, os.getpid()),  # one syscall, no locks
             )  # fmt: skip
 
     def begin(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -56,7 +57,7 @@ class Children:
         with self.log_path(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **variables},
-                start_new_session=True, preexec_fn=_die_with_parent,  # as above
+                start_new_session=True, preexec_fn=partial(_die_with, os.getpid()),  # as above
             )  # fmt: skip
 
     def follow(self, name: str, step: Step) -> None:
@@ -145,7 +146,9 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals, *, who
         pass
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL."""
+def _die_with(parent: int) -> None:
+    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL; end at once if it died meanwhile."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGTERM)
