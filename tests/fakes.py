@@ -100,14 +100,22 @@ class FakeSettled:
     documents: list[tuple[Key, bytes]] = field(default_factory=list)
     position: int = 0
     is_finished: bool = False
+    is_released: bool = False
+    problem: OSError | None = None  # what each read meets
     journal_id: UUID = field(default_factory=uuid4)
     reads: int = 0
+
+    @property
+    def is_drained(self) -> bool:
+        return self.position == len(self.documents)
 
     def end(self) -> int:
         return len(self.documents)
 
     def read(self, upto: int, *, max_events: int) -> FakeBatch:
         self.reads += 1
+        if self.problem is not None:
+            raise self.problem
         chosen = self.documents[self.position : min(upto, self.position + max_events)]
         return FakeBatch([key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen))
 
@@ -118,6 +126,9 @@ class FakeSettled:
     def finish(self) -> None:
         assert self.position == len(self.documents), "all of it is in Postgres"
         self.is_finished = True
+
+    def release(self) -> None:
+        self.is_released = True
 
 
 @dataclass

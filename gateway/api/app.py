@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -46,6 +47,7 @@ from gateway.services.own_reads import OwnReads
 from gateway.services.ports import Clock
 from gateway.services.snapshot import Snapshot, SnapshotHolder
 
+log = structlog.get_logger()
 T = TypeVar("T")
 
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
@@ -287,7 +289,11 @@ async def _healthz(request: Request) -> Response:
 
 async def _readyz(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
-    checks = endpoints.checks()
+    try:
+        checks = endpoints.checks()
+    except Exception as broken:  # who asks for readiness must hear of the failure, and is no caller of a model
+        log.exception("checks_failed")
+        checks = (Check("checks", Status.FAIL, f"failed: {broken!r}", "look at the gateway's log"),)
     warnings = [f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK]
     told = {"warnings": warnings, "checks": [_told(check) for check in checks]}
     problems = endpoints.not_ready()

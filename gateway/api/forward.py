@@ -96,7 +96,9 @@ class Forwarder:
         team = policy.teams[caller.team]
         self.shedding.check(team.priority)  # before the body is read
         if self.is_full():  # also said by the journal itself; here before the body is read
-            raise JournalFull("Nothing more can be written down here, so nothing new is admitted.", retry_after_s=5)
+            raise JournalFull(
+                "The journal of this gateway takes nothing more, so nothing new is admitted.", retry_after_s=5
+            )
         body.check_declared(headers, limit_bytes=self.max_body_bytes)
         self.slots.take(caller.team, is_only_team=len(policy.teams) == 1)
         try:

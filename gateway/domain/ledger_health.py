@@ -32,6 +32,7 @@ class LedgerHealth:
     writer_lag_s: float | None = None
     waiting_events: int = 0
     is_full: bool = False
+    is_gone: bool = False  # its folder was removed or moved away
     failing_since_s: float | None = None
     journal_room_bytes: int | None = None  # what its disk has left for it; None where that was not looked at
 
@@ -90,6 +91,9 @@ def _journal(health: LedgerHealth) -> Check:
     )
     if health.lacks_disk:
         finding += f"; its disk has room for {_mebibytes(health.journal_room_bytes or 0)} MiB more"
+    if health.is_gone:
+        finding = f"its folder was removed or moved away ({finding}); nothing new is admitted"
+        return Check("journal", Status.FAIL, finding, _mend("journal-gone"))
     if health.is_full:
         return Check("journal", Status.FAIL, f"full: {finding}; nothing new is admitted", _mend("journal-filling"))
     if health.journal_share >= JOURNAL_WARN_SHARE:

@@ -36,6 +36,10 @@ class OwnJournal(Protocol):
     def is_full(self) -> bool:
         """Nothing more is admitted."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Its folder was removed or moved away."""
+
     def stats(self) -> JournalFigures:
         """How it stands."""
 
@@ -50,6 +54,7 @@ def ledger_health(own: OwnJournal, writer: EventWriter, meter: Meter) -> LedgerH
         writer_lag_s=writer.lag_s if meter.waiting_events else None,
         waiting_events=meter.waiting_events,
         is_full=own.is_full,
+        is_gone=own.is_gone,
         journal_room_bytes=journal.room_bytes,
         failing_since_s=writer.failing_s,
     )

@@ -151,8 +151,23 @@ class SettledEvents(Protocol):
     def let_go(self, batch: Any) -> None:
         """The batch is in Postgres."""
 
+
+class LeftEvents(SettledEvents, Protocol):
+    """The journal of a process that is gone."""
+
     def finish(self) -> None:
-        """All of it was read and is in Postgres: remove it from this machine. Only of a process that is gone."""
+        """All of it was read and is in Postgres: remove it from this machine."""
+
+    def release(self) -> None:
+        """Leave it as it is to who looks for it next."""
+
+
+class OwnEvents(SettledEvents, Protocol):
+    """The journal that this process writes."""
+
+    @property
+    def is_drained(self) -> bool:
+        """All attempts are settled, and all of it is in Postgres."""
 
 
 class JournalNotes(Protocol):

@@ -198,8 +198,8 @@ def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> lis
         found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
     if is_full:
         found.append(
-            "The journal is full: bring Postgres back or make room on its disk (docs/runbooks/journal-filling.md); "
-            "nothing is lost meanwhile."
+            "The journal takes nothing new: bring Postgres back or make room on its disk "
+            "(docs/runbooks/journal-filling.md), unless the check `journal` names another cause."
         )
     if is_draining:
         found.append("This replica is shutting down: send traffic to another one.")

@@ -20,7 +20,15 @@ import structlog
 from gateway.domain.usage_event import Key
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
-from gateway.services.ports import Clock, EventLedger, JournalNotes, SettledBatch, SettledEvents
+from gateway.services.ports import (
+    Clock,
+    EventLedger,
+    JournalNotes,
+    LeftEvents,
+    OwnEvents,
+    SettledBatch,
+    SettledEvents,
+)
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -48,13 +56,13 @@ class EventWriter:
     """
 
     def __init__(
-        self, own: SettledEvents, adopt: Callable[[], Sequence[SettledEvents]], ledger: EventLedger,
+        self, own: OwnEvents, adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger,
         journals: JournalNotes, clock: Clock,
         *, every_s: float, on_written: Callable[[Progress], None], on_failure: Callable[[], None],
         replica: str = "",
     ) -> None:  # fmt: skip
         self._own, self._adopt = own, adopt
-        self._adopted: list[SettledEvents] = []
+        self._adopted: list[LeftEvents] = []
         self._adopted_at_s: float | None = None
         self._ledger, self._journals, self._clock = ledger, journals, clock
         self._noted_at_s: float | None = None
@@ -89,7 +97,7 @@ class EventWriter:
             await self.write_all()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
-        if await self.write_all():
+        if await self.write_all() and self._own.is_drained:
             with suppress(DatabaseUnavailable):  # the journal is left then, and the next start takes leave of it
                 await self._in_thread(self._journals.drained, self._own.journal_id)
                 self.has_taken_leave = True
@@ -105,12 +113,12 @@ class EventWriter:
         try:
             await self._look_for_left()
             await self._note_alive()
-            for journal in [*self._adopted, self._own]:
-                await self._write(journal)
-            await self._finish()
+            for journal in tuple(self._adopted):
+                await self._write_left(journal)
+            await self._write(self._own)
             is_written = True
-        except DatabaseUnavailable as problem:
-            log.warning("events_not_written", problem=problem.message, retry_s=round(self._pause_s, 1))
+        except (DatabaseUnavailable, OSError) as problem:  # Postgres is away, or our journal cannot be read just now
+            log.warning("events_not_written", problem=str(problem), retry_s=round(self._pause_s, 1))
         finally:
             self._note_result(is_written)
         return is_written
@@ -144,12 +152,16 @@ class EventWriter:
             await self._in_thread(partial(self._journals.register, self._own.journal_id, replica=self._replica))
             self._noted_at_s = now_s
 
-    async def _finish(self) -> None:
-        """Take leave of the journals that are wholly written."""
-        for journal in tuple(self._adopted):
+    async def _write_left(self, journal: LeftEvents) -> None:
+        """Write it and take leave of it; if it cannot be read, leave it to the next look and keep no other waiting."""
+        try:
+            await self._write(journal)
             await self._in_thread(self._journals.drained, journal.journal_id)
             journal.finish()
-            self._adopted.remove(journal)
+        except OSError as problem:
+            log.error("journal_not_read", journal=str(journal.journal_id), problem=str(problem))
+            journal.release()
+        self._adopted.remove(journal)
 
     def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
@@ -171,11 +183,15 @@ class EventWriter:
             self._failing_since_s = self._clock.monotonic()
 
 
-def write_left(adopt: Callable[[], Sequence[SettledEvents]], ledger: EventLedger, journals: JournalNotes) -> None:
+def write_left(adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes) -> None:
     """Write what processes left that are gone, at once: a start needs the room. Raises `DatabaseUnavailable`."""
     for journal in adopt():
-        while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:
-            ledger.write_documents(batch.documents, journal_id=journal.journal_id)
-            journal.let_go(batch)
-        journals.drained(journal.journal_id)
-        journal.finish()
+        try:
+            while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:
+                ledger.write_documents(batch.documents, journal_id=journal.journal_id)
+                journal.let_go(batch)
+            journals.drained(journal.journal_id)
+            journal.finish()
+        except OSError as problem:
+            log.error("journal_not_read", journal=str(journal.journal_id), problem=str(problem))
+            journal.release()

@@ -29,6 +29,7 @@ from gateway.storage.journal import (
     Journal,
     JournalStats,
     Position,
+    Segments,
     SettlementReader,
     adopt_free,
     capacity_requests,
@@ -52,12 +53,30 @@ class SettledBatch:
     position: Position
 
 
+class _OpenSegments(Segments):
+    """The segments of a journal that is being written, through its open files and not by their names."""
+
+    is_open = True
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal.directory)
+        self._journal = journal
+
+    def numbers(self) -> list[int]:
+        """The segments that are not let go."""
+        return self._journal.segment_numbers()
+
+    def load(self, number: int, start: int, end: int | None) -> bytes:
+        """Read all that was written between two offsets."""
+        return self._journal.read_segment(number, start, end)
+
+
 class OwnJournal:
     """This worker's journal: intents and settlements go in, settled events come out."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._reader = SettlementReader(journal.directory)
+        self._reader = SettlementReader(_OpenSegments(journal))
         self._reader.position = journal.end  # of a new journal: behind its header
         self.journal_id = journal.journal_id
 
@@ -102,6 +121,11 @@ class OwnJournal:
         """Nothing more is admitted."""
         return self.journal.is_full
 
+    @property
+    def is_gone(self) -> bool:
+        """Its folder was removed or moved away."""
+        return self.journal.is_gone
+
     def stats(self) -> JournalStats:
         """How it stands."""
         return self.journal.stats()
@@ -116,8 +140,13 @@ class OwnJournal:
 
     def let_go(self, batch: SettledBatch) -> None:
         """The batch is in Postgres: its segments may go."""
-        self._reader.position = batch.position
         self.journal.let_go(batch.position)
+        self._reader.position = batch.position
+
+    @property
+    def is_drained(self) -> bool:
+        """All attempts are settled, and all of it is in Postgres."""
+        return not self.journal.open_keys() and self._reader.position == self.journal.tail
 
     def finish(self, *, is_told: bool = False) -> None:
         """Let go of the journal: removed if all of it is in Postgres, which was told so, else left for the next start.
@@ -125,8 +154,7 @@ class OwnJournal:
         A journal that is gone from the disk and not told to be drained would keep what it leased, for a day, and would
         be booked as lost then.
         """
-        is_drained = is_told and not self.journal.open_keys() and self._reader.position == self.journal.end
-        self.journal.close(is_drained=is_drained)
+        self.journal.close(is_drained=is_told and self.is_drained)
 
 
 class LeftJournal:
@@ -158,6 +186,10 @@ class LeftJournal:
     def finish(self) -> None:
         """All of it is in Postgres: remove it."""
         self._adopted.finish()
+
+    def release(self) -> None:
+        """Leave it to the next look."""
+        self._adopted.release()
 
 
 def open_own(

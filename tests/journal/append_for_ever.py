@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from gateway.storage.journal import Journal, SettlementReader
+from gateway.storage.journal import Journal, Segments, SettlementReader
 from tests.journal.factories import SMALL, a_journal, key
 
 WORKERS = 12
@@ -45,7 +45,7 @@ async def work(journal: Journal, first: int) -> None:
 
 
 async def write(journal: Journal) -> None:
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     while True:
         batch = reader.read(upto=journal.end, max_records=50, max_bytes=10**6)
         for (request_id, _), payload in batch.documents:

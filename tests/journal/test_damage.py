@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.usage_event import Key
-from gateway.storage.journal import Damage, SettlementReader, adopt_free
+from gateway.storage.journal import Damage, Segments, SettlementReader, adopt_free
 from gateway.storage.journal.frames import FRAME_BYTES, SEGMENT_HEADER_BYTES
 from gateway.storage.journal.layout import segment_path
 from tests.journal.factories import SMALL, a_journal, adopted, key, last_segment, settlements, written
@@ -123,7 +123,7 @@ async def test_damage_below_a_living_journal_is_passed_by_once(root: Path) -> No
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(b"paid 1"))
         file.write(b"P")
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     for _ in range(3):
         batch = reader.read(upto=journal.end, max_records=9, max_bytes=10**6)
         assert [found for found, _ in batch.documents] == [key(0), key(2)]

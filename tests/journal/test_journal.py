@@ -19,6 +19,7 @@ from gateway.storage.journal import (
     NoRoom,
     Position,
     RecordTooLarge,
+    Segments,
     SettlementReader,
     adopt_free,
     capacity_requests,
@@ -118,7 +119,7 @@ async def test_without_syncs_an_intent_is_acknowledged_at_once(make_journal: Mak
     journal = make_journal(syncs=False, disk=Disk(sync=sync))
     assert journal.intend(key(1), b"intent").done()
     journal.settle(key(1), b"paid")
-    assert settlements(SettlementReader(journal.directory)) == [(key(1), b"paid")]
+    assert settlements(SettlementReader(Segments(journal.directory))) == [(key(1), b"paid")]
     assert journal.end > Position(1, 40)
     assert sync.calls == 0
 
@@ -153,7 +154,7 @@ async def test_a_settlement_is_handed_out_only_once_it_is_durable(make_journal: 
     """In Postgres but lost here by a power cut, it would be booked again as unknown from its intent."""
     sync = GatedSync()
     journal = make_journal(disk=Disk(sync=sync))
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     intended = journal.intend(key(1), b"intent")
     sync.let_one_end()
     await intended
@@ -170,7 +171,7 @@ async def test_a_batch_comes_again_until_it_is_taken(make_journal: MakeJournal) 
     journal = make_journal()
     for number in range(5):
         await attempt(journal, number)
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     first = reader.read(upto=journal.end, max_records=2, max_bytes=NEVER)
     assert first == reader.read(upto=journal.end, max_records=2, max_bytes=NEVER)
     assert [found for found, _ in first.documents] == [key(0), key(1)]
@@ -187,7 +188,7 @@ async def test_settlements_are_read_across_segments(make_journal: MakeJournal) -
     """Batches do not end where files do."""
     journal = make_journal()
     count = await fill_segments(journal, 3)
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     batch = reader.read(upto=journal.end, max_records=NEVER, max_bytes=NEVER)
     assert [found for found, _ in batch.documents] == [key(1000 + number) for number in range(count)]
     assert batch.position == journal.end
@@ -217,13 +218,13 @@ async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(make_
         journal.settle(key(number), longest)
     await journal.flush()
     assert sum(path.stat().st_size for path in journal.directory.glob("*.segment")) <= journal.max_bytes
-    assert len(settlements(SettlementReader(journal.directory))) == admitted > 100
+    assert len(settlements(SettlementReader(Segments(journal.directory)))) == admitted > 100
 
 
 async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(make_journal: MakeJournal) -> None:
     """Full, emptied, full again, with attempts that stay open all the while: no space leaks away."""
     journal = make_journal(max_bytes=4 * SMALL)
-    reader = SettlementReader(journal.directory)
+    reader = SettlementReader(Segments(journal.directory))
     staying = [key(number) for number in range(10)]
     for long in staying:
         await journal.intend(long, b"long" * 50)
@@ -256,7 +257,7 @@ async def test_a_settlement_longer_than_its_reservation_takes_what_is_spare(root
             too_long += 1
             journal.settle(key(number), longest[: len(b"intent") + SETTLEMENT_EXTRA_BYTES])
     assert 0 < too_long < admitted
-    assert len(settlements(SettlementReader(journal.directory))) == admitted
+    assert len(settlements(SettlementReader(Segments(journal.directory)))) == admitted
     journal.close(is_drained=True)
 
 
@@ -298,7 +299,7 @@ async def test_a_disk_without_space_refuses_intents_until_it_has_some(make_journ
     assert journal.is_full
     for number in range(admitted):
         journal.settle(key(number), b"s" * journal.max_payload_bytes)
-    assert len(settlements(SettlementReader(journal.directory))) == admitted
+    assert len(settlements(SettlementReader(Segments(journal.directory)))) == admitted
     disk.left = NEVER
     await asyncio.to_thread(eventually, lambda: not journal.is_full, "room")
     await journal.intend(key(NEVER), b"again")
@@ -380,7 +381,7 @@ async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path
     for number in range(admitted):
         journal.settle(key(number), b"s" * journal.max_payload_bytes)
     await journal.flush()
-    assert len({found for found, _ in settlements(SettlementReader(journal.directory))}) == admitted
+    assert len({found for found, _ in settlements(SettlementReader(Segments(journal.directory)))}) == admitted
     journal.close(is_drained=True)
 
 

@@ -50,7 +50,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.workers += 1
         self.root = self.folder / f"worker-{self.workers}"
         self.journal = a_journal(self.root, segment_bytes=SEGMENT_BYTES, max_bytes=SEGMENTS * SEGMENT_BYTES)
-        self.reader = SettlementReader(self.journal.directory)
+        self.reader = SettlementReader(Segments(self.journal.directory))
         self.attempts: dict[Key, Attempt] = {}
         self.progress: bytes | None = None
 

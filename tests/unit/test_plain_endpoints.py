@@ -70,6 +70,7 @@ class World:
     is_lagging: bool = False
     age_s: float = 0.0
     health: LedgerHealth | None = None
+    broken: OSError | None = None  # what the checks meet
 
     async def get(self, path: str) -> tuple[int, dict[str, str], dict[str, Any]]:
         """Status, headers and body of a GET, from the application itself."""
@@ -111,6 +112,8 @@ class World:
         return status, body
 
     def _checks(self) -> Sequence[Check]:
+        if self.broken is not None:
+            raise self.broken
         return () if self.health is None else health_checks(self.health)
 
 
@@ -190,8 +193,16 @@ async def test_a_full_journal_ends_readiness() -> None:
     """No event could be promised to the next request."""
     status, headers, body = await World(health=FULL).get("/readyz")
     assert (status, body["status"], headers["retry-after"]) == (503, "not ready", "2")
-    assert "The journal is full" in body["problems"][0]
+    assert "The journal takes nothing new" in body["problems"][0]
     assert [check["check"] for check in body["checks"]] == ["journal", "unsettled attempts", "writer"]
+
+
+async def test_a_check_that_cannot_be_made_is_a_check_that_fails() -> None:
+    """It was 502 `upstream_error`: an orchestrator cannot act on it, nor an admin."""
+    status, _, body = await World(broken=FileNotFoundError("journal")).get("/readyz")
+    assert (status, body["status"]) == (200, "ready")
+    assert body["warnings"] == ["checks: failed: FileNotFoundError('journal')"]
+    assert body["checks"][0]["what_to_do"] == "look at the gateway's log"
 
 
 def mine(request_id: UUID, *, team: str = "payments") -> UsageEvent:

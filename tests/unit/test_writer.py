@@ -14,7 +14,7 @@ from gateway.domain.usage_event import Key
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable
 from gateway.services.supervisor import Supervisor
-from gateway.services.writer import BATCH_EVENTS, EventWriter, Progress
+from gateway.services.writer import BATCH_EVENTS, EventWriter, Progress, write_left
 from tests.fakes import FakeClock, FakeLedger, FakeNotes, FakeSettled
 from tests.waiting import soon
 
@@ -205,6 +205,45 @@ async def test_a_stop_without_postgres_leaves_the_journal_to_the_next_start() ->
     on.writer.stop()
     await on.writer.run()
     assert on.notes.gone == []
+
+
+async def test_a_stop_while_our_journal_cannot_be_read_leaves_it() -> None:
+    """What is in it may be whole: the next try, or the next start, reads it."""
+    on = Stage(settled(1))
+    on.own.problem = OSError("no open files")
+    on.writer.stop()
+    await on.writer.run()
+    assert (on.notes.gone, on.own.position, on.failures) == ([], 0, 1)
+
+
+async def test_a_stop_with_attempts_that_are_not_settled_is_no_leave() -> None:
+    """They are booked by whoever adopts the journal, and until then it keeps its lease."""
+
+    class Unsettled(FakeSettled):
+        @property
+        def is_drained(self) -> bool:
+            return False
+
+    on = Stage(Unsettled())
+    on.writer.stop()
+    await on.writer.run()
+    assert (on.notes.gone, on.failures) == ([], 0)
+
+
+async def test_a_left_journal_that_cannot_be_read_keeps_no_other_waiting() -> None:
+    """It is left to the next look, and our own events are written."""
+    broken, left = settled(2, first=100), settled(2, first=200)
+    broken.problem = OSError("no open files")
+    on = Stage(settled(1), broken, left)
+    assert await on.writer.write_all()
+    assert (broken.is_released, broken.is_finished, left.is_finished) == (True, False, True)
+    assert (len(on.ledger.rows), on.notes.gone) == (3, [left.journal_id])
+    write_left(lambda: [broken, left], on.ledger, on.notes)
+    assert on.notes.gone == [left.journal_id, left.journal_id]
+    broken.problem, on.unadopted = None, [broken]
+    on.clock.advance(2)
+    assert await on.writer.write_all()
+    assert (broken.is_finished, len(on.ledger.rows)) == (True, 5)
 
 
 @pytest.mark.parametrize("step", ["register", "drained", "adopt"])

@@ -9,7 +9,7 @@ from gateway.storage.journal.journal import (
     NoRoom,
     RecordTooLarge,
 )
-from gateway.storage.journal.reader import Batch, Damage, Position, SettlementReader
+from gateway.storage.journal.reader import Batch, Damage, Position, Segments, SettlementReader
 from gateway.storage.journal.sizes import capacity_requests
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Position",
     "RecordTooLarge",
     "Recovered",
+    "Segments",
     "SettlementReader",
     "adopt_free",
     "capacity_requests",

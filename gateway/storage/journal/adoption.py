@@ -46,7 +46,7 @@ class AdoptedJournal:
         for spare in directory.glob(layout.SPARE_PATTERN):  # room for what comes: nothing is in them
             spare.unlink()
         self.recovered = _recover(directory)
-        self.settlements = SettlementReader(directory)
+        self.settlements = SettlementReader(Segments(directory))
 
     def finish(self) -> None:
         """Remove the journal: its settlements and what became of its open intents are in Postgres."""

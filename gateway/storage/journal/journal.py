@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,7 @@ from gateway.storage.journal import layout
 from gateway.storage.journal.frames import FRAME_BYTES, Kind, encode
 from gateway.storage.journal.group_commit import STOP_LIMIT_S, GroupCommit
 from gateway.storage.journal.progress import ProgressFile
-from gateway.storage.journal.reader import Position
+from gateway.storage.journal.reader import Position, read_between
 from gateway.storage.journal.segments import SEGMENT_BYTES, Disk, Segment, Spare
 from gateway.storage.journal.sizes import Sizes
 
@@ -36,6 +36,7 @@ SETTLEMENT_EXTRA_BYTES = 4096  # by how much a settlement may be longer than its
 LEAST_SEGMENTS = 2
 # A full disk is asked again this often, not by each request that comes.
 GROW_AGAIN_S = 1.0
+LOOK_AGAIN_S = 1.0  # for its own folder
 
 
 class JournalFull(Exception):
@@ -145,6 +146,8 @@ class Journal:
         self._growth = threading.Lock()
         self._is_growing = False
         self._grow_again_s = 0.0
+        self._is_gone = False
+        self._look_again_s = 0.0
         # Replaced, never changed: the thread reads it while the loop begins a segment. The last one is written to.
         self._segments: tuple[Segment, ...] = ()
         with ExitStack() as undo:  # an open file keeps its space though it is deleted: the next try would find none
@@ -233,7 +236,7 @@ class Journal:
     def is_full(self) -> bool:
         """Whether a request of the largest size would be refused now."""
         needed_bytes = 3 * self._sizes.max_frame_bytes  # intent, its copy, settlement
-        return self._commits.has_failed or (self._free_bytes() < needed_bytes and not self._can_grow())
+        return self._commits.has_failed or self.is_gone or (self._free_bytes() < needed_bytes and not self._can_grow())
 
     @property
     def used_bytes(self) -> int:
@@ -248,6 +251,29 @@ class Journal:
     def max_payload_bytes(self) -> int:
         """The longest payload of one record."""
         return self._sizes.max_payload_bytes
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or moved away: an intent would not outlive this process."""
+        if self._is_gone and time.monotonic() >= self._look_again_s:
+            self._look_for_folder()
+        return self._is_gone
+
+    def segment_numbers(self) -> list[int]:
+        """The segments that hold records, oldest first. For any thread."""
+        return [segment.number for segment in self._segments if not segment.is_gone]
+
+    def read_segment(self, number: int, start: int, end: int | None) -> bytes:
+        """Read through the file that is open, wherever its name is now. Raises `OSError` if bytes are missing.
+
+        For the writer's thread: no segment is deleted before it was read to its end.
+        """
+        segment = next(segment for segment in self._segments if segment.number == number)
+        until = segment.tail if end is None else min(end, segment.tail)
+        data = read_between(segment.file, start, until)
+        if len(data) < until - start:
+            raise OSError(errno.EIO, "the segment is shorter than what was written", str(segment.path))
+        return data
 
     def open_keys(self) -> Collection[Key]:
         """The attempts that have an intent and no settlement, oldest first."""
@@ -296,7 +322,7 @@ class Journal:
             spare.delete()
         for segment in self._live():
             os.close(segment.file)
-        if is_drained:
+        if is_drained and not self.is_gone:
             layout.remove(self.directory)
         os.close(self._lock)
         self.is_closed = True
@@ -326,7 +352,7 @@ class Journal:
     def _room_bytes(self) -> int:
         """Bytes that are promised, and those that a growing journal would find on its disk."""
         growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
-        disk = os.statvfs(self.directory)
+        disk = os.fstatvfs(self._lock)  # by what is open: the folder may be gone
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
     def _free_bytes(self) -> int:
@@ -343,6 +369,8 @@ class Journal:
         """Return how many bytes are free beyond those that are needed. Raises `JournalFull`."""
         if self._commits.has_failed:
             raise JournalFull("the disk of the journal failed")
+        if self.is_gone:
+            raise JournalFull("its folder was removed or moved away")
         while (free_bytes := self._free_bytes()) < needed_bytes:
             # Asked twice: the thread may have made the last spare that there may be in between.
             if not self._grow() and self._free_bytes() < needed_bytes:
@@ -410,5 +438,18 @@ class Journal:
             if segment.number >= begun_at:
                 self._disk.sync(segment.file)
         if upto.segment > begun_at:
-            layout.sync_directory(self.directory)
+            with suppress(FileNotFoundError):
+                layout.sync_directory(self.directory)
+        if time.monotonic() >= self._look_again_s:
+            self._look_for_folder()
         self._synced = upto
+
+    def _look_for_folder(self) -> None:
+        """See whether the last segment still has its name. In either thread; two system calls."""
+        segment = self._segments[-1]
+        try:
+            named, opened = os.stat(segment.path), os.fstat(segment.file)
+            self._is_gone = (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
+        except FileNotFoundError:
+            self._is_gone = True
+        self._look_again_s = time.monotonic() + LOOK_AGAIN_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from gateway.storage.journal import layout
 from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, Gap, Kind, header_gap, scan, segment_seed
 
 _SETTLEMENT = int(Kind.SETTLEMENT)
+READ_TRIES = 3
+# A disk that cannot give the bytes, and never will. Everything else may be over at the next try.
+_DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})
 
 
 class Position(NamedTuple):
@@ -46,7 +50,12 @@ class Damage:
 
 
 class Segments:
-    """The segments of one journal, read only. A damaged stretch is copied aside when it is met."""
+    """The segments of one journal, read only. A damaged stretch is copied aside when it is met.
+
+    `is_open`: they are being written. Then nothing is ever passed over because it cannot be read.
+    """
+
+    is_open = False
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -58,15 +67,17 @@ class Segments:
         return layout.segment_numbers(self.directory)
 
     def records(self, number: int, *, start: int = 0, end: int | None = None) -> Iterator[Frame | Gap]:
-        """Yield what a segment holds between two offsets. Raises `UnknownFormat`.
+        """Yield what a segment holds between two offsets. Raises `UnknownFormat`, and `OSError` for another try.
 
-        An unreadable segment is one gap, met once; it cannot be copied.
+        A segment that the disk has lost is one gap, met once; it cannot be copied.
         """
         if number in self._unreadable:
             return
         try:
-            data = _load(layout.segment_path(self.directory, number), start, end)
-        except OSError:
+            data = self.load(number, start, end)
+        except OSError as problem:
+            if self.is_open or problem.errno not in _DAMAGE:
+                raise
             self.is_copied = False
             self._unreadable.add(number)
             yield Gap(start, start + 1, is_tail=False)
@@ -81,6 +92,23 @@ class Segments:
             if isinstance(item, Gap):
                 self._set_aside(number, item, data[item.start - start : item.end - start])
             yield item
+
+    def load(self, number: int, start: int, end: int | None) -> bytes:
+        """Return the bytes of a segment between two offsets."""
+        for _ in range(READ_TRIES - 1):
+            try:
+                return self._load(number, start, end)
+            except OSError as problem:
+                if problem.errno != errno.EIO:
+                    raise
+        return self._load(number, start, end)
+
+    def _load(self, number: int, start: int, end: int | None) -> bytes:
+        handle = os.open(layout.segment_path(self.directory, number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return read_between(handle, start, os.fstat(handle).st_size if end is None else end)
+        finally:
+            os.close(handle)
 
     def _set_aside(self, number: int, gap: Gap, found: bytes) -> None:
         """Copy the bytes of a gap into the quarantine, durably."""
@@ -105,8 +133,8 @@ class SettlementReader:
     Used from the writer's thread, beside a journal that is being written, or on an adopted one.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.segments = Segments(directory)
+    def __init__(self, segments: Segments) -> None:
+        self.segments = segments
         self.position = Position(0, 0)
         self._gaps: dict[Position, int] = {}
 
@@ -151,14 +179,10 @@ class SettlementReader:
         ]
 
 
-def _load(path: Path, start: int, end: int | None) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(handle).st_size if end is None else end
-        parts = []
-        while start < size and (part := os.pread(handle, size - start, start)):
-            parts.append(part)
-            start += len(part)
-        return b"".join(parts)
-    finally:
-        os.close(handle)
+def read_between(handle: int, start: int, end: int) -> bytes:
+    """Read from an open file; less than `end - start` bytes where it is shorter."""
+    parts = []
+    while start < end and (part := os.pread(handle, end - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -51,7 +52,7 @@ class Spare:
 
     def delete(self) -> None:
         os.close(self.file)
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
 
 class Segment:
@@ -62,7 +63,12 @@ class Segment:
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
         """Turn a spare into a segment: its name becomes durable with the next sync of the journal."""
         self.path = layout.segment_path(spare.path.parent, number)
-        spare.path.rename(self.path)
+        try:
+            spare.path.rename(self.path)
+        except FileNotFoundError:
+            if os.fstat(spare.file).st_nlink:
+                raise  # moved away with its folder: what is in it is found again
+            # Deleted: it goes on without a name, and Postgres gets what is in it as long as this process lives.
         self.file = spare.file
         self.number = number
         self.seed = segment_seed(journal_id, number)
@@ -82,6 +88,7 @@ class Segment:
     def delete(self) -> None:
         """Delete the file, durably: a later segment's deletion must not outlive a power cut that undoes this one."""
         os.close(self.file)
-        self.path.unlink()
-        layout.sync_directory(self.path.parent)
+        with suppress(FileNotFoundError):  # its folder was removed or moved meanwhile
+            self.path.unlink()
+            layout.sync_directory(self.path.parent)
         self.is_gone = True

@@ -1,0 +1,120 @@
+"""Where a journal's files could not be opened by name for a moment, or were deleted, what was settled was never booked.
+
+Found by an attacker who played an operator of a failing system, on 2026-11-23. One failed open of a segment was taken
+for damage: USD 158.70 were never booked, and a hard budget got its share back. With the folder deleted, 160 of 160
+requests were served and none was booked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gateway.domain.intent import Intent
+from gateway.storage.event_journal import OwnJournal, open_own
+from gateway.storage.journal import Segments, SettlementReader
+from gateway.storage.journal.layout import segment_path
+from tests.factories import price
+from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.integration.policy import small
+from tests.integration.test_gateway_budgets import ask
+from tests.storage.factories import event
+from tests.waiting import eventually
+
+
+def own_journal(root: Path) -> OwnJournal:
+    return open_own(root, max_bytes=64 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda _: None)
+
+
+async def settled(own: OwnJournal) -> Any:
+    """One attempt, intended and settled."""
+    one = event()
+    await own.intend(Intent(event=one, price=price(), writes_output=True))
+    own.settle(one)
+    return one
+
+
+async def test_what_is_settled_is_read_though_its_name_is_gone(tmp_path: Path) -> None:
+    """The files are open: nothing is looked for by name."""
+    own = own_journal(tmp_path)
+    one = await settled(own)
+    shutil.rmtree(own.journal.directory)
+    assert own.read(own.end(), max_events=10).keys == [one.key]
+
+
+async def test_a_segment_that_is_cut_short_is_for_the_next_try(tmp_path: Path) -> None:
+    """It stands still, and is not drained: what cannot be read is never let go."""
+    own = own_journal(tmp_path)
+    one = await settled(own)
+    path = segment_path(own.journal.directory, 1)
+    whole = path.read_bytes()
+    os.truncate(path, 100)
+    with pytest.raises(OSError, match="shorter"):
+        own.read(own.end(), max_events=10)
+    assert not own.is_drained
+    path.write_bytes(whole)
+    assert own.read(own.end(), max_events=10).keys == [one.key]
+
+
+async def test_a_left_segment_that_cannot_be_opened_now_is_for_the_next_try(tmp_path: Path) -> None:
+    """Too many open files is no damage."""
+    own = own_journal(tmp_path)
+    one = await settled(own)
+    path = segment_path(own.journal.directory, 1)
+    reader = SettlementReader(Segments(own.journal.directory))
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(FileNotFoundError):
+        list(reader.segments.records(1))
+    path.with_suffix(".away").rename(path)
+    assert [key for key, _ in reader.read(upto=None, max_records=9, max_bytes=10**6).documents] == [one.key]
+
+
+async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    """Until then nothing new is admitted."""
+    own = own_journal(tmp_path)
+    away = own.journal.directory.with_name("away")
+    own.journal.directory.rename(away)
+    await asyncio.to_thread(eventually, lambda: _looked(own).is_gone, "that it is gone")
+    assert own.is_full
+    away.rename(own.journal.directory)
+    await asyncio.to_thread(eventually, lambda: not own.is_gone, "that it is back")
+    assert not own.is_full
+
+
+def _looked(own: OwnJournal) -> OwnJournal:
+    own.journal._look_for_folder()  # as its thread does with a commit
+    return own
+
+
+def test_requests_are_refused_and_what_was_served_is_booked(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """Readiness says why; a stop leaves nothing unbooked."""
+    gateway = start_gateway(small(fake_upstream.url), write_every_s=3)
+    answers = [ask(gateway, model="vllm", fake="out=40")]
+    (journal,) = (gateway.home / "journal").glob("*-*")
+    shutil.rmtree(journal)
+
+    def refused() -> bool:
+        answers.append(ask(gateway, model="vllm", fake="out=40"))
+        return answers[-1].status_code == 503
+
+    eventually(refused, "a refusal")
+    assert "journal" in answers[-1].json()["error"]["message"]
+    ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10)
+    assert ready.status_code == 503
+    (check,) = [check for check in ready.json()["checks"] if check["check"] == "journal"]
+    assert (check["status"], check["what_to_do"]) == ("fail", "see docs/runbooks/journal-gone.md")
+    assert gateway.stop(signal.SIGTERM) == 0
+    served = [answer.headers["x-request-id"] for answer in answers if answer.status_code == 200]
+    rows = gateway.query("SELECT request_id::text AS id FROM finance.usage_events")
+    assert {row["id"] for row in rows} == set(served)
+    gateway.start()
+    assert ask(gateway, model="vllm", fake="out=40").status_code == 200
