@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from gateway.domain.intent import Intent
+from gateway.errors import JournalFull
 from gateway.storage.event_journal import OwnJournal, open_own
 from gateway.storage.journal import Segments, SettlementReader
 from gateway.storage.journal.layout import segment_path
@@ -86,6 +87,38 @@ async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
     away.rename(own.journal.directory)
     await asyncio.to_thread(eventually, lambda: not own.is_gone, "that it is back")
     assert not own.is_full
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bool) -> None:
+    """Attempts that were admitted before it went may fill a segment: the process ended then, as of a broken disk."""
+    own = own_journal(tmp_path)
+    one = event()
+    held = [event(number) for number in range(1, 6001)]
+    for attempt in held:
+        await own.intend(Intent(event=attempt, price=price(), writes_output=True))
+    begun = own.journal.segment_numbers()
+    away = own.journal.directory.with_name("away")
+    if is_deleted:
+        shutil.rmtree(own.journal.directory)
+    else:
+        own.journal.directory.rename(away)
+    for attempt in held:
+        own.settle(attempt)
+    assert own.journal.segment_numbers() > begun
+    await own.journal.flush()
+    await asyncio.to_thread(eventually, lambda: _looked(own).is_gone, "that it is gone")
+    with pytest.raises(JournalFull):
+        await own.intend(Intent(event=one, price=price(), writes_output=True))
+    found: list[Any] = []
+    while batch := own.read(own.end(), max_events=1000):
+        if not batch.keys:
+            break
+        found += batch.keys
+        own.let_go(batch)
+    assert sorted(found) == sorted(attempt.key for attempt in held)
+    assert own.is_drained
+    own.finish(is_told=True)
 
 
 def _looked(own: OwnJournal) -> OwnJournal:

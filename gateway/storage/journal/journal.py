@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -152,6 +152,8 @@ class Journal:
         self._segments: tuple[Segment, ...] = ()
         with ExitStack() as undo:  # an open file keeps its space though it is deleted: the next try would find none
             undo.callback(os.close, lock)
+            self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._folder)
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
                 undo.callback(os.close, self._spares[-1].file)
@@ -272,7 +274,7 @@ class Journal:
         until = segment.tail if end is None else min(end, segment.tail)
         data = read_between(segment.file, start, until)
         if len(data) < until - start:
-            raise OSError(errno.EIO, "the segment is shorter than what was written", str(segment.path))
+            raise OSError(errno.EIO, "the segment is shorter than what was written", segment.name)
         return data
 
     def open_keys(self) -> Collection[Key]:
@@ -317,13 +319,15 @@ class Journal:
         assert not (is_drained and self._open)
         if not self._commits.stop(limit_s):
             return  # the disk hangs: its thread still uses the files, and the lock goes with the process
+        self._look_for_folder()
         self._progress.close()
         for spare in self._spares:
             spare.delete()
         for segment in self._live():
             os.close(segment.file)
-        if is_drained and not self.is_gone:
+        if is_drained and not self._is_gone:
             layout.remove(self.directory)
+        os.close(self._folder)
         os.close(self._lock)
         self.is_closed = True
 
@@ -352,7 +356,7 @@ class Journal:
     def _room_bytes(self) -> int:
         """Bytes that are promised, and those that a growing journal would find on its disk."""
         growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
-        disk = os.fstatvfs(self._lock)  # by what is open: the folder may be gone
+        disk = os.fstatvfs(self._folder)  # the open one: its name may be gone
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
     def _free_bytes(self) -> int:
@@ -406,8 +410,7 @@ class Journal:
         return sum(not segment.is_gone for segment in self._segments) + len(self._spares)
 
     def _new_spare(self) -> Spare:
-        path = layout.spare_path(self.directory, next(self._spare_numbers))
-        return Spare(path, self._sizes.segment_bytes, self._disk)
+        return Spare(self._folder, layout.spare_name(next(self._spare_numbers)), self._sizes.segment_bytes, self._disk)
 
     def _append(self, kind: Kind, key: Key, payload: bytes) -> int:
         """Write a record at the end and return the number of its segment."""
@@ -438,8 +441,7 @@ class Journal:
             if segment.number >= begun_at:
                 self._disk.sync(segment.file)
         if upto.segment > begun_at:
-            with suppress(FileNotFoundError):
-                layout.sync_directory(self.directory)
+            os.fsync(self._folder)
         if time.monotonic() >= self._look_again_s:
             self._look_for_folder()
         self._synced = upto
@@ -448,7 +450,7 @@ class Journal:
         """See whether the last segment still has its name. In either thread; two system calls."""
         segment = self._segments[-1]
         try:
-            named, opened = os.stat(segment.path), os.fstat(segment.file)
+            named, opened = os.stat(layout.segment_path(self.directory, segment.number)), os.fstat(segment.file)
             self._is_gone = (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
         except FileNotFoundError:
             self._is_gone = True

@@ -25,14 +25,19 @@ QUARANTINE = "quarantine"
 SPARE_PATTERN = "spare-*.segment"
 
 
+def segment_name(number: int) -> str:
+    """The name of segment `number` in its journal's folder."""
+    return f"{number:08d}.segment"
+
+
 def segment_path(directory: Path, number: int) -> Path:
     """Where segment `number` lies."""
-    return directory / f"{number:08d}.segment"
+    return directory / segment_name(number)
 
 
-def spare_path(directory: Path, number: int) -> Path:
-    """Where the `number`th spare lies until it becomes a segment."""
-    return directory / f"spare-{number}.segment"
+def spare_name(number: int) -> str:
+    """The name of the `number`th spare until it becomes a segment."""
+    return f"spare-{number}.segment"
 
 
 def segment_numbers(directory: Path) -> list[int]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import UUID
 
 from gateway.storage.journal import layout
@@ -38,12 +37,15 @@ class Disk:
 
 
 class Spare:
-    """An empty file whose space the disk has promised."""
+    """An empty file whose space the disk has promised.
 
-    def __init__(self, path: Path, size: int, disk: Disk) -> None:
+    `folder` is the open directory of the journal: files are named in it wherever it is moved.
+    """
+
+    def __init__(self, folder: int, name: str, size: int, disk: Disk) -> None:
         """Raises OSError, and leaves nothing, where there is no space."""
-        self.path = path
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.folder, self.name = folder, name
+        self.file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             disk.allocate(self.file, 0, size)
         except OSError:
@@ -52,23 +54,24 @@ class Spare:
 
     def delete(self) -> None:
         os.close(self.file)
-        self.path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self.folder)
 
 
 class Segment:
     """One numbered file of records. `tail` is where the next one goes; it only grows."""
 
-    __slots__ = ("file", "is_gone", "is_let_go", "number", "path", "seed", "tail")
+    __slots__ = ("file", "folder", "is_gone", "is_let_go", "name", "number", "seed", "tail")
 
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
-        """Turn a spare into a segment: its name becomes durable with the next sync of the journal."""
-        self.path = layout.segment_path(spare.path.parent, number)
-        try:
-            spare.path.rename(self.path)
-        except FileNotFoundError:
-            if os.fstat(spare.file).st_nlink:
-                raise  # moved away with its folder: what is in it is found again
-            # Deleted: it goes on without a name, and Postgres gets what is in it as long as this process lives.
+        """Turn a spare into a segment: its name becomes durable with the next sync of the journal.
+
+        A file that somebody deleted goes on without a name: Postgres gets what is in it as long as this process lives.
+        """
+        self.folder = spare.folder
+        self.name = layout.segment_name(number)
+        with suppress(FileNotFoundError):
+            os.rename(spare.name, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         self.file = spare.file
         self.number = number
         self.seed = segment_seed(journal_id, number)
@@ -82,13 +85,13 @@ class Segment:
         """Write at the tail. Raises OSError; what was written of the frame is then overwritten by the next one."""
         written = os.pwrite(self.file, frame, self.tail)
         if written != len(frame):
-            raise OSError(errno.EIO, f"{written} of {len(frame)} bytes were written", str(self.path))
+            raise OSError(errno.EIO, f"{written} of {len(frame)} bytes were written", self.name)
         self.tail += written
 
     def delete(self) -> None:
         """Delete the file, durably: a later segment's deletion must not outlive a power cut that undoes this one."""
         os.close(self.file)
-        with suppress(FileNotFoundError):  # its folder was removed or moved meanwhile
-            self.path.unlink()
-            layout.sync_directory(self.path.parent)
+        with suppress(FileNotFoundError):  # somebody deleted it
+            os.unlink(self.name, dir_fd=self.folder)
+        os.fsync(self.folder)
         self.is_gone = True
