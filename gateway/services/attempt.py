@@ -67,8 +67,8 @@ class Attempt(Struct, kw_only=True):
     max_gap_s: float | None = None
     _pieces: int = 0
     event: UsageEvent | None = None
-    # What the answer was told it costs, and for which usage. It is booked even if text after the usage would
-    # contradict it: the caller has seen the figure, and its receipt must not differ.
+    # What the answer was told it costs, and for which usage. It is booked if that is still the last word: the caller
+    # has seen the figure, and its receipt must not differ.
     _shown: tuple[TokenUsage, Settlement] | None = None
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.ports import Provider, Upstream
 from gateway.wire.engine_load import LOAD_HEADER
+from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_assemble import Assembler
@@ -72,10 +73,10 @@ class Exchange(Struct, kw_only=True):
 
     @property
     def needs_counting(self) -> bool:
-        """True where something was streamed and the upstream has said nothing of its usage."""
+        """True where something was answered, to its end or not, and the upstream has said nothing of its usage."""
         seen = self.attempt.seen
         has_answered = seen.has_content or seen.is_whole or seen.is_done
-        return has_answered and not self.is_only_an_error and seen.usage is None
+        return has_answered and not seen.is_unfinished and not self.is_only_an_error and seen.usage is None
 
     @property
     def has_more(self) -> bool:
@@ -175,8 +176,11 @@ class Exchange(Struct, kw_only=True):
         """Note what a whole answer says, and return it for the caller. Raises `UpstreamError` for what is no JSON."""
         rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
+            text = inflated(body)
             if self.read.ask.operation is not Operation.EMBEDDINGS:  # which have no output, however large they are
-                seen.note_unread(len(body))
+                seen.note_unread(len(text))
+            if text is not body and (usage := self.provider.usage_in(text)) is not None:
+                seen.note_final(usage)
             self._require_json(body)
             if (usage := self.provider.usage_in(body)) is not None:
                 seen.note_final(usage)
@@ -245,7 +249,7 @@ class Exchange(Struct, kw_only=True):
 
     async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
         try:
-            body = await self.upstream.read(MAX_ERROR_BYTES)
+            body = inflated(await self.upstream.read(MAX_ERROR_BYTES))
         except RequestError:
             body = b""
         deployment = self.attempt.candidate.deployment

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.answer_bounds import MAX_DECODED_BYTES, MAX_USAGE_BYTES, SMALL_BYTES, decode_few, is_quick
+from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
 from gateway.wire.openai_usage import (
@@ -36,6 +37,7 @@ DONE = b"[DONE]"
 CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
 _MODEL, _USAGE, _COST, _RESPONSE = b'"model"', b'"usage"', b'"cost_usd"', b'"response"'
 MAX_INDEX_DIGITS = 10
+_UNFINISHED = frozenset({"queued", "in_progress"})
 _FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -52,6 +54,7 @@ class _Choice(msgspec.Struct):
     message: msgspec.Raw = _ABSENT
     delta: msgspec.Raw = _ABSENT
     text: msgspec.Raw = _ABSENT
+    usage: msgspec.Raw = _ABSENT  # where Moonshot's streams say it
 
 
 class _Chunk(msgspec.Struct):
@@ -187,7 +190,8 @@ def _rewritten_response(body: bytes, seen: Seen, *, model: str, cost: CostText) 
     require_utf8(body)
     response = _response_of(body)
     places = locate(body) if len(body) <= MAX_DECODED_BYTES else _places(body, response)
-    _note_response(seen, response, is_last=True)
+    seen.is_unfinished = response.status in _UNFINISHED
+    _note_response(seen, response, is_last=not seen.is_unfinished)
     seen.is_error = _is_there(response.error)
     if seen.final is None:
         seen.collects_text = True
@@ -330,17 +334,23 @@ class ChatStream:
         )
         if not is_final:
             assert chunk.choices is not None
-            choice = _number(chunk.choices[0].index)
-            self.seen.note_running(chunk.usage, choice=choice, choices_per_prompt=self.choices)
+            self._note_running(chunk.usage, chunk.choices[0])
         elif (usage := _usage_of(chunk)) is not None:
             self.seen.note_final(usage)
             self.seen.stated_geo = stated_geo(chunk.usage)
         return is_final
 
+    def _note_running(self, usage: msgspec.Raw, choice: _Choice) -> None:
+        self.seen.note_running(usage, choice=_number(choice.index), choices_per_prompt=self.choices)
+
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
         usage = bytes(chunk.usage)
         has_usage = _is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)
+        if not has_usage:
+            for choice in chunk.choices or ():
+                if choice.usage is not _ABSENT:
+                    self._note_running(choice.usage, choice)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         renames = chunk.model is not None and chunk.model != self.model
@@ -416,6 +426,7 @@ class ResponseStream:
     def _note_delta(self, decoded: _ResponseEvent) -> None:
         if ".delta" not in (decoded.type or ""):
             return
+        self.seen.final = None  # as of a chat
         self.seen.has_content = True
         self.seen.pieces += 1
         if self.seen.collects_text and bytes(decoded.delta).startswith(b'"'):
@@ -483,7 +494,7 @@ def _last_event(rest: bytes, seen: Seen) -> bytes:
         chunk = _Chunk()
     if _is_there(chunk.error):
         return b"data: " + b" ".join(rest.split(b"\n")).replace(b"\r", b" ").strip() + b"\n\n"
-    seen.note_unread(len(rest.rstrip()))
+    seen.note_unread(len(inflated(rest.rstrip())))
     seen.is_whole = True
     if (usage := _usage_of(chunk)) is not None:
         seen.note_final(usage)
@@ -554,6 +565,8 @@ def _note_chunk(seen: Seen, chunk: _Chunk) -> None:
     seen.service_tier = chunk.service_tier or seen.service_tier
     seen.is_error = seen.is_error or _is_there(chunk.error)
     for choice in chunk.choices or ():
+        if seen.final is not None and _says_something(choice):
+            seen.final = None  # a figure that content follows was none of the whole answer
         seen.finish_reason = choice.finish_reason or seen.finish_reason
         seen.has_content = seen.has_content or _says_something(choice)
         if seen.collects_text:

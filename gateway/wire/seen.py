@@ -35,6 +35,7 @@ class Seen(msgspec.Struct, kw_only=True):
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
+    is_unfinished: bool = False  # its upstream says that it goes on working: nobody can count what comes of it
     has_content: bool = False
     pieces: int = 0  # of content that came one after the other, the first among them
     engine_queue_s: float | None = None  # how long its engine says that it waited there

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import fcntl
+import gzip
 import json
 import select
 import socket
@@ -36,6 +37,10 @@ COMPLETED = event(
 HALF = b'{"id":"c-9","model":"m","choices":[{"message":{"content":"\\ud83d"}}],"usage":%s}'
 HALF_CHUNK = b'{"model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}'
 TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
+EARLY = event({"model": "m", "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 0}})
+ENDED = event({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+MOONSHOT = event({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]})
+LONG = json.dumps({**CHAT, "choices": [{"message": {"content": "hi " * 50_000}}]}).encode()
 MADE = 40_000
 QUIET_S = 1.0  # nothing was taken for so long: every buffer on the way is full
 SLOW_CALLER_READS = 3_000
@@ -115,6 +120,13 @@ UPSTREAMS: dict[str, Answering] = {
     "mute-embeddings": plain(EMBEDDING), "mute-responses": plain(RESPONSE),
     "e200": plain(ERROR), "e200-stream": sends(STREAM, event(ERROR), DONE),
     "gzip": plain(b"\x1f\x8b\x08\x00junk"), "page": plain(b"<html>" * 50),
+    "early": sends(STREAM, EARLY, *[token("hi ")] * 50, DONE), "early-cut": sends(STREAM, EARLY, *[token("hi ")] * 50),
+    "early-vllm": sends(STREAM, EARLY, *[token("hi ")] * 50, ENDED, DONE),
+    "early-response": sends(STREAM, COMPLETED, *[event({"type": "response.output_text.delta", "delta": "hi "})] * 50),
+    "queued": plain({"id": "r", "model": "m", "status": "queued", "output": []}),
+    "moonshot": sends(STREAM, *[token("hi ")] * 5, MOONSHOT, DONE),
+    "gzip-usage": plain(gzip.compress(json.dumps({**CHAT, "usage": USAGE}).encode())),
+    "gzip-long": plain(gzip.compress(LONG)),
 }  # fmt: skip
 ROUTES = {
     "failed-else": ["failed", "good-responses"], "e200-else": ["e200", "good"], "gzip-else": ["gzip", "good"],
@@ -134,7 +146,7 @@ def upstream() -> Iterator[RawUpstream]:
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str, upstream: RawUpstream
 ) -> Iterator[Gateway]:
-    providers = {name: "vllm" if name == "flood" else "openai_compatible" for name in UPSTREAMS}
+    providers = {name: "vllm" if name in ("flood", "early-vllm") else "openai_compatible" for name in UPSTREAMS}
     with _database(postgres_url, migrated_template) as url:
         yield from launch_gateway(policy(upstream.url, providers, ROUTES), url)
 
@@ -267,3 +279,44 @@ def test_f15_a_200_that_cannot_be_read_is_bought_once(
     answer = ask(gateway, route, stream="stream" in route)
     assert (answer.status_code, upstream.asked[before:]) == (502, [first])
     assert booked(only_event(gateway, answer)) == ("upstream_error", "estimated")
+
+
+@pytest.mark.parametrize("model", ["early", "early-cut", "early-vllm"])
+@pytest.mark.parametrize("asks", [False, True])
+def test_usage_that_content_follows_is_not_the_last_word(gateway: Gateway, model: str, asks: bool) -> None:
+    """The caller's own `include_usage` made the figure before the text final: 2,000 pieces were booked as 0 tokens."""
+    members = {"stream_options": {"include_usage": True}} if asks else {}
+    answer = ask(gateway, model, stream=True, max_tokens=60, **members)
+    assert answer.text.count("hi ") == 50
+    row = only_event(gateway, answer)
+    assert row["usage_source"] in ("estimated", "unknown")
+    assert (row["output_tokens"] or 0) > 20 or row["held_usd"] > 0
+
+
+def test_a_response_that_goes_on_after_its_end_is_not_booked_at_its_figure(gateway: Gateway) -> None:
+    """As of a chat."""
+    answer = ask(gateway, "early-response", "responses", stream=True)
+    assert booked(only_event(gateway, answer))[1] in ("estimated", "unknown")
+
+
+def test_a_response_that_is_only_queued_is_unknown(gateway: Gateway) -> None:
+    """It was booked with 0 output tokens, though its upstream says that it goes on working."""
+    row = only_event(gateway, ask(gateway, "queued", "responses"))
+    assert booked(row) == ("ok", "unknown")
+    assert row["held_usd"] > 0
+
+
+def test_usage_in_the_last_choice_is_read(gateway: Gateway) -> None:
+    """Moonshot says it there: 5 tokens were estimated as 22."""
+    row = only_event(gateway, ask(gateway, "moonshot", stream=True))
+    assert (booked(row), row["input_tokens"], row["output_tokens"]) == (("ok", "provider"), 10, 5)
+
+
+def test_a_compressed_answer_is_read_for_its_usage(gateway: Gateway) -> None:
+    """Nobody asked for it, so it is refused; but it was bought. It was estimated by its compressed size."""
+    answer = ask(gateway, "gzip-usage")
+    assert answer.status_code == 502
+    row = only_event(gateway, answer)
+    assert (row["usage_source"], row["input_tokens"], row["output_tokens"]) == ("provider", 10, 5)
+    row = only_event(gateway, ask(gateway, "gzip-long", max_tokens=60_000))
+    assert (row["usage_source"], row["output_tokens"] > 30_000) == ("estimated", True)

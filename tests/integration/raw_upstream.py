@@ -74,7 +74,11 @@ def sends(*parts: bytes, resets: bool = False) -> Answering:
 
 def whole(body: bytes, *headers: str) -> bytes:
     """A complete plain answer."""
-    lines = ["HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(body)}", *headers]
+    lines = [
+        "HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(body)}",
+        "connection: close",  # as it does: else the next request may be written into a connection that is closing
+        *headers,
+    ]  # fmt: skip
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

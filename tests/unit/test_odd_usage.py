@@ -5,12 +5,14 @@ Found by an attacker who played an upstream, on 2026-11-23.
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
 
 from gateway.domain.tokens import TokenUsage
+from gateway.wire.inflate import MOST_BYTES, inflated
 from gateway.wire.openai_answer import chat_stream, response_stream, rewrite_chat, rewrite_response
 from gateway.wire.seen import Seen
 from gateway.wire.vectors import without_vectors
@@ -141,3 +143,40 @@ def test_a_vector_in_a_member_that_is_rewritten_leaves_the_answer_as_it_came() -
     assert short is not None
     rewritten = rewrite_chat(short.text, Seen(), model="a", cost=cost)
     assert short.restored(rewritten) == body
+
+
+def test_a_figure_that_content_follows_is_no_last_word() -> None:
+    """What ends a stream without content leaves it."""
+    said = {"index": 0, "delta": {"content": "word "}}
+    early = event(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 0})
+    ends = event(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    assert streamed(early, event(choices=[said]), ends)[0].final is None
+    assert streamed(event(choices=[said]), event(choices=[], usage=USAGE), ends)[0].final == STATED
+    stream = response_stream(model="assistant", cost=cost, collects_text=True)
+    stream.feed(event(type="response.completed", response={"id": "r", "usage": USAGE}))
+    stream.feed(event(type="response.output_text.delta", delta="word"))
+    assert stream.seen.final is None
+
+
+def test_usage_within_a_choice_is_read() -> None:
+    """Moonshot's streams say it on the event that ends a choice."""
+    ends = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}
+    assert streamed(event(choices=[ends]))[0].final == STATED
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_work_that_goes_on_cannot_be_counted(status: str) -> None:
+    """Its figures on the way are no last word either."""
+    seen = Seen()
+    rewrite_response(json.dumps({"status": status, "output": []}).encode(), seen, model="assistant", cost=cost)
+    assert (seen.is_unfinished, seen.usage) == (True, None)
+    rewrite_response(json.dumps({"status": status, "usage": USAGE}).encode(), seen, model="assistant", cost=cost)
+    assert (seen.final, seen.running) == (None, STATED)
+
+
+def test_what_is_compressed_is_read_to_a_bound() -> None:
+    """Whatever the bytes are."""
+    assert inflated(gzip.compress(b"text")) == b"text"
+    assert len(inflated(gzip.compress(bytes(2 * MOST_BYTES)))) == MOST_BYTES
+    for odd in (b"text", b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00junk"):
+        assert inflated(odd) == odd
