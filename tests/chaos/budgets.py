@@ -153,7 +153,8 @@ class Run:
     async def round(self, one: Round, *, kills: bool = True) -> None:
         """Spend a budget."""
         rng = Random(f"{self.fleet.seed}/round/{one.number}")
-        end_s = time.monotonic() + ROUND_S
+        one.last_admitted_s = time.monotonic()  # rounds are made long before they begin
+        end_s = one.last_admitted_s + ROUND_S
         async with asyncio.TaskGroup() as group:
             if kills:
                 group.create_task(self._kill(one, rng))
