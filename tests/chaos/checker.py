@@ -386,7 +386,7 @@ def _changed(change: Callable[[Event], None]) -> Callable[[Books], Books | None]
 
 
 def _one_token_more(event: Event) -> None:
-    event["output_tokens"] += 1
+    event["input_tokens"] += 1  # embeddings have no output
 
 
 def _one_nano_more(event: Event) -> None:
