@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.chaos.client import Call
-from tests.chaos.plans import Fault
+from tests.chaos.plans import Fault, Kind
 
 Attempt = dict[str, Any]
 Event = dict[str, Any]
@@ -129,6 +129,9 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
     pairs = []
     for key in arrived.keys() | booked.keys():
         attempts, events = arrived[key], booked[key]
+        surplus = len(events) - len(attempts)
+        if surplus > 0:  # what nobody may have read is nobody's, though the next attempt there was answered
+            events.sort(key=_may_be_unread)
         pairs += list(zip(attempts, events, strict=False))
         for attempt in attempts[len(events) :]:
             verdict.find("lost", f"{key[0]} at {key[1]}: {attempt['output']} tokens out, {attempt['ending']}")
@@ -146,11 +149,16 @@ def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdic
         verdict.counts["killed before it was sent"] += 1
     elif event["outcome"] == "client_gone" and not has_twin:
         verdict.counts["left before it arrived"] += 1
-    elif event["outcome"] == "upstream_error" and event["usage_source"] == "unknown" and not has_twin:
+    elif _may_be_unread(event):
         verdict.counts["written into a closing connection"] += 1
     else:
         kind = "doubled" if has_twin else "orphan"
         verdict.find(kind, f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at {event['model']}")
+
+
+def _may_be_unread(event: Event) -> bool:
+    """It may have been written into a connection that its upstream had just closed; their number is checked."""
+    return bool(event["outcome"] == "upstream_error" and event["usage_source"] == "unknown")
 
 
 def _check_early_leavers(books: Books, verdict: Verdict) -> None:
@@ -260,12 +268,20 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
         is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith("vllm")
         if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else books.on_its_way_s * is_closed_at_once):
             verdict.find("unknown", f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before")
-    count = sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in books.events)
-    share = count / max(len(books.events), 1)
+    # Only their provider can count a request with pictures: where it says nothing, that is unknown for good.
+    pictured = {call.index for call in books.calls if call.kind == Kind.PICTURES}
+    uncountable = {attempt["request_id"] for attempt in books.attempts if attempt["index"] in pictured}
+    countable = [event for event in books.events if str(event["request_id"]) not in uncountable]
+    all_unknown, count = (
+        sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in events)
+        for events in (books.events, countable)
+    )
+    share = count / max(len(countable), 1)
     verdict.counts["unknown per 100,000"] = round(share * 100_000)
+    verdict.counts["unknown, with pictures"] = all_unknown - count
     verdict.counts.update(Counter(f"because {_cause(attempt, event)}" for attempt, event in unknown))
     if share > books.most_unknown:
-        verdict.find("unknown", f"{share:.2%} of the events are unknown, {books.most_unknown:.2%} may be")
+        verdict.find("unknown", f"{share:.2%} of what can be counted is unknown, {books.most_unknown:.2%} may be")
 
 
 def _cause(attempt: Attempt, event: Event) -> str:

@@ -52,7 +52,8 @@ class Result:
         self.say("callers saw", _counted(verdict.endings))
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))
-        self.say("unknown", f"{counts['unknown per 100,000'] / 1000:.2f} %")
+        self.say("unknown, of what can be counted", f"{counts['unknown per 100,000'] / 1000:.2f} %")
+        self.say("unknown, with pictures: only their provider can count them", f"{counts['unknown, with pictures']:,}")
         because = _part(counts, "because ")
         if because:
             self.say("unknown because", "; ".join(f"{count} {cause}" for cause, count in because.most_common()))
@@ -60,7 +61,8 @@ class Result:
             self.say(f"tokens of {team}, booked as the provider's", f"{tokens:,}")
         for name in ("suspect, flagged",
                      "counted by the gateway", "counted: tokens booked", "counted: tokens true", "never sent",
-                     "killed before it was sent", "left before it arrived"):  # fmt: skip
+                     "killed before it was sent", "left before it arrived",
+                     "written into a closing connection"):  # fmt: skip
             if counts[name]:
                 self.say(name, f"{counts[name]:,}")
         self.say("faults fired", _counted(verdict.fired))
