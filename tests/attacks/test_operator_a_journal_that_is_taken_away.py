@@ -19,8 +19,8 @@ import pytest
 
 from gateway.domain.intent import Intent
 from gateway.errors import JournalFull
-from gateway.storage.event_journal import OwnJournal, open_own
-from gateway.storage.journal import Segments, SettlementReader
+from gateway.storage.event_journal import LeftJournals, OwnJournal, open_own
+from gateway.storage.journal import Segments, SettlementReader, journals_on
 from gateway.storage.journal.layout import segment_path
 from tests.factories import price
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
@@ -89,6 +89,20 @@ async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
     assert not own.is_full
 
 
+async def test_a_file_in_the_folders_place_is_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """It was taken for a broken disk, and the process ended with 2,350 events that Postgres never got."""
+    own = open_own(
+        tmp_path / "root", max_bytes=64 * 2**20, syncs=True, on_failed_sync=pytest.fail, on_synced=lambda _: None
+    )
+    one = await settled(own)
+    shutil.rmtree(tmp_path / "root")
+    (tmp_path / "root").touch()
+    await own.journal.flush()
+    assert _looked(own).is_gone
+    assert own.read(own.end(), max_events=10).keys == [one.key]
+    own.finish()
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bool) -> None:
     """Attempts that were admitted before it went may fill a segment: the process ended then, as of a broken disk."""
@@ -119,6 +133,19 @@ async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bo
     assert sorted(found) == sorted(attempt.key for attempt in held)
     assert own.is_drained
     own.finish(is_told=True)
+
+
+async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Path) -> None:
+    """Its own gateway adopted it, booked live attempts as interrupted, and deleted it.
+
+    The file is the oldest of the folder, so it is what a cleaner of old files takes.
+    """
+    own = own_journal(tmp_path)
+    await own.intend(Intent(event=event(), price=price(), writes_output=True))
+    (own.journal.directory / "lock").unlink()
+    assert LeftJournals(tmp_path).adopt() == []
+    assert [listing.is_held for listing in journals_on(tmp_path)] == [True]
+    assert not _looked(own).is_gone
 
 
 def _looked(own: OwnJournal) -> OwnJournal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ class JournalListing:
 class AdoptedJournal:
     """A journal of a worker that is gone, held by us. Nothing in it changes until `finish`."""
 
-    def __init__(self, directory: Path, lock: int) -> None:
+    def __init__(self, directory: Path, lock: layout.Lock) -> None:
         """Read the whole journal. Raises `UnknownFormat`."""
         self.directory = directory
         self.journal_id = UUID(directory.name)
@@ -56,7 +55,7 @@ class AdoptedJournal:
 
     def release(self) -> None:
         """Let go of the lock and leave the journal to the next start."""
-        os.close(self._lock)
+        self._lock.release()
 
 
 def _leave(journal_id: UUID, odd: OSError) -> None:
@@ -87,11 +86,13 @@ def adopt_free(
         kept = {journal.directory for journal in adopted}
         for directory, lock in taken:
             if directory not in kept:  # a lock that stays open makes its journal look held
-                os.close(lock)
+                lock.release()
     return adopted
 
 
-def _taken(root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]) -> list[tuple[Path, int]]:
+def _taken(
+    root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]
+) -> list[tuple[Path, layout.Lock]]:
     """Lock what is free."""
     found = []
     with layout.root_locked(root):
@@ -129,7 +130,7 @@ def journals_on(root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave)
 def _listing(journal_id: UUID, directory: Path) -> JournalListing:
     lock = layout.take_lock(directory)
     if lock is not None:
-        os.close(lock)
+        lock.release()
     segments = (layout.segment_path(directory, number) for number in layout.segment_numbers(directory))
     return JournalListing(
         journal_id=journal_id,

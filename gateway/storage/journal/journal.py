@@ -128,7 +128,7 @@ class Journal:
             ) from error
 
     def __init__(
-        self, directory: Path, lock: int, sizes: Sizes, disk: Disk,
+        self, directory: Path, lock: layout.Lock, sizes: Sizes, disk: Disk,
         *, syncs: bool, on_failed_sync: Callable[[OSError], None], on_synced: Callable[[float], None] | None,
     ) -> None:  # fmt: skip
         self.directory = directory
@@ -151,9 +151,7 @@ class Journal:
         # Replaced, never changed: the thread reads it while the loop begins a segment. The last one is written to.
         self._segments: tuple[Segment, ...] = ()
         with ExitStack() as undo:  # an open file keeps its space though it is deleted: the next try would find none
-            undo.callback(os.close, lock)
-            self._folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            undo.callback(os.close, self._folder)
+            undo.callback(lock.release)
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
                 undo.callback(os.close, self._spares[-1].file)
@@ -327,8 +325,7 @@ class Journal:
             os.close(segment.file)
         if is_drained and not self._is_gone:
             layout.remove(self.directory)
-        os.close(self._folder)
-        os.close(self._lock)
+        self._lock.release()
         self.is_closed = True
 
     def _carry_forward(self, segment: Segment) -> bool:
@@ -356,7 +353,7 @@ class Journal:
     def _room_bytes(self) -> int:
         """Bytes that are promised, and those that a growing journal would find on its disk."""
         growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
-        disk = os.fstatvfs(self._folder)  # the open one: its name may be gone
+        disk = os.fstatvfs(self._lock.folder)  # the open one: its name may be gone
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
     def _free_bytes(self) -> int:
@@ -410,7 +407,9 @@ class Journal:
         return sum(not segment.is_gone for segment in self._segments) + len(self._spares)
 
     def _new_spare(self) -> Spare:
-        return Spare(self._folder, layout.spare_name(next(self._spare_numbers)), self._sizes.segment_bytes, self._disk)
+        return Spare(
+            self._lock.folder, layout.spare_name(next(self._spare_numbers)), self._sizes.segment_bytes, self._disk
+        )
 
     def _append(self, kind: Kind, key: Key, payload: bytes) -> int:
         """Write a record at the end and return the number of its segment."""
@@ -429,6 +428,7 @@ class Journal:
         number = self._segments[-1].number + 1 if self._segments else 1
         segment = Segment(self._spares[0], self.journal_id, number)
         self._segments = (*self._segments, segment)
+        self._look_for_folder()
         self._spares.popleft()  # last: the thread counts both, and may see one file too many, never one too few
         return segment
 
@@ -441,7 +441,7 @@ class Journal:
             if segment.number >= begun_at:
                 self._disk.sync(segment.file)
         if upto.segment > begun_at:
-            os.fsync(self._folder)
+            os.fsync(self._lock.folder)
         if time.monotonic() >= self._look_again_s:
             self._look_for_folder()
         self._synced = upto
@@ -452,6 +452,6 @@ class Journal:
         try:
             named, opened = os.stat(layout.segment_path(self.directory, segment.number)), os.fstat(segment.file)
             self._is_gone = (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
-        except FileNotFoundError:
+        except OSError:  # no such name, or none that may be looked up: a file in its place, rights, a mount that died
             self._is_gone = True
         self._look_again_s = time.monotonic() + LOOK_AGAIN_S

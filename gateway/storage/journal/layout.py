@@ -1,7 +1,7 @@
 """Where a journal's files lie, who holds it, and how it is removed without a moment at which a crash would lose it.
 
 <root>/.lock                          held for a moment while journals are made, taken or removed
-<root>/<journal id>/lock              flock, held for the life of its worker; the kernel lets go of it at a kill
+<root>/<journal id>/                  flock, as of `lock` in it, as long as its worker lives; gone with a kill
 <root>/<journal id>/00000001.segment  records; only the highest number is appended to
 <root>/<journal id>/spare-3.segment   space for the next segment; holds nothing
 <root>/<journal id>/progress-0, -1    the last running usage, written in turn
@@ -17,8 +17,9 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 QUARANTINE = "quarantine"
@@ -63,18 +64,44 @@ def root_locked(root: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def take_lock(directory: Path) -> int | None:
-    """Return the held lock of a journal as a file descriptor, or None where another worker holds it.
+class Lock(NamedTuple):
+    """A held journal: its folder and the file in it, both open and locked."""
 
-    The caller holds the root's lock, so that nobody removes the file between the opening and the locking.
+    folder: int
+    file: int
+
+    def release(self) -> None:
+        """Let go of both."""
+        os.close(self.file)
+        os.close(self.folder)
+
+
+def take_lock(directory: Path) -> Lock | None:
+    """Return the held lock of a journal, or None where another worker holds it.
+
+    The folder itself is locked, because a cleaner of old files takes the file `lock` first: it is never written. The
+    file is locked too, for versions that look at it alone. The caller holds the root's lock, so that nobody removes
+    either between the opening and the locking.
     """
-    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with ExitStack() as undo:
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        undo.callback(os.close, folder)
+        if not _is_taken(folder):
+            return None
+        file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        undo.callback(os.close, file)
+        if not _is_taken(file):
+            return None
+        undo.pop_all()
+        return Lock(folder, file)
+
+
+def _is_taken(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
+        return False
+    return True
 
 
 def sync_directory(directory: Path) -> None:

@@ -66,11 +66,12 @@ class Segment:
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
         """Turn a spare into a segment: its name becomes durable with the next sync of the journal.
 
-        A file that somebody deleted goes on without a name: Postgres gets what is in it as long as this process lives.
+        A file that cannot be named, because somebody deleted it, goes on without: Postgres gets what is in it as long
+        as this process lives.
         """
         self.folder = spare.folder
         self.name = layout.segment_name(number)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.rename(spare.name, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         self.file = spare.file
         self.number = number
@@ -91,7 +92,7 @@ class Segment:
     def delete(self) -> None:
         """Delete the file, durably: a later segment's deletion must not outlive a power cut that undoes this one."""
         os.close(self.file)
-        with suppress(FileNotFoundError):  # somebody deleted it
+        with suppress(OSError):  # somebody deleted it, or took the right to; read once more it counts no second time
             os.unlink(self.name, dir_fd=self.folder)
         os.fsync(self.folder)
         self.is_gone = True
