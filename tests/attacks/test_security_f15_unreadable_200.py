@@ -17,15 +17,22 @@ from tests.waiting import soon
 EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'
 
 
-@pytest.mark.parametrize("whole", [gzip.compress(WHOLE), b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]])
-async def test_it_is_asked_once_and_estimated(whole: bytes) -> None:
+UNREADABLE = {
+    gzip.compress(WHOLE): UsageSource.PROVIDER,  # which says what it took, though nobody asked for gzip
+    gzip.compress(b"<html>"): UsageSource.ESTIMATED,
+    **dict.fromkeys([b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]], UsageSource.ESTIMATED),
+}
+
+
+@pytest.mark.parametrize("whole", UNREADABLE)
+async def test_it_is_asked_once_and_booked(whole: bytes) -> None:
     """Whoever answered with success did the work."""
     on = stage(*(FakeUpstreamAnswer([whole]) for _ in range(3)))
     with pytest.raises(UpstreamError, match="not asked again"):
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     await soon(lambda: on.journal.events, "the event")
     assert len(on.transport.sent) == 1
-    assert on.event.usage_source is UsageSource.ESTIMATED
+    assert on.event.usage_source is UNREADABLE[whole]
 
 
 @pytest.mark.parametrize("whole", [b"<html>", b"[]", b'{"data":[{"embedding":[1,', b""])

@@ -335,10 +335,10 @@ def test_row_20_an_endless_line_ends_the_stream(ask: Ask) -> None:
 
 
 def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
-    """It is not unpacked, so no bomb goes off. It came whole under a 200, so it is bought once and estimated."""
+    """Its caller gets none of it. It came whole under a 200, so it is bought once, for what it says itself."""
     for model in ("r21-else", "r21"):
         seen = ask(model)
-        assert (seen.status, seen.code, seen.metered) == (502, "upstream_error", [("r21", "estimated")])
+        assert (seen.status, seen.code, seen.metered) == (502, "upstream_error", [("r21", "provider")])
 
 
 def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: Ask) -> None:

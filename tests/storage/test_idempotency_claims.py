@@ -98,6 +98,12 @@ def rows(database: Database) -> list[tuple[UUID, str]]:
         return [(row.request_id, row.state) for row in connection.execute(text(statement))]
 
 
+def is_waiting(database: Database) -> bool:
+    """Whether a session waits for a lock, by a transaction of its own: within one, Postgres shows one moment."""
+    with database.begin() as connection:
+        return connection.execute(text(WAITING)).first() is not None
+
+
 def run(database: Database, statement: str, **values: object) -> None:
     with database.begin() as connection:
         connection.execute(text(statement), values)
@@ -436,8 +442,7 @@ def test_a_release_waits_for_a_claim_on_its_way(table: ClaimTable, database: Dat
             (late.team, late.key_hash, BODY, late.request_id, OURS),
         )
         releasing = pool.submit(table.end, [(late, False)])
-        with database.begin() as looking:
-            eventually(lambda: looking.execute(text(WAITING)).first(), "the release at the claim's row")
+        eventually(lambda: is_waiting(database), "the release at the claim's row")
         connection.commit()
         releasing.result(timeout=30)
     assert rows(database) == []
