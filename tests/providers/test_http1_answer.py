@@ -8,7 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.providers.http1.answer import MAX_HEAD_BYTES, MAX_INFORMATIONAL, MAX_SILENT_BYTES, Answer
+from gateway.providers.http1.answer import (
+    CONTENT_PER_FRAMING,
+    FEW_PIECES,
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_INFORMATIONAL,
+    Answer,
+)
 from tests.providers.recorded_answers import HEAD, MALFORMED, RECORDED, STREAM, chunked
 
 
@@ -124,9 +131,31 @@ def test_endless_trailers_and_extensions_are_a_fault() -> None:
     """What brings no content is not read for ever."""
     for opening in (b"0\r\n", b"5;"):
         answer = read(STREAM + opening)
-        for _ in range(MAX_SILENT_BYTES // 1000 + 1):
+        for _ in range(MAX_FRAMING_BYTES // 1000 + 1):
             answer.feed(b"x: %b\r\n" % (b"y" * 995) if opening == b"0\r\n" else b"y" * 1000)
-        assert "without content" in str(answer.fault)
+        assert "chunk extensions or trailers" in str(answer.fault)
+
+
+def test_small_chunks_are_a_fault() -> None:
+    """8 MB in chunks of one byte stopped the event loop for 2.6 s and took 200 MB."""
+    assert "small chunks" in str(read(*packets(STREAM + chunked(*[b"a"] * MAX_FRAMING_BYTES))).fault)
+    fits = [b"a" * CONTENT_PER_FRAMING * 6] * MAX_FRAMING_BYTES
+    answer = read(*packets(STREAM + chunked(*fits)))
+    assert len(answer.pieces) < FEW_PIECES
+    assert (answer.take(), answer.fault) == (b"".join(fits), None)
+
+
+def test_what_the_network_cuts_is_no_chunk() -> None:
+    """However small the packets of an honest answer are."""
+    body = b"a" * 2 * MAX_FRAMING_BYTES
+    raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    for sent in (raw, STREAM + chunked(body)):
+        assert read(*packets(sent, size=1)).take() == body
+
+
+def packets(raw: bytes, *, size: int = 64 * 1024) -> list[bytes]:
+    """Bytes as a network cuts them."""
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
 
 
 def test_a_reset_does_not_end_an_answer_without_length() -> None:

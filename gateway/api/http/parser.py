@@ -12,7 +12,10 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from gateway.api.http.limits import HttpLimits
 from gateway.errors import HeadersTooLarge, InvalidRequest, RequestError, UriTooLong
 
-MAX_SILENT_BYTES = 64 * 1024  # received since the last content: chunk extensions and trailers
+# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however small, and clients
+# that send chunks fill them.
+MAX_FRAMING_BYTES = 64 * 1024
+CONTENT_PER_FRAMING = 16  # so many bytes of content make room for one more: chunks of 96 bytes for ever
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 Fields = list[tuple[bytes, bytes]]
@@ -56,8 +59,8 @@ class RequestParser:
     """Grows with `feed`. `has_begun_head` is True from a head's first byte to its last."""
 
     __slots__ = (
-        "_awaits_continue", "_error", "_fields", "_head_bytes", "_in_body", "_limits", "_parser",
-        "_receiver", "_silent_bytes", "_target", "_trailer_bytes", "_trailers", "_wants_no_more", "has_begun_head",
+        "_awaits_continue", "_body", "_error", "_fields", "_framing_bytes", "_head_bytes", "_in_body", "_limits",
+        "_parser", "_receiver", "_target", "_trailer_bytes", "_trailers", "_wants_no_more", "has_begun_head",
     )  # fmt: skip
 
     def __init__(self, receiver: Receiver, limits: HttpLimits) -> None:
@@ -67,7 +70,9 @@ class RequestParser:
         self._error: RequestError | None = None
         self._wants_no_more = False
         self._in_body = False
-        self._head_bytes = self._silent_bytes = 0
+        self._head_bytes = 0
+        self._framing_bytes = 0.0  # less the room that content made
+        self._body: list[bytes] = []  # what one piece of the connection's bytes holds of it
         self._begin()
 
     def feed(self, data: bytes) -> None:
@@ -96,7 +101,7 @@ class RequestParser:
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
             raise Fault(None)
-        self._silent_bytes += len(data)
+        begins_in_body = self._in_body
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -104,8 +109,24 @@ class RequestParser:
             raise self._fault(None) from None
         except HttpParserError as error:
             raise self._fault(None if self._wants_no_more else self._error or _malformed(str(error))) from None
-        if self._in_body and self._silent_bytes > MAX_SILENT_BYTES:
-            raise self._fault(_malformed(f"more than {MAX_SILENT_BYTES} bytes without content"))
+        content_bytes = self._hand_on()
+        if begins_in_body and self._in_body:
+            framing_bytes = len(data) - content_bytes - content_bytes / CONTENT_PER_FRAMING
+            self._framing_bytes = max(self._framing_bytes + framing_bytes, 0.0)
+            if self._framing_bytes > MAX_FRAMING_BYTES:
+                raise self._fault(
+                    _malformed("a body of small chunks, chunk extensions or trailers; send larger chunks")
+                )
+
+    def _hand_on(self) -> int:
+        """Give the receiver what came of the body, in one call; return how many bytes."""
+        if not self._body:
+            return 0
+        content = b"".join(self._body)
+        self._body.clear()
+        if self._receiver is not None:
+            self._receiver.on_body(content)
+        return len(content)
 
     def _fault(self, error: RequestError | None) -> Fault:
         self.close()
@@ -171,7 +192,8 @@ class RequestParser:
                 )
             )
         self.has_begun_head, self._in_body = False, True
-        self._head_bytes = self._silent_bytes = 0
+        self._head_bytes = 0
+        self._framing_bytes = 0.0
         head = Head(
             method, self._target, self._fields, is_http_1_0=version == "1.0", awaits_continue=expects,
             keeps_alive=parser.should_keep_alive() and version == "1.1" and not is_upgrade,
@@ -184,11 +206,10 @@ class RequestParser:
             raise ValueError("no more")
 
     def on_body(self, piece: bytes) -> None:
-        self._silent_bytes = 0
-        if self._receiver is not None:
-            self._receiver.on_body(piece)
+        self._body.append(piece)
 
     def on_message_complete(self) -> None:
+        self._hand_on()
         self._in_body = False
         self._head_bytes = 0  # the next head may have begun in the same piece: `_check_fields` counts that one
         self._begin()

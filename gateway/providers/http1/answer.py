@@ -7,7 +7,10 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 MAX_HEAD_BYTES = 64 * 1024  # of the answer's head and of all informational answers before it
 MAX_HEADERS = 256
 MAX_INFORMATIONAL = 10
-MAX_SILENT_BYTES = 64 * 1024  # received since the last content: trailers and chunk extensions
+# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however small.
+MAX_FRAMING_BYTES = 64 * 1024
+CONTENT_PER_FRAMING = 4  # so many bytes of content make room for one more; the shortest event of a stream has 34
+FEW_PIECES = 64
 
 
 class Answer:
@@ -17,7 +20,7 @@ class Answer:
     """
 
     __slots__ = (
-        "_ends_at_close", "_fields", "_head_bytes", "_informational", "_parser", "_pieces", "_silent_bytes",
+        "_ends_at_close", "_fields", "_framing_bytes", "_head_bytes", "_informational", "_parser", "_pieces",
         "buffered_bytes", "fault", "has_head", "headers", "is_complete", "may_keep_alive", "status",
     )  # fmt: skip
 
@@ -32,7 +35,7 @@ class Answer:
         self._pieces: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
-        self._silent_bytes = 0
+        self._framing_bytes = 0.0  # less the room that content made
         self._informational = 0
         self._ends_at_close = False
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
@@ -91,7 +94,7 @@ class Answer:
         if self.is_complete or self.fault is not None:
             self.may_keep_alive = self.may_keep_alive and not data  # more came than was asked for
             return
-        had_head, buffered_bytes = self.has_head, self.buffered_bytes
+        had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"
         try:
             self._parser.feed_data(data)
@@ -100,11 +103,17 @@ class Answer:
             if not self.is_complete:
                 self.fault = self.fault or f"malformed HTTP: {error}"
         if had_head and not self.is_complete:
-            self._silent_bytes = self._silent_bytes + len(data) if buffered_bytes == self.buffered_bytes else 0
-            if self._silent_bytes > MAX_SILENT_BYTES:
-                self.fault = self.fault or f"more than {MAX_SILENT_BYTES} bytes without content"
+            self._note_framing(len(data), self.buffered_bytes - buffered_bytes)
+        if len(self._pieces) - pieces > FEW_PIECES:  # a million small ones take fifty times their bytes
+            self._pieces[pieces:] = [b"".join(self._pieces[pieces:])]
         if self.is_complete or self.fault is not None:
             self._parser = None  # it refers to us: let go here, not by the cyclic garbage collector
+
+    def _note_framing(self, received_bytes: int, content_bytes: int) -> None:
+        framing_bytes = received_bytes - content_bytes - content_bytes / CONTENT_PER_FRAMING
+        self._framing_bytes = max(self._framing_bytes + framing_bytes, 0.0)
+        if self._framing_bytes > MAX_FRAMING_BYTES:
+            self.fault = self.fault or "a body of small chunks, chunk extensions or trailers"
 
     def _refuse(self, fault: str) -> None:
         """Stop the parser: what a callback raises ends `feed_data`."""
