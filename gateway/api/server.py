@@ -19,7 +19,6 @@ import uvicorn
 
 from gateway.api.edge import Edge
 from gateway.api.http.connection import Connection
-from gateway.api.http.limits import LOW_DESCRIPTORS
 from gateway.api.http.table import ConnectionTable
 from gateway.errors import BadUsage
 
@@ -92,15 +91,6 @@ async def serve_until_stopped(edge: Edge, listener: socket.socket, *, table: Con
             await asyncio.wait(edge.drain.in_flight, timeout=SERVER_WAITS_LONGER_S)
     finally:
         edge.forward.lines.close()
-
-
-def warn_of_few_descriptors(descriptors: int, *, connections: int) -> None:
-    """Log how many callers may be connected where the process's limit leaves less than a server should have."""
-    if descriptors < LOW_DESCRIPTORS:
-        log.warning(
-            "few_descriptors", limit=descriptors, connections=connections,
-            what_to_do="Raise the limit of open files (ulimit -n, LimitNOFILE=) to 16384.",
-        )  # fmt: skip
 
 
 def tune_collector() -> None:

@@ -57,10 +57,11 @@ def settle(
     another's lacks it, the answer's tokens are unknown and not zero.
 
     A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our own figure
-    is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. A cost
-    above the hold is charged, because that is what the provider will bill, and flagged. Our own figure stops at
-    `sent_output_tokens`, the most that the upstream was asked for, and is flagged there. Tokens that the price or
-    the service tier does not cover are held and flagged, never charged as something else.
+    is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. So is an
+    answer to a prompt of 0 tokens: its input is counted here. A cost above the hold is charged, because that is what
+    the provider will bill, and flagged. Our own figure stops at `sent_output_tokens`, the most that the upstream was
+    asked for, and is flagged there. Tokens that the price or the service tier does not cover are held and flagged,
+    never charged as something else.
     """
     if final is None and running is None and not was_served:
         return _NOTHING
@@ -75,6 +76,8 @@ def settle(
     if counted is not None:
         known = _input_side(final) or _input_side(running)
         usage = _joined(known, counted.usage)
+        if known is None and said is not None and said.lacks_prompt and seen.can_become(said):
+            usage = replace(said, input_tokens=counted.usage.input_tokens)
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
             # An upstream that writes more than it was asked for cannot bill it, but can fill a budget.
             usage, is_suspect = _stopped(usage, sent_output_tokens), True
@@ -106,7 +109,8 @@ class _Seen(Struct, frozen=True, gc=False):
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Both sides are there."""
-        return usage.input_tokens is not None and (usage.output_tokens is not None or not self.writes_output)
+        has_input = usage.input_tokens is not None and not usage.lacks_prompt
+        return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     def can_become(self, usage: TokenUsage) -> bool:
         """It does not contradict itself or what was seen, but a side may still be missing."""
@@ -169,7 +173,8 @@ def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
 
 def _input_side(said: TokenUsage | None) -> TokenUsage | None:
     """The figure, where its input can be believed."""
-    return said if said is not None and said.is_plausible and said.input_tokens is not None else None
+    is_there = said is not None and said.is_plausible and said.input_tokens is not None and not said.lacks_prompt
+    return said if is_there else None
 
 
 def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:

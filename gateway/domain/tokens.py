@@ -95,6 +95,11 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         )  # fmt: skip
 
     @property
+    def lacks_prompt(self) -> bool:
+        """True where something was written and nothing read. No model does that: such a 0 is nothing told."""
+        return self.input_tokens == 0 and bool(self.output_tokens)
+
+    @property
     def is_plausible(self) -> bool:
         """False where the counts contradict each other: negative, or parts larger than their whole."""
         prompt, answer, written = self.input_tokens or 0, self.output_tokens or 0, self.cache_write_tokens or 0

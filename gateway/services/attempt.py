@@ -95,8 +95,10 @@ class Attempt(Struct, kw_only=True):
     def cost_text(self, usage: TokenUsage) -> str | None:
         """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
         settlement = self._settlement(usage, was_served=True)
+        if settlement.cost_nusd is None:
+            return None
         self._shown = (usage, settlement)
-        return None if settlement.cost_nusd is None else plain_usd(settlement.cost_nusd)
+        return plain_usd(settlement.cost_nusd)
 
     @property
     def overhead_s(self) -> float | None:

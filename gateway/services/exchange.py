@@ -73,10 +73,13 @@ class Exchange(Struct, kw_only=True):
 
     @property
     def needs_counting(self) -> bool:
-        """True where something was answered, to its end or not, and the upstream has said nothing of its usage."""
+        """True where something was answered, to its end or not, and the upstream has not said its usage."""
         seen = self.attempt.seen
         has_answered = seen.has_content or seen.is_whole or seen.is_done
-        return has_answered and not seen.is_unfinished and not self.is_only_an_error and seen.usage is None
+        if not has_answered or seen.is_unfinished or self.is_only_an_error:
+            return False
+        usage = seen.usage
+        return usage is None or usage.lacks_prompt
 
     @property
     def has_more(self) -> bool:

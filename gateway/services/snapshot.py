@@ -185,7 +185,7 @@ class SnapshotHolder:
         )
 
 
-def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> list[str]:
+def problems(holder: SnapshotHolder, *, is_full: bool, is_gone: bool, is_draining: bool) -> list[str]:
     """Why this replica should not take traffic, each with its mend; empty when it may.
 
     Postgres being away is no reason while the journal takes events and what is known is not too old: that is a
@@ -196,7 +196,12 @@ def problems(holder: SnapshotHolder, *, is_full: bool, is_draining: bool) -> lis
         found.append(f"No policy is loaded: {holder.problem}.")
     elif holder.is_over:
         found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
-    if is_full:
+    if is_gone:
+        found.append(
+            "The journal's folder was removed or moved away: put it back, or start this replica anew "
+            "(docs/runbooks/journal-gone.md)."
+        )
+    elif is_full:
         found.append(
             "The journal takes nothing new: bring Postgres back or make room on its disk "
             "(docs/runbooks/journal-filling.md), unless the check `journal` names another cause."

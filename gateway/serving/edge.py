@@ -6,13 +6,20 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
+import structlog
+
 from gateway.api.app import PlainEndpoints, build_app
 from gateway.api.edge import Edge
 from gateway.api.forward import Forwarder
-from gateway.api.http.limits import HttpLimits, most_connections, raise_descriptor_limit
+from gateway.api.http.limits import (
+    LOW_DESCRIPTORS,
+    MORE_DESCRIPTORS,
+    HttpLimits,
+    most_connections,
+    raise_descriptor_limit,
+)
 from gateway.api.http.table import ConnectionTable
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.server import warn_of_few_descriptors
 from gateway.api.slots import Slots
 from gateway.domain.allowance_health import allowance_checks
 from gateway.domain.checks import Check
@@ -20,8 +27,11 @@ from gateway.domain.end_user import end_user_key
 from gateway.domain.ledger_health import health_checks
 from gateway.services.request import RequestService
 from gateway.services.snapshot import problems, snapshot_checks
+from gateway.serving.ground import Ground
 from gateway.serving.parts import Parts
 from gateway.telemetry.logs import RequestLog
+
+log = structlog.get_logger()
 
 
 def build_edge(parts: Parts) -> Edge:
@@ -36,18 +46,22 @@ def build_edge(parts: Parts) -> Edge:
     )  # fmt: skip
 
 
-def build_connections(parts: Parts) -> ConnectionTable:
-    """The callers' connections: as many as the process has descriptors for, less those that it needs itself."""
-    settings = parts.ground.settings
+def build_connections(ground: Ground) -> ConnectionTable:
+    """The callers' connections: as many as the process has descriptors for, less those that it needs itself.
+
+    Raises `BadUsage` where that leaves too few to serve anybody.
+    """
+    settings = ground.settings
     descriptors = raise_descriptor_limit(settings.max_connections)
     connections = most_connections(descriptors, configured=settings.max_connections)
-    warn_of_few_descriptors(descriptors, connections=connections)
+    if descriptors < LOW_DESCRIPTORS:
+        log.warning("few_descriptors", limit=descriptors, connections=connections, what_to_do=MORE_DESCRIPTORS)
     limits = HttpLimits(
         head_bytes=settings.max_head_bytes, fields=settings.max_header_fields, target_bytes=settings.max_target_bytes,
         head_s=settings.head_s, body_grace_s=settings.body_grace_s, body_bytes_per_s=settings.body_bytes_per_s,
         body_s=settings.body_s, write_s=settings.write_s, connections=connections,
     )  # fmt: skip
-    metrics = parts.ground.metrics
+    metrics = ground.metrics
     table = ConnectionTable(limits, on_closed=metrics.count_closed_connection)
     metrics.connections.set_function(lambda: len(table.open))
     return table
@@ -93,7 +107,10 @@ def _plain_endpoints(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> P
         standing=parts.allowances.limiter.standing,
         allows_demo_keys=ground.allows_demo_keys,
         not_ready=lambda: [
-            *problems(holder, is_full=ledger.own.is_full, is_draining=drain.is_draining), *parts.supervisor.problems()
+            *problems(
+                holder, is_full=ledger.own.is_full, is_gone=ledger.own.is_gone, is_draining=drain.is_draining
+            ),
+            *parts.supervisor.problems(),
         ],
         checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
         region=settings.region, outlook=parts.deployments.outlook, max_body_bytes=settings.max_body_bytes,

@@ -63,6 +63,7 @@ async def serve(
         settings=settings, stores=stores, reports=reports, peppers=peppers, clock=clock,
         allows_demo_keys=allows_demo_keys, metrics=metrics, holder=holder, drain=Drain(), new_id=request_ids(clock),
     )  # fmt: skip
+    table = build_connections(ground)
     parts = build_parts(ground)
     show_in_metrics(parts)
     edge = build_edge(parts)
@@ -71,7 +72,7 @@ async def serve(
     logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
     start_loops(parts)
     try:
-        await serve_until_stopped(edge, listener, table=build_connections(parts), drain_s=settings.drain_s)
+        await serve_until_stopped(edge, listener, table=table, drain_s=settings.drain_s)
     finally:
         end_s = (ground.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
         stores.database.end_by(end_s)

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.domain.known_members import by_folded
 from gateway.errors import InvalidRequest
+from gateway.wire.data_urls import holds_all
 from gateway.wire.request_needs import Needs
 from gateway.wire.request_shape import MAX_LOOKED_AT, check_values, is_numeric, refuse_variant
 from gateway.wire.request_tools import features_of_tools
@@ -81,6 +82,7 @@ _WORDS = frozenset(
 )
 _WORDY_ENDS = ("text", "message", "refusal", "thinking", "reasoning", "_call", "_output", "_result", "_use")
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
+_SEALED = frozenset({"reasoning", "compaction"})  # whose content its provider reads back
 _SAID = ("role", "content")
 _PARTS = frozenset({"content", "input", "messages", "output", "parts", "prompt"})  # where items and their parts stand
 _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
@@ -157,7 +159,10 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         needs.is_sized = False  # a type of tomorrow, or of another dialect: pictures and sounds need leave besides
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
-    is_kept = kind == "item_reference" or (kind == "image_generation_call" and not item.get("result"))
+    if kind in _SEALED:
+        is_kept = "id" in item and not (item.get("encrypted_content") or item.get("content"))
+    else:
+        is_kept = kind == "item_reference" or (kind == "image_generation_call" and not item.get("result"))
     if is_kept or (not kind and key == "input" == top and "id" in item and item.keys().isdisjoint(_SAID)):
         needs.leave("stored_state", f"{top}: item_reference")
 
@@ -186,6 +191,8 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
         if start.startswith(("data:image", "data:video")):
             needs.capabilities.add("vision")
         needs.is_sized = False
+        if not holds_all(text.lstrip(_BLANKS), is_document=key in _DOCUMENTS):
+            needs.leave("remote_media", f"{top}: {key[:64]}")
     elif start.startswith(_ADDRESSES) or (start and key[-3:].lower() in ("url", "uri")):
         needs.leave("remote_media", f"{top}: {key[:64]}")
 

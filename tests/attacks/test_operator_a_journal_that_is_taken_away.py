@@ -172,6 +172,7 @@ def test_requests_are_refused_and_what_was_served_is_booked(
     assert ready.status_code == 503
     (check,) = [check for check in ready.json()["checks"] if check["check"] == "journal"]
     assert (check["status"], check["what_to_do"]) == ("fail", "see docs/runbooks/journal-gone.md")
+    assert "journal-gone.md" in ready.text.split('"checks"')[0]
     assert gateway.stop(signal.SIGTERM) == 0
     served = [answer.headers["x-request-id"] for answer in answers if answer.status_code == 200]
     rows = gateway.query("SELECT request_id::text AS id FROM finance.usage_events")

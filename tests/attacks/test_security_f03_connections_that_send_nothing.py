@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from gateway.api.http.limits import most_connections, raise_descriptor_limit
+from gateway.errors import BadUsage
 from tests.attacks.raw_callers import (
     CHAT,
     answer,
@@ -116,7 +117,9 @@ def test_descriptors_are_left_for_postgres_and_upstreams() -> None:
     assert most_connections(65_536, configured=10_000) == 10_000
     assert most_connections(4096, configured=10_000) == 3276
     assert most_connections(300, configured=10_000) == 236
-    assert most_connections(64, configured=10_000) == 1
+    assert most_connections(128, configured=10_000) == 64
+    with pytest.raises(BadUsage, match="may open 127 files"):
+        most_connections(127, configured=10_000)
 
 
 def test_the_soft_limit_is_raised_as_far_as_it_may() -> None:

@@ -190,11 +190,11 @@ async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
         gate.shut()
         await soon(lambda: replica.answers() == ["payments", "payments", "unavailable"], "the outage")
         assert replica.answer(forged) == "invalid_api_key"
-        assert problems(replica.holder, is_full=False, is_draining=False) == []
+        assert problems(replica.holder, is_full=False, is_gone=False, is_draining=False) == []
         assert snapshot_checks(replica.holder)[0].status is Status.WARN
         replica.clock.advance(OUTAGE_S + 1)
         assert replica.answers() == ["unavailable"] * 3
-        assert "no restart is needed" in problems(replica.holder, is_full=False, is_draining=False)[0]
+        assert "no restart is needed" in problems(replica.holder, is_full=False, is_gone=False, is_draining=False)[0]
         gate.open()
         await soon(lambda: replica.answers() == ["payments", "payments", "invalid_api_key"], "Postgres")
         assert snapshot_checks(replica.holder)[0].status is Status.OK

@@ -210,14 +210,14 @@ def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
     held.problem = "Postgres cannot be reached at db."
     clock.advance(100)
     warned = snapshot_checks(held)[0]
-    assert (warned.status, problems(held, is_full=False, is_draining=False)) == (Status.WARN, [])
+    assert (warned.status, problems(held, is_full=False, is_gone=False, is_draining=False)) == (Status.WARN, [])
     assert warned.finding == (
         "read from Postgres 100 s ago; known keys serve for another 500 s, unknown ones get 503: "
         "Postgres cannot be reached at db"
     )
     clock.advance(501)
     assert snapshot_checks(held)[0].status is Status.FAIL
-    (problem,) = problems(held, is_full=False, is_draining=False)
+    (problem,) = problems(held, is_full=False, is_gone=False, is_draining=False)
     assert problem.endswith("no restart is needed. The latest look: Postgres cannot be reached at db.")
 
 

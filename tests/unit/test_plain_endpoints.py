@@ -86,7 +86,7 @@ class World:
             outlook=Outlook(clock), slots=Slots(10), large_bodies=LargeBodies(),
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
-                holder, is_full=self.health is not None and self.health.is_full, is_draining=False
+                holder, is_full=self.health is not None and self.health.is_full, is_gone=False, is_draining=False
             ),
         )  # fmt: skip
         scope = {

@@ -200,6 +200,17 @@ def test_zero_output_with_content_seen_is_not_believed() -> None:
     assert summary(found) == (UsageSource.DERIVED, 26_000, None, zero, True)
 
 
+def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
+    """A server that says 0 gave all prompts away; what it says of its answer stands."""
+    free = TokenUsage(input_tokens=0, output_tokens=5, reasoning_tokens=2)
+    assert summary(charged(free)) == (UsageSource.UNKNOWN, None, HELD_NUSD, free, True)
+    found = charged(free, counted=Counted(usage=COUNTED, is_exact=True))
+    assert found.usage == TokenUsage(input_tokens=12, output_tokens=5, reasoning_tokens=2)
+    assert summary(found) == (UsageSource.ESTIMATED, 32_000, None, free, True)
+    filtered = TokenUsage(input_tokens=0, output_tokens=0)
+    assert summary(charged(filtered)) == (UsageSource.PROVIDER, 0, None, None, False)
+
+
 # ---- counted
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
+from gateway.errors import BadUsage
+
 RESERVED = 64  # descriptors for Postgres, upstreams, the journal and listeners, however low the process's limit is
 SHARE = 0.8
 LOW_DESCRIPTORS = 4096
+LEAST_DESCRIPTORS = 2 * RESERVED
+MORE_DESCRIPTORS = "Raise the limit of open files (ulimit -n, LimitNOFILE=) to 16384."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,5 +42,13 @@ def raise_descriptor_limit(connections: int) -> int:
 
 
 def most_connections(descriptors: int, *, configured: int) -> int:
-    """How many callers may be connected: the rest of the descriptors is for Postgres and upstreams."""
-    return max(1, min(configured, int(descriptors * SHARE), descriptors - RESERVED))
+    """How many callers may be connected: the rest of the descriptors is for Postgres and upstreams.
+
+    Raises `BadUsage` where the process may open too few files to serve anybody.
+    """
+    if descriptors < LEAST_DESCRIPTORS:
+        raise BadUsage(
+            f"This process may open {descriptors} files, and {RESERVED} of them are for Postgres, upstreams and the "
+            f"journal. {MORE_DESCRIPTORS}"
+        )
+    return min(configured, int(descriptors * SHARE), descriptors - RESERVED)
