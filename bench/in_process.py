@@ -47,6 +47,7 @@ from gateway.domain.end_user import end_user_key
 from gateway.main import SystemClock
 from gateway.providers.registry import build_providers
 from gateway.providers.token_counting import TokenCounter
+from gateway.services.attempt import Attempts
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
@@ -191,13 +192,21 @@ class Stage:
         refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
         gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
         ejections = Ejections(EjectionStore(database), clock, on_ejected=metrics.count_ejection)
-        self._meter = Meter(self._journal, purses, on_event=metrics.count_event, ejections=ejections)
+        self._meter = Meter(self._journal, on_settled=(metrics.count_event,), ejections=ejections)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
-            transport=Transport(), providers=build_providers(salt_key=PEPPER.secret), gate=gate, meter=self._meter,
-            endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            refusals=refusals, ejections=ejections, outlook=Outlook(clock), health=Health(),
-        )  # fmt: skip
+            transport=Transport(),
+            providers=build_providers(salt_key=PEPPER.secret),
+            gate=gate,
+            attempts=Attempts(self._meter, clock),
+            endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False),
+            clock=clock,
+            max_attempts=3,
+            refusals=refusals,
+            ejections=ejections,
+            outlook=Outlook(clock),
+            health=Health(),
+        )
         shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics,

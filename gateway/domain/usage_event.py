@@ -98,6 +98,13 @@ class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         return (self.request_id, self.attempt)
 
     @property
+    def used_tokens(self) -> int | None:
+        """Input and output tokens; None if the usage is unknown."""
+        if self.cost_nusd is None:
+            return None
+        return (self.usage.input_tokens or 0) + (self.usage.output_tokens or 0)
+
+    @property
     def occurred_at(self) -> datetime:
         """When the request was received: the same for all its attempts."""
         return occurred_at(self.request_id)

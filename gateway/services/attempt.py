@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import UUID
 
+import msgspec
 import structlog
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.domain.bound import Bound
-from gateway.domain.budgets import Hold
+from gateway.domain.bound import Bound, bound_of
+from gateway.domain.budgets import Account, Hold
 from gateway.domain.intent import Intent
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
@@ -23,9 +25,11 @@ from gateway.domain.settlement import Counted, Settlement, settle, unheard
 from gateway.domain.stated_places import Contradiction, contradiction, stated_region
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.services.gate import AttemptGrant
+from gateway.services.health import Slot
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock
-from gateway.services.tab import Follower, Tab
+from gateway.services.request_totals import OnSettled, RequestTotals
 from gateway.wire.seen import Seen
 
 log = structlog.get_logger()
@@ -36,11 +40,10 @@ SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
 class Attempt(Struct, kw_only=True):
     """The life of one upstream call. `seen` is filled by the relay as the answer passes.
 
-    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. `tab` is
-    its request's, `room` is for this attempt alone, at its deployment. `queue_s` is what it waited here for room, for
-    budget or for a pause to end, from when it was wanted (see `begin`) to when it could be sent; None where nobody
-    noted it. `received_s` and `started_s` are moments of the clock. `output_cap_tokens` is the maximum of one answer
-    that is sent, `sent_output_tokens` what all answers come to under it; None if none is sent.
+    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. Each listener of
+    `on_settled` is called once, when the attempt ends. `slot` is its place at the deployment. `queue_s` is what it
+    waited here for room, for budget or for a pause to end, from when it was wanted (see `Attempts.begin`) to when it
+    could be sent; None if nobody noted it. `received_s` and `started_s` are moments of the clock.
     """
 
     request: Request
@@ -49,16 +52,14 @@ class Attempt(Struct, kw_only=True):
     number: int
     started_s: float
     received_s: float
-    held_nusd: int
-    output_cap_tokens: int | None
-    sent_output_tokens: int | None
+    bound: Bound
     begun: UsageEvent
+    slot: Slot
+    on_settled: list[OnSettled]
     clock: Clock
     meter: Meter
     queue_s: float | None = None
-    tab: Tab | None = None
-    room: Follower | None = None
-    seen: Seen = field(default_factory=Seen)
+    seen: Seen = msgspec.field(default_factory=Seen)
     http_status: int | None = None
     stated_region: str | None = None  # where the upstream's headers say that it runs
     headers_s: float | None = None
@@ -73,7 +74,8 @@ class Attempt(Struct, kw_only=True):
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """The upstream's headers have come."""
-        self.http_status, self.headers_s = status, self.clock.monotonic()
+        self.http_status = status
+        self.headers_s = self.slot.heard_s = self.clock.monotonic()
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
@@ -90,7 +92,7 @@ class Attempt(Struct, kw_only=True):
             gap_s = now_s - self.last_token_s
             if self.max_gap_s is None or gap_s > self.max_gap_s:
                 self.max_gap_s = gap_s
-        self.last_token_s = now_s
+        self.last_token_s = self.slot.heard_s = now_s
 
     def cost_text(self, usage: TokenUsage) -> str | None:
         """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
@@ -115,14 +117,10 @@ class Attempt(Struct, kw_only=True):
         # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
         intent = Intent(event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output)
         try:
-            durable = self.meter.intend(intent, self)
-            for tab in (self.tab, self.room):
-                if tab is not None:
-                    tab.begin()
-        finally:
-            if self.room is not None:
-                self.room.close()  # there is no second attempt in it
-        return durable
+            return self.meter.intend(intent, self)
+        except BaseException:
+            self._end(None)
+            raise
 
     def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
         """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
@@ -139,9 +137,7 @@ class Attempt(Struct, kw_only=True):
                 log.exception("settlement_failed", request_id=str(self.request.request_id), attempt=self.number)
                 event = self._settle_at_its_hold(outcome)
             self.event = event
-            for tab in (self.tab, self.room):
-                if tab is not None:
-                    self._tell(tab, event)
+            self._end(event)
         return self.event
 
     def _settle_at_its_hold(self, outcome: Outcome) -> UsageEvent:
@@ -153,11 +149,14 @@ class Attempt(Struct, kw_only=True):
             self.meter.give_up(event)
         return event
 
-    def _tell(self, tab: Follower, event: UsageEvent) -> None:
-        try:
-            tab.settle(event)
-        except Exception:  # the other one must hear of it too
-            log.exception("end_not_told", request_id=str(self.request.request_id), attempt=self.number)
+    def _end(self, event: UsageEvent | None) -> None:
+        """Call the listeners; None for an attempt that was never sent."""
+        listeners, self.on_settled = self.on_settled, []
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:  # the others must hear of it too
+                log.exception("end_not_told", request_id=str(self.request.request_id), attempt=self.number)
 
     def _settled(self, outcome: Outcome, *, was_served: bool, counted: Counted | None) -> UsageEvent:
         event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
@@ -208,9 +207,9 @@ class Attempt(Struct, kw_only=True):
     def _settlement(self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None) -> Settlement:
         return settle(
             final, running=self.seen.running, counted=counted, was_served=was_served, price=self._price,
-            held_nusd=self.held_nusd, writes_output=self._writes_output,
+            held_nusd=self.bound.nusd, writes_output=self._writes_output,
             least_output_tokens=self.seen.least_output_tokens, service_tier=self.service_tier,
-            sent_output_tokens=self.sent_output_tokens,
+            sent_output_tokens=self.bound.sent_output_tokens,
         )  # fmt: skip
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
@@ -249,28 +248,74 @@ class Attempt(Struct, kw_only=True):
         return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
 
 
-def begin(
-    request: Request, ranking: Ranking, choice: Choice, *, openings: Openings, bound: Bound, holds: tuple[Hold, ...],
-    tab: Tab | None, room: Follower | None, number: int, received_s: float, clock: Clock, meter: Meter,
-    wanted_s: float | None = None,
-) -> Attempt:  # fmt: skip
-    """Start the clock of an attempt of one of a ranking's choices, whose upper bound is held.
+class AdmittedRequest(Struct):
+    """A request on its way through its attempts, which all end by `deadline_s`, a moment of the clock.
 
-    `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was ranked, or as the
-    attempt before it had ended.
+    `totals` adds its attempts up; None if nothing waits for the request's end.
     """
-    decision, started_s = choice.decision, clock.monotonic()
-    queue_s = None
-    if wanted_s is not None:
-        waited_s = started_s - wanted_s
-        queue_s = waited_s if waited_s >= SHORTEST_WAIT_S else 0.0
-    return Attempt(
-        request=request, decision=decision, candidate=choice.candidate, number=number, started_s=started_s,
-        received_s=received_s, held_nusd=bound.nusd, output_cap_tokens=bound.output_cap_tokens,
-        sent_output_tokens=bound.sent_output_tokens, clock=clock, meter=meter, tab=tab, room=room, queue_s=queue_s,
-        begun=_begun(openings.of(choice, request.ask.operation), request, ranking, choice, number=number,
-                     started_at=clock.now(), bound=bound, holds=holds, queue_s=queue_s),
-    )  # fmt: skip
+
+    request: Request
+    ranking: Ranking
+    accounts: Sequence[Account]
+    needs_bound: bool
+    received_s: float
+    deadline_s: float
+    totals: RequestTotals | None = None
+    _bounds: dict[int, Bound] = {}  # by the choice's identity: a choice may be tried twice
+
+    def bound_at(self, choice: Choice) -> Bound:
+        """The most that one attempt can use and cost there."""
+        bound = self._bounds.get(id(choice))
+        if bound is None:
+            candidate = choice.candidate
+            assert candidate.price is not None, "an unpriced deployment is never eligible"
+            bound = self._bounds[id(choice)] = bound_of(
+                self.request.ask,
+                route=choice.decision.route,
+                deployment=candidate.deployment,
+                price=candidate.price,
+                is_relied_on=self.needs_bound or candidate.deployment.limits.refuses_tokens,
+            )
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Begins attempts: each with its first event, its clock and the listeners of its end."""
+
+    meter: Meter
+    clock: Clock
+    openings: Openings = field(default_factory=lambda: Openings())
+
+    def begin(
+        self, admitted: AdmittedRequest, choice: Choice, grant: AttemptGrant, slot: Slot, *, number: int,
+        wanted_s: float | None = None,
+    ) -> Attempt:  # fmt: skip
+        """Start the clock of an attempt for which everything was granted.
+
+        `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was ranked, or as the
+        attempt before it had ended.
+        """
+        request, clock = admitted.request, self.clock
+        started_s = slot.heard_s = clock.monotonic()
+        queue_s = None
+        if wanted_s is not None:
+            waited_s = started_s - wanted_s
+            queue_s = waited_s if waited_s >= SHORTEST_WAIT_S else 0.0
+        bound = admitted.bound_at(choice)
+        on_settled = [slot.release, *grant.on_settled]
+        if admitted.totals is not None:
+            admitted.totals.note_started()
+            on_settled.append(admitted.totals.note_settled)
+        return Attempt(
+            request=request, decision=choice.decision, candidate=choice.candidate, number=number, started_s=started_s,
+            received_s=admitted.received_s, bound=bound, clock=clock, meter=self.meter, slot=slot,
+            on_settled=on_settled, queue_s=queue_s,
+            begun=_begun(
+                self.openings.of(choice, request.ask.operation), admitted, choice, number=number,
+                started_at=clock.now(), holds=grant.holds, queue_s=queue_s,
+            ),
+        )  # fmt: skip
 
 
 class Openings:
@@ -338,10 +383,11 @@ def _opening(choice: Choice, operation: Operation) -> UsageEvent:
 
 
 def _begun(
-    opening: UsageEvent, request: Request, ranking: Ranking, choice: Choice, *, number: int, started_at: datetime,
-    bound: Bound, holds: tuple[Hold, ...], queue_s: float | None,
+    opening: UsageEvent, admitted: AdmittedRequest, choice: Choice, *, number: int, started_at: datetime,
+    holds: tuple[Hold, ...], queue_s: float | None,
 ) -> UsageEvent:  # fmt: skip
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+    request, ranking, bound = admitted.request, admitted.ranking, admitted.bound_at(choice)
     return replace(
         opening,
         request_id=request.request_id,

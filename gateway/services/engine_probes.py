@@ -25,7 +25,7 @@ from gateway.domain.probe_permit import probe_permit
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.ejections import Ejections
-from gateway.services.health import Health, Place, Standing
+from gateway.services.health import Health, Standing
 from gateway.services.ports import Clock, Provider, Transport
 
 log = structlog.get_logger()
@@ -108,7 +108,7 @@ class EngineProbes:
 
     def _hangs(self, standing: Standing, now_s: float) -> bool:
         """Whether attempts are under way, none of them has heard anything for long, and the engine's figures stand."""
-        heard_s = [_heard_s(place) for place in standing.under_way]
+        heard_s = [slot.heard_s for slot in standing.under_way]
         is_silent = bool(heard_s) and now_s - max(heard_s) >= HANGS_AFTER_S
         return is_silent and self._looks_alive(standing.deployment.name) is False
 
@@ -173,11 +173,3 @@ def _tokens(usage: TokenUsage | None) -> Tokens | None:
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return Tokens(prompt=usage.input_tokens, generation=usage.output_tokens)
-
-
-def _heard_s(place: Place) -> float:
-    """When an attempt last heard something; what waits for its room or its record has not been sent."""
-    attempt = place.attempt
-    if attempt is None:
-        return float("inf")
-    return max(attempt.started_s, attempt.headers_s or 0.0, attempt.last_token_s or 0.0)

@@ -14,20 +14,32 @@ from gateway.domain.policy import Deployment
 from gateway.domain.refusals import SHADOW
 from gateway.domain.request import Request
 from gateway.domain.routing import Decision
+from gateway.domain.usage_event import UsageEvent
 from gateway.errors import ConcurrencyLimited, InvalidRequest, RateLimited
 from gateway.services.idempotency import Claims
 from gateway.services.limiter import Admission, Limiter
 from gateway.services.ports import Clock
 from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
+from gateway.services.request_totals import OnSettled, RequestTotals
 from gateway.services.snapshot import Terms
-from gateway.services.tab import OnEnd, Tab
 from gateway.wire.openai_request import ReadBody
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptGrant:
+    """What an attempt was given. Its `on_settled` listeners give all of it back when the attempt ends."""
+
+    holds: tuple[Hold, ...]
+    on_settled: tuple[OnSettled, ...]
+
+
+NOTHING_TAKEN = AttemptGrant((), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Lets requests and attempts through. What it took goes back with the tab that it hands out."""
+    """Admits requests and attempts. Everything it takes is given back by the listeners that it hands out."""
 
     purses: Purses
     limiter: Limiter
@@ -37,55 +49,65 @@ class Gate:
 
     async def admit(
         self, request: Request, read: ReadBody, terms: Terms, *, decision: Decision, most_tokens: int
-    ) -> Tab:
+    ) -> RequestTotals:
         """Take a request under its limits and claim its key. A limit in shadow refuses nothing, but counts.
 
         Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`; then
         nothing is taken.
         """
-        tab = Tab()
+        totals = RequestTotals()
         try:
             if terms.limits:
-                tab.tell(_returning(await self.limiter.admit(terms.limits, most_tokens)))
+                _return_at_end(totals, await self.limiter.admit(terms.limits, most_tokens))
             for limited in terms.shadow_limits:
                 if (admission := await self._in_shadow(limited, most_tokens, decision)) is not None:
-                    tab.tell(_returning(admission))
+                    _return_at_end(totals, admission)
             if request.idempotency_key is not None:
                 claim = await self.claims.claim(
                     request.caller.team, request.idempotency_key, endpoint=request.ask.operation, body=read.body,
                     request_id=request.request_id,
                 )  # fmt: skip
-                tab.tell(_ending(self.claims, claim))
+                _finish_at_end(totals, self.claims, claim)
         except BaseException:
-            tab.close()  # nothing was sent
+            totals.close()  # nothing was sent
             raise
-        return tab
+        return totals
 
     async def take(
         self, accounts: Sequence[Account], bound: Bound, deployment: Deployment, *, decision: Decision
-    ) -> tuple[tuple[Hold, ...], Tab | None]:
+    ) -> AttemptGrant:
         """Take room for an attempt at its deployment, and hold the most that it can cost, on every budget.
 
         Raises the error for the caller; then nothing is taken and nothing held.
         """
-        room = await self._room(deployment, bound, decision) if deployment.limits.is_limited else None
+        is_limited = deployment.limits.is_limited
+        if not is_limited and not accounts:
+            return NOTHING_TAKEN
+        admission = await self._room(deployment, bound, decision) if is_limited else None
         try:
-            return await self._hold(accounts, bound, deployment) if accounts else (), room
+            holds = await self._hold(accounts, bound, deployment) if accounts else ()
         except BaseException:
-            if room is not None:
-                room.close()
+            if admission is not None:
+                admission.settle(0)
             raise
+
+        def give_back(event: UsageEvent | None) -> None:
+            if holds:
+                self.purses.settle(holds, 0 if event is None else event.cost_nusd)
+            if admission is not None:
+                admission.settle(0 if event is None else event.used_tokens)
+
+        return AttemptGrant(holds, (give_back,))
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
         """What the tightest hard budget of an attempt has room for; None where it has none."""
         return self.purses.remaining_nusd(holds)
 
-    async def _room(self, deployment: Deployment, bound: Bound, decision: Decision) -> Tab | None:
+    async def _room(self, deployment: Deployment, bound: Bound, decision: Decision) -> Admission | None:
         limits = limits_of_deployment(deployment.name, deployment.limits)
         if not deployment.limits.is_shadow:
-            return Tab(_returning(await self.limiter.admit(limits, bound.tokens)))
-        admission = await self._in_shadow(limits[0], bound.tokens, decision)
-        return None if admission is None else Tab(_returning(admission))
+            return await self.limiter.admit(limits, bound.tokens)
+        return await self._in_shadow(limits[0], bound.tokens, decision)
 
     async def _in_shadow(self, limited: LimitedBy, tokens: int, decision: Decision) -> Admission | None:
         """What the limit gives, None where it would have refused."""
@@ -101,19 +123,11 @@ class Gate:
         return await self.purses.hold(accounts, bound.nusd, moment=self.clock.now())
 
 
-def _returning(admission: Admission) -> OnEnd:
+def _return_at_end(totals: RequestTotals, admission: Admission) -> None:
     """Correct what was taken under limits to what was used, when the request is over."""
-
-    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
-        admission.settle(used_tokens)
-
-    return hear
+    totals.on_end.append(lambda ended: admission.settle(ended.used_tokens))
 
 
-def _ending(claims: Claims, claim: Claim) -> OnEnd:
+def _finish_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
     """End the claim on a key: for good if the request was charged, else for a new try."""
-
-    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
-        claims.finish(claim, was_charged=was_charged)
-
-    return hear
+    totals.on_end.append(lambda ended: claims.finish(claim, was_charged=ended.was_charged))

@@ -27,8 +27,6 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.services.attempt import Attempt
-from gateway.services.tab import Follower, Tab
 
 OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear the same
 SAYS_NOTHING = (UpstreamNotCalled,)
@@ -39,7 +37,7 @@ ANSWERED = (InvalidRequest, ContextLengthExceeded, ModelNotFound)  # it works: w
 
 
 class Standing:
-    """One deployment. `under_way` are the attempts that were not settled yet, by their places.
+    """One deployment. `under_way` are the slots of attempts that were not settled yet.
 
     `forbidden` has the last two teams that heard HTTP 403 there, with the time.
     """
@@ -50,7 +48,7 @@ class Standing:
         self.deployment = deployment
         self.breaker = Breaker()
         self.retries = RetryBudget()
-        self.under_way: set[Place] = set()
+        self.under_way: set[Slot] = set()
         self.forbidden: dict[str, float] = {}
 
     def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
@@ -61,51 +59,24 @@ class Standing:
         return others
 
 
-class Place(Struct, eq=False):
-    """An attempt's room at its deployment, until it is settled. A `services.tab.OnEnd`, and a `Follower` by itself.
+class Slot(Struct, eq=False):
+    """An in-flight slot at one deployment: taken before any wait, and released when its attempt is settled.
 
-    `on_end(deployment)` hears of the end of an attempt that began.
+    `started_s` is when its attempt started, None until then; `heard_s` when something last came from upstream.
     """
 
     standing: Standing
-    on_end: Callable[[str], None] | None
-    attempt: Attempt | None = None
-    has_begun: bool = False
+    started_s: float | None = None
+    heard_s: float = inf
 
-    def share(self, room: Tab | None) -> Follower:
-        """What tells this place of the attempt's end, and whoever else hears of it in `room`."""
-        if room is None:
-            return self
-        room.tell(self)
-        return room
-
-    def leave(self) -> None:
-        """There was no attempt."""
-        self.standing.under_way.discard(self)
-
-    def begin(self) -> None:
-        """The attempt is under way."""
-        self.has_begun = True
-
-    def close(self) -> None:
-        """There is no other attempt in it; where this one could not be written down, none at all."""
-        if not self.has_begun:
-            self(used_tokens=0, was_charged=False)
-
-    def settle(self, event: UsageEvent) -> None:
-        """The attempt is settled."""
-        self(used_tokens=None, was_charged=True)
-
-    def __call__(self, *, used_tokens: int | None, was_charged: bool) -> None:
-        """The attempt is over."""
-        standing, attempt = self.standing, self.attempt
-        self.attempt = None  # it has this place too: a circle would keep both until the collector comes
+    def release(self, event: UsageEvent | None = None) -> None:
+        """Free it: an attempt's listener, or by itself if there is no attempt. A second time does nothing."""
+        standing = self.standing
+        if self not in standing.under_way:
+            return
         standing.under_way.discard(self)
-        if attempt is not None:
-            if self.on_end is not None:
-                self.on_end(standing.deployment.name)
-            if standing.breaker.opened_s is not None:
-                standing.breaker.let_go(attempt.started_s)
+        if self.started_s is not None and standing.breaker.opened_s is not None:
+            standing.breaker.let_go(self.started_s)
 
 
 class Health:
@@ -150,21 +121,20 @@ class Health:
         most = deployment.max_in_flight
         return len(standing.under_way) >= (self._max_in_flight if most is None else most)
 
-    def take_place(self, standing: Standing, on_end: Callable[[str], None] | None = None) -> Place:
-        """Room for one attempt, to be left or to be begun in."""
-        place = Place(standing, on_end)
-        standing.under_way.add(place)
-        return place
+    def take_slot(self, standing: Standing) -> Slot:
+        """Take an in-flight slot; its attempt starts in it, or it is released."""
+        slot = Slot(standing)
+        standing.under_way.add(slot)
+        return slot
 
-    def begin(self, standing: Standing, attempt: Attempt, place: Place) -> None:
-        """An attempt begins in a place that was taken for it."""
-        now_s = attempt.started_s
-        place.attempt = attempt
+    def note_started(self, slot: Slot, *, team: str, number: int, now_s: float) -> None:
+        """Attempt `number` of a team's request starts in its slot."""
+        slot.started_s, standing = now_s, slot.standing
         if standing.deployment.is_self_hosted:
             self._on_begin(standing.deployment.name)
-        if attempt.number == 1:
+        if number == 1:
             standing.retries.note_request(now_s)
-            self._team(attempt.request.caller.team).note_request(now_s)
+            self._team(team).note_request(now_s)
         if standing.breaker.opened_s is not None:
             standing.breaker.began(now_s)
 
@@ -179,49 +149,51 @@ class Health:
         self._on_retry(name)
         return True
 
-    def note_answer(self, attempt: Attempt) -> None:
-        """A deployment answered as it should."""
-        assert attempt.headers_s is not None, "what has no head is no answer"
-        deployment = attempt.candidate.deployment
-        if self.of(deployment).breaker.succeeded(attempt.started_s, attempt.headers_s):
-            self._on_close(deployment.name)
+    def note_answer(self, slot: Slot, *, at_s: float) -> None:
+        """A deployment answered as it should; `at_s` is when its answer began."""
+        assert slot.started_s is not None, "only an attempt is answered"
+        self._succeeded(slot.standing, slot.started_s, at_s)
 
-    def note_failure(self, attempt: Attempt, error: RequestError) -> None:
+    def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
         """An attempt failed. Errors of our own say nothing of its deployment."""
-        deployment, began_s = attempt.candidate.deployment, attempt.started_s
-        now_s = attempt.clock.monotonic()
+        assert slot.started_s is not None, "only an attempt fails"
+        standing, began_s = slot.standing, slot.started_s
         if isinstance(error, UpstreamAuth) and error.may_be_this_request:
             # One team's flagged prompts must not send every other team to a dearer place.
-            if not self.of(deployment).is_forbidden_to_all(attempt.request.caller.team, now_s):
+            if not standing.is_forbidden_to_all(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
-            self.open(deployment, error.code, now_s=now_s)
+            self._open(standing, error.code, now_s=now_s)
         if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
-            self._failed(deployment, error, began_s, now_s)
+            self._failed(standing, error, began_s, now_s)
         elif isinstance(error, ANSWERED):
-            self._succeeded(deployment, began_s, now_s)
+            self._succeeded(standing, began_s, now_s)
 
     def note_probe(self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float) -> None:
         """A probe ended: with a token, or with an error."""
+        standing = self.of(deployment)
         if error is None:
-            self._succeeded(deployment, began_s, now_s)
+            self._succeeded(standing, began_s, now_s)
         else:
             if isinstance(error, OPENS_AT_ONCE):  # its content is fixed: a 403 is not about a prompt
-                self.open(deployment, error.code, now_s=now_s)
-            self._failed(deployment, error, began_s, now_s)
-
-    def _succeeded(self, deployment: Deployment, began_s: float, now_s: float) -> None:
-        if self.of(deployment).breaker.succeeded(began_s, now_s):
-            self._on_close(deployment.name)
-
-    def _failed(self, deployment: Deployment, error: RequestError, began_s: float, now_s: float) -> None:
-        if self.of(deployment).breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
-            self._on_open(deployment.name, error.code)
+                self._open(standing, error.code, now_s=now_s)
+            self._failed(standing, error, began_s, now_s)
 
     def open(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
         """Pass a deployment over from now on, until a probe succeeds."""
-        if self.of(deployment).breaker.open(now_s):
-            self._on_open(deployment.name, reason)
+        self._open(self.of(deployment), reason, now_s=now_s)
+
+    def _open(self, standing: Standing, reason: str, *, now_s: float) -> None:
+        if standing.breaker.open(now_s):
+            self._on_open(standing.deployment.name, reason)
+
+    def _succeeded(self, standing: Standing, began_s: float, now_s: float) -> None:
+        if standing.breaker.succeeded(began_s, now_s):
+            self._on_close(standing.deployment.name)
+
+    def _failed(self, standing: Standing, error: RequestError, began_s: float, now_s: float) -> None:
+        if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
+            self._on_open(standing.deployment.name, error.code)
 
     def standings(self) -> list[Standing]:
         """All there are."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
 import structlog
 
-from gateway.domain.budgets import Hold
 from gateway.domain.intent import Intent
 from gateway.domain.stated_places import Contradiction
 from gateway.domain.tokens import TokenUsage
 from gateway.domain.usage_event import Key, UsageEvent
-from gateway.errors import RequestError
 from gateway.services.ports import EventJournal
 from gateway.wire.seen import Seen
 
@@ -23,13 +21,6 @@ FIRST_PROGRESS_S = 0.02  # a stream that dies young should not be unknown
 MOST_RECENT = 4_000  # about 6 MB; older ones that are not written yet are `pending` to who asks
 
 log = structlog.get_logger()
-
-
-class Holds(Protocol):
-    """Where holds are kept."""
-
-    def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
-        """Replace holds by the true cost, None where it is unknown. No await."""
 
 
 class Contradicted(Protocol):
@@ -46,12 +37,15 @@ class Live(Protocol):
 
 
 class Meter:
-    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet."""
+    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet.
+
+    Every settled event goes to each listener of `on_settled`.
+    """
 
     def __init__(
-        self, journal: EventJournal, purses: Holds, *, on_event: Callable[[UsageEvent], None], ejections: Contradicted
+        self, journal: EventJournal, *, on_settled: Sequence[Callable[[UsageEvent], None]], ejections: Contradicted
     ) -> None:
-        self._journal, self._purses, self._on_event, self._ejections = journal, purses, on_event, ejections
+        self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
         self._live: dict[Key, Live] = {}
         self._recent: dict[Key, bytes] = {}  # documents: a third of the memory of events, and no work to throw away
         self._settled = self._written = 0
@@ -63,15 +57,8 @@ class Meter:
         return self._settled - self._written
 
     def intend(self, intent: Intent, live: Live) -> Awaitable[None]:
-        """Write an intent; resolves when it is durable. Raises `JournalFull` where there is no room: it is not in.
-
-        What was held for an attempt that cannot be written down is let go.
-        """
-        try:
-            durable = self._journal.intend(intent)
-        except RequestError:
-            self._purses.settle(intent.event.holds, 0)
-            raise
+        """Write an intent; resolves when it is durable. Raises `JournalFull` if there is no room: it is not in."""
+        durable = self._journal.intend(intent)
         self._live[intent.event.key] = live
         return durable
 
@@ -87,16 +74,15 @@ class Meter:
         self._recent[key] = document
         if len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
-        try:
-            self._purses.settle(event.holds, event.cost_nusd)
-            self._on_event(event)
-        except Exception:  # it is written down: a listener that fails must not look like an event that is not
-            log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
+        for listener in self._on_settled:
+            try:
+                listener(event)
+            except Exception:  # it is written down: a listener that fails must not look like an event that is not
+                log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
 
     def give_up(self, event: UsageEvent) -> None:
         """Forget an attempt that cannot be written down. Its intent stays in the journal: the next start books it."""
         self._live.pop(event.key, None)
-        self._purses.settle(event.holds, None)
 
     def contradicted(self, found: Contradiction, key: Key) -> None:
         """An attempt's upstream said that it ran where it must not. No await."""

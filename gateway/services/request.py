@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
-from msgspec import Struct
-
-from gateway.domain.bound import Bound, bound_of
-from gateway.domain.budgets import Account
 from gateway.domain.identity import day_of
 from gateway.domain.policy import Route
 from gateway.domain.regions import UNKNOWN
@@ -28,19 +24,17 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.services.attempt import Attempt, Openings, begin
+from gateway.services.attempt import AdmittedRequest, Attempt, Attempts
 from gateway.services.course import Course
 from gateway.services.ejections import Ejections
 from gateway.services.endings import Endings
 from gateway.services.exchange import Exchange
 from gateway.services.gate import Gate
 from gateway.services.health import Health
-from gateway.services.meter import Meter
 from gateway.services.outlook import Outlook
 from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.refusals import Refusals
 from gateway.services.snapshot import MOST_REMEMBERED, Snapshot, Terms
-from gateway.services.tab import Tab
 from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
@@ -67,18 +61,6 @@ class Answer:
     budget_remaining_nusd: int | None = None
 
 
-class _Going(Struct, frozen=True, gc=False):
-    """A request on its way through its attempts, which all end by `deadline_s`."""
-
-    request: Request
-    ranking: Ranking
-    accounts: Sequence[Account]
-    needs_bound: bool
-    received_s: float
-    deadline_s: float
-    tab: Tab | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestService:
     """Carries requests to deployments, in the order the policy allows. `region` is where this gateway runs.
@@ -89,7 +71,7 @@ class RequestService:
     transport: Transport
     providers: Mapping[str, Provider]
     gate: Gate
-    meter: Meter
+    attempts: Attempts
     endings: Endings
     clock: Clock
     max_attempts: int
@@ -100,7 +82,6 @@ class RequestService:
     region: str = UNKNOWN
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-    openings: Openings = field(default_factory=Openings)
 
     async def answer(
         self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
@@ -114,23 +95,23 @@ class RequestService:
             self.refusals.note(decision, refusal.code)
             raise refusal
         ranking = self._rank(request, decision, snapshot)
-        deadline_s = received_s + decision.route.timeout_s
-        tab = None
-        if terms.limits or terms.shadow_limits or request.idempotency_key is not None:
-            most_tokens = _bound(request, ranking.choices[0]).tokens
-            tab = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
+        admitted = AdmittedRequest(
+            request, ranking, terms.accounts, terms.needs_bound, received_s, received_s + decision.route.timeout_s
+        )
+        if not (terms.limits or terms.shadow_limits or request.idempotency_key is not None):
+            return await self._dispatch(admitted, read)
+        most_tokens = admitted.bound_at(ranking.choices[0]).tokens
+        totals = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
         try:
-            return await self._dispatch(
-                _Going(request, ranking, terms.accounts, terms.needs_bound, received_s, deadline_s, tab), read
-            )
+            admitted.totals = totals
+            return await self._dispatch(admitted, read)
         finally:
-            if tab is not None:
-                tab.close()
+            totals.close()
 
-    async def _dispatch(self, going: _Going, read: ReadBody) -> Answer:
+    async def _dispatch(self, admitted: AdmittedRequest, read: ReadBody) -> Answer:
         """Try one deployment after the other until one answers; the course says which, and when to give up."""
         course = Course(
-            choices=going.ranking.choices, team=going.request.caller.team, deadline_s=going.deadline_s,
+            choices=admitted.ranking.choices, team=admitted.request.caller.team, deadline_s=admitted.deadline_s,
             max_attempts=self.max_attempts, health=self.health, ejections=self.ejections, draw=self.draw,
         )  # fmt: skip
         while True:
@@ -139,14 +120,14 @@ class RequestService:
             if course.pause_s:
                 await self.pause(course.pause_s)
             try:
-                attempt = await self._begin(going, choice, course, wanted_s=wanted_s)
+                attempt = await self._begin(admitted, choice, course, wanted_s=wanted_s)
             except (RateLimited, ConcurrencyLimited) as error:
                 course.is_full(choice, error)
                 continue
             except RequestError as error:
                 raise course.failure or error from None  # of two reasons the first is the one to mend
             try:
-                return await self._attempt(attempt, read, going.deadline_s)
+                return await self._attempt(attempt, read, admitted.deadline_s)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
@@ -188,26 +169,26 @@ class RequestService:
             )  # fmt: skip
         return decision
 
-    async def _begin(self, going: _Going, choice: Choice, course: Course, *, wanted_s: float) -> Attempt:
+    async def _begin(
+        self, admitted: AdmittedRequest, choice: Choice, course: Course, *, wanted_s: float
+    ) -> Attempt:  # fmt: skip
         """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
         deployment = choice.candidate.deployment
-        bound = _bound(going.request, choice, is_relied_on=going.needs_bound or deployment.limits.refuses_tokens)
-        is_replica = deployment.group is not None
-        # Before any wait, so that it counts for those who come meanwhile.
-        place = self.health.take_place(course.standing, self.outlook.ended if is_replica else None)
+        slot = self.health.take_slot(course.standing)  # before any wait, so that it counts for those who come meanwhile
         try:
-            holds, room = await self.gate.take(going.accounts, bound, deployment, decision=choice.decision)
+            grant = await self.gate.take(
+                admitted.accounts, admitted.bound_at(choice), deployment, decision=choice.decision
+            )
         except BaseException:
-            place.leave()
+            slot.release()
             raise
-        attempt = begin(
-            going.request, going.ranking, choice, openings=self.openings, bound=bound, holds=holds, tab=going.tab,
-            room=place.share(room), number=course.made + 1, received_s=going.received_s, clock=self.clock,
-            meter=self.meter, wanted_s=wanted_s,
-        )  # fmt: skip
-        self.health.begin(course.standing, attempt, place)
-        if is_replica:
+        number = course.made + 1
+        attempt = self.attempts.begin(admitted, choice, grant, slot, number=number, wanted_s=wanted_s)
+        team = admitted.request.caller.team
+        self.health.note_started(slot, team=team, number=number, now_s=attempt.started_s)
+        if deployment.group is not None:
             self.outlook.began(deployment.name)
+            attempt.on_settled.append(lambda _: self.outlook.ended(deployment.name))
         course.began(choice)
         return attempt
 
@@ -230,14 +211,15 @@ class RequestService:
                 exchange.upstream.close()
                 counted = await self.endings.count(exchange) if attempt.seen.final is None else None
                 attempt.settle(Outcome.UPSTREAM_ERROR if attempt.seen.is_error else Outcome.OK, counted=counted)
-            self.health.note_answer(attempt)
+            assert attempt.headers_s is not None, "an answer has a head"
+            self.health.note_answer(attempt.slot, at_s=attempt.headers_s)
             return Answer(attempt, content_type, body, rest, self._remaining(attempt))
         except asyncio.CancelledError:
             self.endings.left(attempt, exchange)
             raise
         except (RequestError, EventTooLarge) as problem:
             error = _as_error(problem, exchange)
-            self.health.note_failure(attempt, error)  # before it is settled: else a probe ended without a word
+            self._note_failure(attempt, error)  # before it is settled: else a probe ended without a word
             self._failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
@@ -248,9 +230,15 @@ class RequestService:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        call = provider.call(deployment, read, request=attempt.request, output_cap_tokens=attempt.output_cap_tokens)
+        call = provider.call(
+            deployment, read, request=attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens
+        )
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
         return Exchange(attempt=attempt, provider=provider, read=read, call=call, upstream=upstream)
+
+    def _note_failure(self, attempt: Attempt, error: RequestError) -> None:
+        team, now_s = attempt.request.caller.team, self.clock.monotonic()
+        self.health.note_failure(attempt.slot, error, team=team, now_s=now_s)
 
     def _failed(self, attempt: Attempt, exchange: Exchange | None, outcome: Outcome) -> None:
         if exchange is None:
@@ -287,7 +275,7 @@ class RequestService:
             if not has_begun:
                 error.is_final = error.is_final or is_whole  # it was lost behind an event that is too large
                 raise error from None
-            self.health.note_failure(attempt, error)
+            self._note_failure(attempt, error)
             self.endings.done(exchange, _outcome(error, exchange))
             # Official SDKs take a clean close for success, so a cut stream ends with an error event.
             yield exchange.provider.error_event(exchange.read, error)
@@ -303,18 +291,6 @@ class RequestService:
         except Exception:  # settled here; the edge logs it
             self.endings.done(exchange, Outcome.GATEWAY_ERROR)
             raise
-
-
-def _bound(request: Request, choice: Choice, *, is_relied_on: bool = False) -> Bound:
-    candidate = choice.candidate
-    assert candidate.price is not None, "an unpriced deployment is never eligible"
-    return bound_of(
-        request.ask,
-        route=choice.decision.route,
-        deployment=candidate.deployment,
-        price=candidate.price,
-        is_relied_on=is_relied_on,
-    )
 
 
 def _outcome(error: RequestError, exchange: Exchange | None) -> Outcome:

@@ -25,6 +25,7 @@ from gateway.domain.allowance_health import allowance_checks
 from gateway.domain.checks import Check
 from gateway.domain.end_user import end_user_key
 from gateway.domain.ledger_health import health_checks
+from gateway.services.attempt import Attempts
 from gateway.services.request import RequestService
 from gateway.services.snapshot import problems, snapshot_checks
 from gateway.serving.ground import Ground
@@ -92,11 +93,19 @@ def _forwarder(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> Forward
 def _requests(parts: Parts) -> RequestService:
     ground, allowances, deployments, dispatch = parts.ground, parts.allowances, parts.deployments, parts.dispatch
     return RequestService(
-        transport=dispatch.transport, providers=dispatch.providers, gate=allowances.gate, meter=parts.ledger.meter,
-        endings=dispatch.endings, clock=ground.clock, max_attempts=ground.settings.max_attempts,
-        refusals=allowances.refusals, ejections=deployments.ejections, outlook=deployments.outlook,
-        health=deployments.health, region=ground.settings.region,
-    )  # fmt: skip
+        transport=dispatch.transport,
+        providers=dispatch.providers,
+        gate=allowances.gate,
+        attempts=Attempts(parts.ledger.meter, ground.clock),
+        endings=dispatch.endings,
+        clock=ground.clock,
+        max_attempts=ground.settings.max_attempts,
+        refusals=allowances.refusals,
+        ejections=deployments.ejections,
+        outlook=deployments.outlook,
+        health=deployments.health,
+        region=ground.settings.region,
+    )
 
 
 def _plain_endpoints(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> PlainEndpoints:

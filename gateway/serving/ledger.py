@@ -8,7 +8,6 @@ from functools import partial
 from socket import gethostname
 
 from gateway.domain.ledger_health import LedgerHealth
-from gateway.domain.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.ledger_health import ledger_health
 from gateway.services.ledger_watch import LedgerWatch
@@ -64,11 +63,8 @@ def build_ledger(ground: Ground, own: OwnJournal, *, purses: Purses, deployments
     settings, metrics, database, clock = ground.settings, ground.metrics, ground.stores.database, ground.clock
     journals = JournalTable(database)
 
-    def on_event(event: UsageEvent) -> None:
-        metrics.count_event(event)
-        deployments.outlook.note(event)
-
-    meter = Meter(own, purses, on_event=on_event, ejections=deployments.ejections)
+    on_settled = (metrics.count_event, deployments.outlook.note)
+    meter = Meter(own, on_settled=on_settled, ejections=deployments.ejections)
 
     def on_written(progress: Progress) -> None:
         if progress.is_own:

@@ -109,7 +109,7 @@ async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_strea
     if is_stream:
         assert (await rest_of(answer)).endswith(b"data: [DONE]\n\n")
     assert (on.event.outcome, on.event.usage_source, on.event.is_suspect) == (Outcome.OK, UsageSource.UNKNOWN, True)
-    assert on.event.held_nusd == answer.attempt.held_nusd
+    assert on.event.held_nusd == answer.attempt.bound.nusd
     assert not on.meter._live
 
 
@@ -141,7 +141,7 @@ def test_a_meter_whose_listener_fails_has_settled_all_the_same() -> None:
         raise RuntimeError("no metric")
 
     on = Stage(FakeTransport([]))
-    meter = Meter(on.journal, on.purses, on_event=fail, ejections=on.ejections)
+    meter = Meter(on.journal, on_settled=(fail,), ejections=on.ejections)
     settled = an_event()
     on.journal.intents.append(Intent(event=settled, price=factories.price(), writes_output=True))
     meter.settle(settled)

@@ -26,6 +26,7 @@ from gateway.domain.identity import uuid7
 from gateway.domain.policy import PolicyVersion
 from gateway.providers.registry import build_providers
 from gateway.providers.transport import open_transport
+from gateway.services.attempt import Attempts
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
@@ -244,12 +245,19 @@ class Lane:
         refusals = Refusals(FakeRefusals(), clock, journal_id=uuid4())
         limits = DrainLimits(answers=0, seconds=1, events=1)
         service = RequestService(
-            transport=self._transport, providers=build_providers(salt_key=b"salt"),
+            transport=self._transport,
+            providers=build_providers(salt_key=b"salt"),
             gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
-            meter=Meter(self.journal, purses, on_event=lambda _: None, ejections=self.ejections),
-            endings=Endings(FakeCounter(), limits, is_stopping=lambda: False), clock=clock, max_attempts=3,
-            region=region, refusals=refusals, ejections=self.ejections, outlook=Outlook(clock), health=Health(),
-        )  # fmt: skip
+            attempts=Attempts(Meter(self.journal, on_settled=(), ejections=self.ejections), clock),
+            endings=Endings(FakeCounter(), limits, is_stopping=lambda: False),
+            clock=clock,
+            max_attempts=3,
+            region=region,
+            refusals=refusals,
+            ejections=self.ejections,
+            outlook=Outlook(clock),
+            health=Health(),
+        )
         shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
         forward = Forwarder(
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,

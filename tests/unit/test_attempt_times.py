@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.bound import bound_of
 from gateway.domain.pricing import Price
 from gateway.domain.routing import Choice, Ranking, decide
 from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.services.attempt import Attempt, Openings, begin
+from gateway.services.attempt import AdmittedRequest, Attempt, Attempts
 from gateway.services.ejections import Ejections
+from gateway.services.gate import NOTHING_TAKEN
+from gateway.services.health import Health
 from gateway.services.meter import Meter
-from gateway.services.purses import Purses
 from gateway.storage.documents import decode_event, encode_event
 from gateway.wire.openai_answer import ChatStream, chat_stream, response_stream, rewrite_chat
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_usage import engine_queue_s
 from tests import factories
-from tests.fakes import FakeClock, FakeEjections, FakeJournal, FakeLeases
+from tests.fakes import FakeClock, FakeEjections, FakeJournal
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
 METRICS = {
@@ -50,9 +49,8 @@ class Running:
         asked: str = "assistant", received_s: float = 999.0,
     ) -> None:  # fmt: skip
         self.clock, self.journal = FakeClock(), FakeJournal()
-        purses = Purses(FakeLeases(), self.clock, worker=uuid4(), lease_s=900)
         ejections = Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None)
-        meter = Meter(self.journal, purses, on_event=lambda _: None, ejections=ejections)
+        meter = Meter(self.journal, on_settled=(), ejections=ejections)
         document, request, price = factories.policy(), factories.request(), factories.price()
         assert isinstance(price, Price)
         decision = decide(
@@ -64,11 +62,11 @@ class Running:
         if asked != decision.route.name:
             of_asked = replace(decision, route=replace(decision.route, name=asked))
         now_s = self.clock.monotonic()
-        self.attempt: Attempt = begin(
-            request, Ranking(decision=of_asked, choices=(choice,), degraded=degraded, preferred=left), choice,
-            openings=Openings(),
-            bound=bound_of(request.ask, route=decision.route, deployment=candidate.deployment, price=price), holds=(),
-            tab=None, room=None, number=1, received_s=received_s, clock=self.clock, meter=meter,
+        ranking = Ranking(decision=of_asked, choices=(choice,), degraded=degraded, preferred=left)
+        admitted = AdmittedRequest(request, ranking, (), needs_bound=False, received_s=received_s, deadline_s=9999.0)
+        health = Health()
+        self.attempt: Attempt = Attempts(meter, self.clock).begin(
+            admitted, choice, NOTHING_TAKEN, health.take_slot(health.of(candidate.deployment)), number=1,
             wanted_s=None if waited_s is None else now_s - waited_s,
         )  # fmt: skip
         self.stream: ChatStream = chat_stream(

@@ -11,7 +11,7 @@ import pytest
 from gateway.domain.usage_event import UsageEvent
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.services.attempt import Attempt
-from gateway.services.health import Health, Place
+from gateway.services.health import Health, Slot
 from gateway.wire.seen import Seen
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
@@ -81,5 +81,5 @@ async def test_a_request_leaves_no_circle(collector: None, happens: Callable[[St
         await happens(on)
         on.journal.events.clear()  # the requests here have one id
     gc.collect()
-    found = Counter(type(one) for one in gc.garbage if isinstance(one, (Attempt, Place, Seen, UsageEvent)))
+    found = Counter(type(one) for one in gc.garbage if isinstance(one, (Attempt, Slot, Seen, UsageEvent)))
     assert not found

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from msgspec.structs import asdict
 
-from gateway.domain.bound import bound_of
 from gateway.domain.budgets import Hold
 from gateway.domain.policy import Operation
 from gateway.domain.request import Caller, Request
 from gateway.domain.routing import Choice, Decision, Ranking, decide
 from gateway.domain.usage_event import UsageEvent
-from gateway.services.attempt import MOST_OPENINGS, Openings, begin
+from gateway.services.attempt import MOST_OPENINGS, AdmittedRequest, Attempts, Openings
 from gateway.services.ejections import Ejections
+from gateway.services.gate import AttemptGrant
+from gateway.services.health import Health, Slot
 from gateway.services.meter import Meter
-from gateway.services.purses import Purses
 from tests import factories
-from tests.fakes import FakeClock, FakeEjections, FakeJournal, FakeLeases
+from tests.fakes import FakeClock, FakeEjections, FakeJournal
 
 PLAIN = factories.request()
 # As unlike the plain one as a request of the same team that is decided alike can be.
@@ -32,26 +32,30 @@ OTHER = factories.request(
 HOLD = Hold("team/payments/month", 0, 5)
 
 
+def a_slot(choice: Choice) -> Slot:
+    """A slot at a choice's deployment."""
+    health = Health()
+    return health.take_slot(health.of(choice.candidate.deployment))
+
+
 class Desk:
     """Begins attempts, at one time."""
 
     def __init__(self) -> None:
         self._clock = FakeClock()
-        purses = Purses(FakeLeases(), self._clock, worker=uuid4(), lease_s=900)
         ejections = Ejections(FakeEjections(), self._clock, on_ejected=lambda _: None)
-        self._meter = Meter(FakeJournal(), purses, on_event=lambda _: None, ejections=ejections)
+        self._meter = Meter(FakeJournal(), on_settled=(), ejections=ejections)
 
     def begun(
         self, openings: Openings, request: Request, ranking: Ranking, *, number: int = 1, holds: tuple[Hold, ...] = ()
     ) -> UsageEvent:
         choice = ranking.choices[0]
-        price = choice.candidate.price
-        assert price is not None
-        bound = bound_of(request.ask, route=choice.decision.route, deployment=choice.candidate.deployment, price=price)
-        return begin(
-            request, ranking, choice, openings=openings, bound=bound, holds=holds, tab=None, room=None, number=number,
-            received_s=999.0, clock=self._clock, meter=self._meter, wanted_s=990.0 if number > 1 else None,
-        ).begun  # fmt: skip
+        admitted = AdmittedRequest(request, ranking, (), needs_bound=False, received_s=999.0, deadline_s=1999.0)
+        attempt = Attempts(self._meter, self._clock, openings).begin(
+            admitted, choice, AttemptGrant(holds, ()), a_slot(choice), number=number,
+            wanted_s=990.0 if number > 1 else None,
+        )  # fmt: skip
+        return attempt.begun
 
 
 def decided(model: str = "m-1") -> Decision:

@@ -26,6 +26,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.registry import build_providers
+from gateway.services.attempt import Attempts
 from gateway.services.ejections import Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
@@ -121,7 +122,7 @@ class Stage:
         )
         self.told = FakeEjections()
         self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
-        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
+        self.meter = Meter(self.journal, on_settled=(), ejections=self.ejections)
         self.endings = Endings(FakeCounter(), DrainLimits(answers=0, seconds=1, events=1), is_stopping=lambda: False)
         self.leases.limits["payments/month"] = (self.limit_usd or 0) * USD
 
@@ -129,12 +130,19 @@ class Stage:
         body = json.dumps({"model": "assistant", "messages": [], "max_tokens": 100} | members).encode()
         read = factories.read(body)
         service = RequestService(
-            transport=self.transport, providers=build_providers(salt_key=b"salt"), gate=self.gate,
-            meter=self.meter, endings=self.endings, clock=self.clock,
-            max_attempts=self.max_attempts, refusals=self.refusals, ejections=self.ejections,
-            outlook=Outlook(self.clock), health=Health(),
+            transport=self.transport,
+            providers=build_providers(salt_key=b"salt"),
+            gate=self.gate,
+            attempts=Attempts(self.meter, self.clock),
+            endings=self.endings,
+            clock=self.clock,
+            max_attempts=self.max_attempts,
+            refusals=self.refusals,
+            ejections=self.ejections,
+            outlook=Outlook(self.clock),
+            health=Health(),
             draw=lambda: 0.0,
-        )  # fmt: skip
+        )
         snapshot = factories.snapshot(
             document=factories.policy(
                 *deployments, teams={"payments": factories.team(budgets=self.rules(), limits=self.limits)}

@@ -29,6 +29,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.registry import build_providers
+from gateway.services.attempt import Attempts
 from gateway.services.ejections import FORGOTTEN_AFTER_S, Ejections
 from gateway.services.endings import DrainLimits, Endings
 from gateway.services.gate import Gate
@@ -104,16 +105,23 @@ class Stage:
         )
         self.told = FakeEjections()
         self.ejections = Ejections(self.told, self.clock, on_ejected=lambda _: None)
-        self.meter = Meter(self.journal, self.purses, on_event=lambda _: None, ejections=self.ejections)
+        self.meter = Meter(self.journal, on_settled=(), ejections=self.ejections)
 
     def service(self) -> RequestService:
         return RequestService(
-            transport=self.transport, providers=build_providers(salt_key=b"salt"),
+            transport=self.transport,
+            providers=build_providers(salt_key=b"salt"),
             gate=self.gate,
-            meter=self.meter, endings=self.endings, clock=self.clock, max_attempts=self.max_attempts,
-            refusals=self.refusals, ejections=self.ejections, outlook=Outlook(self.clock), health=self.health,
+            attempts=Attempts(self.meter, self.clock),
+            endings=self.endings,
+            clock=self.clock,
+            max_attempts=self.max_attempts,
+            refusals=self.refusals,
+            ejections=self.ejections,
+            outlook=Outlook(self.clock),
+            health=self.health,
             draw=lambda: 0.0,
-        )  # fmt: skip
+        )
 
     async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> Answer:
         read = factories.read(body, operation)

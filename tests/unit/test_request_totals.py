@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.domain.tokens import TokenUsage
-from gateway.services.tab import Tab
+from gateway.services.request_totals import RequestTotals
 from tests.storage.factories import event
 
 
-def heard(tab: Tab) -> list[tuple[int | None, bool]]:
-    """What a listener of the tab hears, as it comes."""
+def heard(totals: RequestTotals) -> list[tuple[int | None, bool]]:
+    """What a listener hears of the request's end, as it comes."""
     told: list[tuple[int | None, bool]] = []
-
-    def hear(*, used_tokens: int | None, was_charged: bool) -> None:
-        told.append((used_tokens, was_charged))
-
-    tab.tell(hear)
+    totals.on_end.append(lambda ended: told.append((ended.used_tokens, ended.was_charged)))
     return told
 
 
@@ -26,62 +22,72 @@ def settled(**changes: Any) -> Any:
 
 def test_a_request_is_over_when_its_last_attempt_is_settled() -> None:
     """A stream goes on after its request was answered."""
-    tab = Tab()
-    told = heard(tab)
-    tab.begin()
-    tab.close()
+    totals = RequestTotals()
+    told = heard(totals)
+    totals.note_started()
+    totals.close()
     assert told == []
-    tab.settle(settled())
+    totals.note_settled(settled())
     assert told == [(15, True)]
 
 
 def test_the_tokens_of_all_attempts_count() -> None:
     """One that failed after it had generated something used the limit too."""
-    tab = Tab()
-    told = heard(tab)
+    totals = RequestTotals()
+    told = heard(totals)
     for _ in range(2):
-        tab.begin()
-        tab.settle(settled())
-    tab.close()
+        totals.note_started()
+        totals.note_settled(settled())
+    totals.close()
     assert told == [(30, True)]
 
 
 def test_a_request_without_an_attempt_used_nothing() -> None:
     """Refused before anything was sent: what was taken for it goes back."""
-    tab = Tab()
-    told = heard(tab)
-    tab.close()
-    tab.close()
+    totals = RequestTotals()
+    told = heard(totals)
+    totals.close()
+    totals.close()
     assert told == [(0, False)]
 
 
 def test_what_cost_nothing_was_not_charged() -> None:
     """Its key may be used for another try."""
-    tab = Tab()
-    told = heard(tab)
-    tab.begin()
-    tab.settle(event(usage=TokenUsage(input_tokens=0, output_tokens=0), cost_nusd=0))
-    tab.close()
+    totals = RequestTotals()
+    told = heard(totals)
+    totals.note_started()
+    totals.note_settled(event(usage=TokenUsage(input_tokens=0, output_tokens=0), cost_nusd=0))
+    totals.close()
     assert told == [(0, False)]
 
 
 def test_an_unknown_cost_alone_may_be_a_charge_and_any_number_of_tokens() -> None:
     """Unknown is never zero: a key that was let go of would buy the answer a second time."""
-    tab = Tab()
-    told = heard(tab)
-    tab.begin()
-    tab.settle(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=None))
-    tab.close()
+    totals = RequestTotals()
+    told = heard(totals)
+    totals.note_started()
+    totals.note_settled(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=None))
+    totals.close()
     assert told == [(None, True)]
 
 
 def test_one_unknown_attempt_makes_the_tokens_of_its_request_unknown() -> None:
     """Whether it comes before a charged one or after it."""
     for costs in ((None, 7), (7, None)):
-        tab = Tab()
-        told = heard(tab)
+        totals = RequestTotals()
+        told = heard(totals)
         for cost_nusd in costs:
-            tab.begin()
-            tab.settle(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd))
-        tab.close()
+            totals.note_started()
+            totals.note_settled(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd))
+        totals.close()
         assert told == [(None, True)]
+
+
+def test_an_attempt_that_was_never_sent_used_nothing() -> None:
+    """Its intent could not be written down."""
+    totals = RequestTotals()
+    told = heard(totals)
+    totals.note_started()
+    totals.close()
+    totals.note_settled(None)
+    assert told == [(0, False)]
