@@ -32,7 +32,7 @@ from gateway.domain.policy import (
     Team,
 )
 from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Ask, Caller, Request, unsent
+from gateway.domain.request import Ask, Caller, Request, RequestBody, unsent
 from gateway.domain.routing import Decision, decide
 from gateway.domain.tokens import TokenKind
 from gateway.services.outlook import Outlook
@@ -144,9 +144,16 @@ def _price(number: int) -> Price:
 def _request() -> Request:
     return Request(
         request_id=uuid7(int(NOW.timestamp() * 1000), bytes(10)),
-        caller=Caller(key_id="0A1b2C3d4E", team="payments", project=None), ask=ASK, data_class=DataClass.INTERNAL,
-        data_class_source="team", end_user=None, project=None, tags=(), client_request_id=None, traceparent=None,
-    )  # fmt: skip
+        caller=Caller(key_id="0A1b2C3d4E", team="payments", project=None),
+        body=RequestBody(ASK, b"", {}),
+        data_class=DataClass.INTERNAL,
+        data_class_source="team",
+        end_user=None,
+        project=None,
+        tags=(),
+        client_request_id=None,
+        traceparent=None,
+    )
 
 
 def _timed(what: str, call: Callable[[], object]) -> Cost:

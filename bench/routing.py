@@ -57,7 +57,7 @@ from gateway.domain.policy import (
     Team,
 )
 from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Caller, Request, unsent
+from gateway.domain.request import Caller, Request, RequestBody, unsent
 from gateway.domain.routing import Decision, decide
 from gateway.domain.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.domain.usage_event import Outcome, UsageEvent
@@ -343,10 +343,17 @@ def _request(arrival: Arrival) -> Request:
     )
     at_ms = int((BEGIN.timestamp() + arrival.at_s) * 1000)
     return Request(
-        request_id=uuid7(at_ms, arrival.number.to_bytes(10, "big")), ask=ask, data_class=DataClass.INTERNAL,
-        caller=Caller(key_id=f"key-{arrival.team}", team=arrival.team, project=None), data_class_source="team",
-        end_user=None, project=None, tags=(), client_request_id=None, traceparent=None,
-    )  # fmt: skip
+        request_id=uuid7(at_ms, arrival.number.to_bytes(10, "big")),
+        body=RequestBody(ask, b"", {}),
+        data_class=DataClass.INTERNAL,
+        caller=Caller(key_id=f"key-{arrival.team}", team=arrival.team, project=None),
+        data_class_source="team",
+        end_user=None,
+        project=None,
+        tags=(),
+        client_request_id=None,
+        traceparent=None,
+    )
 
 
 def _event(

@@ -22,10 +22,10 @@ from gateway.domain.policy import (
 )
 from gateway.domain.price_book import BookEntry, Dated, ModelKey, Origin, PriceBook
 from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Ask, Caller, Request
+from gateway.domain.request import Ask, Caller, Request, RequestBody
 from gateway.domain.tokens import TokenKind
 from gateway.services.snapshot import Snapshot, SnapshotHolder, Terms
-from gateway.wire.openai_request import ReadBody, read_request
+from gateway.wire.openai_request import read_request
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper for tests only")
@@ -124,19 +124,21 @@ def ask(operation: Operation = Operation.CHAT, **changes: Any) -> Ask:
     return Ask(**values | changes)
 
 
-def read(body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT) -> ReadBody:
+def read(body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT) -> RequestBody:
     """An understood body."""
     return read_request(operation, body)
 
 
-def request(body: ReadBody | None = None, **changes: Any) -> Request:
+def request(body: RequestBody | None = None, **changes: Any) -> Request:
     """A request of team payments."""
     understood = body or read()
     values: dict[str, Any] = {
-        "request_id": REQUEST_ID, "caller": caller(), "ask": understood.ask,
+        "request_id": REQUEST_ID, "caller": caller(), "body": understood,
         "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.ask.end_user,
         "project": None, "tags": (), "client_request_id": None, "traceparent": None,
     }  # fmt: skip
+    if "ask" in changes:
+        values["body"] = RequestBody(changes.pop("ask"), understood.body, understood.members)
     return Request(**values | changes)
 
 

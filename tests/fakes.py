@@ -15,6 +15,7 @@ from gateway.domain.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
 from gateway.domain.engine_counters import Tokens
 from gateway.domain.intent import Intent
 from gateway.domain.refusals import Refused
+from gateway.domain.request import RequestBody
 from gateway.domain.residency import Permit, verify
 from gateway.domain.routing import origin_of
 from gateway.domain.settlement import Counted
@@ -24,7 +25,6 @@ from gateway.domain.usage_event import Key, UsageEvent
 from gateway.domain.written import Written
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.storage.documents import decode_event, encode_event
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 from tests.factories import NOW
@@ -322,7 +322,7 @@ class FakeCounter:
     )
     asked: int = 0
 
-    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
         self.asked += 1
         return self.counted
 

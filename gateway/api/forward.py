@@ -29,7 +29,7 @@ from gateway.domain.identity import text_of
 from gateway.domain.limits import LimitedBy
 from gateway.domain.money import plain_usd
 from gateway.domain.policy import Operation
-from gateway.domain.request import Caller, Request
+from gateway.domain.request import Caller, Request, RequestBody
 from gateway.errors import InvalidRequest, JournalFull, RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.limiter import Limiter
@@ -40,7 +40,7 @@ from gateway.services.snapshot import Snapshot, SnapshotHolder
 from gateway.telemetry.logs import RequestLine, RequestLog, line_of
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.openai_error import error_event
-from gateway.wire.openai_request import ReadBody, read_request
+from gateway.wire.openai_request import read_request
 
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
@@ -115,14 +115,14 @@ class Forwarder:
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
-            answer = await self.requests.answer(request, read, call.snapshot, terms=terms, received_s=call.received_s)
+            answer = await self.requests.answer(request, call.snapshot, terms=terms, received_s=call.received_s)
             await call.answer(answer)
         finally:
             exchange.on_leaving = None
             self.slots.leave(caller.team)
 
     def _request(
-        self, call: _Call, caller: Caller, headers: dict[str, str], read: ReadBody, snapshot: Snapshot
+        self, call: _Call, caller: Caller, headers: dict[str, str], read: RequestBody, snapshot: Snapshot
     ) -> Request:
         team = snapshot.policy.policy.teams[caller.team]
         data_class, source, data_tags = attribution.data_labels(
@@ -131,7 +131,7 @@ class Forwarder:
         return Request(
             request_id=call.request_id,
             caller=caller,
-            ask=read.ask,
+            body=read,
             data_class=data_class,
             data_class_source=source,
             data_tags=data_tags,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from msgspec import Struct
@@ -64,12 +65,28 @@ def unsent(
     )  # fmt: skip
 
 
+class Member(Struct, frozen=True, gc=False):
+    """Half-open byte ranges in a body: the whole member starts at `name_start`, its value is `[start, end)`."""
+
+    name_start: int
+    start: int
+    end: int
+
+
+class RequestBody(Struct, frozen=True, gc=False):
+    """A request body with what was understood of it and where its members stand."""
+
+    ask: Ask
+    body: bytes
+    members: Mapping[str, Member]
+
+
 class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
 
     request_id: UUID
     caller: Caller
-    ask: Ask
+    body: RequestBody
     data_class: DataClass
     data_class_source: str  # "team" or "header"
     end_user: str | None  # as it is recorded: a keyed hash, unless the team keeps the name
@@ -81,3 +98,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     data_tags: frozenset[str] = frozenset()  # its team's and those of its header
     priority: Priority = Priority.NORMAL  # its team's
     session: str | None = None  # as its caller names it: only `affinity.session_of` may be shown
+
+    @property
+    def ask(self) -> Ask:
+        """What was understood of its body."""
+        return self.body.ask

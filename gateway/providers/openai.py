@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.domain.identity import text_of
 from gateway.domain.policy import Deployment, Operation
-from gateway.domain.request import Request
+from gateway.domain.request import Request, RequestBody
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import (
     ContextLengthExceeded,
@@ -39,7 +39,7 @@ from gateway.wire.openai_answer import (
 )
 from gateway.wire.openai_assemble import Assembler
 from gateway.wire.openai_error import ErrorBody, error_event, read_error
-from gateway.wire.openai_request import ReadBody, is_empty_input, prepare, stream_options
+from gateway.wire.openai_request import is_empty_input, prepare, stream_options
 from gateway.wire.request_size import MAXIMUM_MEMBERS
 from gateway.wire.upstream_call import UpstreamCall
 
@@ -67,13 +67,12 @@ class OpenAI:
     bills_errors = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
 
-    def call(
-        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
-    ) -> UpstreamCall:
+    def call(self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None) -> UpstreamCall:
         """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
 
         `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own as it is.
         """
+        read = request.body
         is_assembled = self.assembles(deployment, read)
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
         dropped: tuple[str, ...] = ()
@@ -106,18 +105,18 @@ class OpenAI:
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
         )
 
-    def assembles(self, deployment: Deployment, read: ReadBody) -> bool:
+    def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
         """True where a plain request is sent as a stream, so that it can be charged when its caller leaves.
 
         Only an engine of one's own says its usage on the way, so only there is anything won by it.
         """
         return False
 
-    def assembler(self, read: ReadBody, *, limit_bytes: int) -> Assembler:
+    def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
         """Return what puts such an answer together again. Raises `UpstreamError` when it is fed too much."""
         return Assembler(operation=read.ask.operation, choices=read.ask.choices, limit_bytes=limit_bytes)
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """The members this dialect sets in a request."""
         values: dict[str, Any] = {}
         if read.ask.model != deployment.model:
@@ -128,7 +127,7 @@ class OpenAI:
             values["store"] = False
         return values
 
-    def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
+    def stream(self, read: RequestBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
         """Return the rewriter of a streamed answer. It keeps the text where nobody counts on the way."""
         if read.ask.operation is Operation.RESPONSES:
             return response_stream(model=read.ask.model, cost=cost, collects_text=True)
@@ -138,7 +137,7 @@ class OpenAI:
             choices=read.ask.choices, collects_text=not asked_running_usage,
         )  # fmt: skip
 
-    def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
+    def rewrite(self, read: RequestBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller."""
         if read.ask.operation is Operation.RESPONSES:
             return rewrite_response(body, seen, model=read.ask.model, cost=cost)
@@ -184,7 +183,7 @@ class OpenAI:
         """Return the usage that a whole answer or an error reports, None where it reports none."""
         return usage_in(body)
 
-    def error_event(self, read: ReadBody, error: RequestError) -> bytes:
+    def error_event(self, read: RequestBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""
         return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
 

@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.domain.policy import Deployment
+from gateway.domain.request import RequestBody
 from gateway.providers.openai import OpenAI
-from gateway.wire.openai_request import ReadBody
 
 # Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk has usage anyway.
 WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
@@ -16,7 +16,7 @@ WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
 class OpenAICompatible(OpenAI):
     """Calls and reads one upstream that is not OpenAI itself."""
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, less what the host is known to refuse."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if "stream_options" in values and urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.domain.request import RequestBody
 from gateway.domain.settlement import Counted
 from gateway.domain.token_estimate import estimate, is_countable, tokens_in
 from gateway.domain.tokens import TokenUsage
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 
 MAX_INPUT_BYTES = 2**20  # of a request body: more is estimated. A mebibyte takes half a second of one core
@@ -57,7 +57,7 @@ def load_tokenizer(path: str) -> Tokenizer:
 class _Work:
     """What is to be counted."""
 
-    read: ReadBody
+    read: RequestBody
     texts: tuple[str, ...]
     output_bytes: int
     has_all_text: bool
@@ -67,7 +67,7 @@ class TokenCounter:
     """Counts what was sent and received, with the model's own tokenizer where there is one.
 
     `tokenizers` names a `tokenizer.json` by the upstream's model name. The port for services:
-    `async def count(model: str, read: ReadBody, seen: Seen) -> Counted`. It never raises and takes at most
+    `async def count(model: str, read: RequestBody, seen: Seen) -> Counted`. It never raises and takes at most
     `deadline_s`; `domain.token_estimate.estimate` is what an ending uses that cannot wait at all.
     """
 
@@ -96,7 +96,7 @@ class TokenCounter:
                 problems[model] = f"{path}: {broken}"
         return problems
 
-    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
         """Return the tokens of a request and of what came back for it. Never raises."""
         path = self._paths.get(model)
         guess = estimate(read.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)
@@ -130,7 +130,7 @@ class TokenCounter:
         return Counted(usage=usage, is_exact=is_exact)
 
 
-def _input_tokens(read: ReadBody, tokenizer: Tokenizer) -> int | None:
+def _input_tokens(read: RequestBody, tokenizer: Tokenizer) -> int | None:
     if not is_countable(read.ask):
         return None
     if read.ask.body_bytes > MAX_INPUT_BYTES:

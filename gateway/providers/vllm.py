@@ -12,11 +12,11 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.domain.policy import Deployment, Operation, Priority
-from gateway.domain.request import Request
+from gateway.domain.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
 from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER
 from gateway.wire.openai_assemble import is_convertible
-from gateway.wire.openai_request import ReadBody, stream_options
+from gateway.wire.openai_request import stream_options
 
 # The lower runs first, under `--scheduling-policy priority`; else it changes nothing.
 PRIORITY_HEADER = "x-vllm-priority"
@@ -45,7 +45,7 @@ class Vllm(OpenAI):
         if request.priority is not Priority.NORMAL:
             headers[PRIORITY_HEADER] = PRIORITIES[request.priority]
 
-    def values(self, deployment: Deployment, read: ReadBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.ask.operation in _SALTED:
@@ -56,7 +56,7 @@ class Vllm(OpenAI):
             values["stream_options"] = stream_options(read, include_usage=True, continuous_usage_stats=True)
         return values
 
-    def assembles(self, deployment: Deployment, read: ReadBody) -> bool:
+    def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
         """True where the stream gives exactly the plain answer: tests/engine/test_assembled_real.py compares.
 
         On an engine that parses reasoning or tools out of a chat they differ: a stray end of thinking, a call that

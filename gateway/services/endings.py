@@ -73,7 +73,7 @@ class Endings:
             return counted
         attempt = exchange.attempt
         try:
-            return await self._counter.count(attempt.candidate.deployment.model, exchange.read, attempt.seen)
+            return await self._counter.count(attempt.candidate.deployment.model, attempt.request.body, attempt.seen)
         except Exception:  # a tokenizer's own: the estimate stands
             log.exception("count_failed", request_id=str(attempt.request.request_id))
             return counted
@@ -177,4 +177,4 @@ def _estimated(exchange: Exchange) -> Counted | None:
     if not exchange.needs_counting:
         return None
     seen = exchange.attempt.seen
-    return estimate(exchange.read.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)
+    return estimate(exchange.request.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)

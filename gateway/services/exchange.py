@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway.domain.policy import Operation
+from gateway.domain.request import Request
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.attempt import Attempt
 from gateway.services.ports import Provider, Upstream
@@ -18,7 +19,6 @@ from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_assemble import Assembler
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 from gateway.wire.vectors import LARGE_BYTES, TooManyVectors, without_vectors
@@ -42,7 +42,6 @@ class Exchange(Struct, kw_only=True):
 
     attempt: Attempt
     provider: Provider
-    read: ReadBody
     call: UpstreamCall
     upstream: Upstream
     content_type: str = ""
@@ -57,12 +56,17 @@ class Exchange(Struct, kw_only=True):
     _assembler: Assembler | None = None
 
     @property
+    def request(self) -> Request:
+        """What was asked."""
+        return self.attempt.request
+
+    @property
     def is_read_to_its_end(self) -> bool:
         """Whether it is read on after its caller left: where that is billed anyway, or tells the only usage there is.
 
         An engine of one's own that says on the way what it has made is stopped at once instead.
         """
-        says_on_the_way = self.call.asks_running_usage and (self.read.ask.is_stream or self.call.is_assembled)
+        says_on_the_way = self.call.asks_running_usage and (self.request.ask.is_stream or self.call.is_assembled)
         return not (self.attempt.candidate.deployment.is_self_hosted and says_on_the_way)
 
     @property
@@ -121,9 +125,9 @@ class Exchange(Struct, kw_only=True):
         self.has_begun = True
         self.content_type = headers.get("content-type", "application/json")
         self.said_load = headers.get(LOAD_HEADER)
-        if self.read.ask.is_stream:
+        if self.request.ask.is_stream:
             self._stream = self.provider.stream(
-                self.read, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
+                self.request.body, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
             )
             self.attempt.seen = self._stream.seen
 
@@ -143,7 +147,7 @@ class Exchange(Struct, kw_only=True):
         return rewritten
 
     async def _plain(self) -> bytes:
-        is_embeddings = self.read.ask.operation is Operation.EMBEDDINGS
+        is_embeddings = self.request.ask.operation is Operation.EMBEDDINGS
         if self._whole is None:
             self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
             self.attempt.seen.is_whole = True
@@ -163,7 +167,7 @@ class Exchange(Struct, kw_only=True):
 
     def _read_large(self, body: bytes, seen: Seen) -> bytes:
         """As `_read_whole`, but for the vectors of embeddings, in the thread for large answers."""
-        if self.read.ask.operation is not Operation.EMBEDDINGS:
+        if self.request.ask.operation is not Operation.EMBEDDINGS:
             return self._read_whole(body, seen)
         try:
             short = without_vectors(body)
@@ -177,10 +181,10 @@ class Exchange(Struct, kw_only=True):
 
     def _read_whole(self, body: bytes, seen: Seen) -> bytes:
         """Note what a whole answer says, and return it for the caller. Raises `UpstreamError` for what is no JSON."""
-        rewritten = self.provider.rewrite(self.read, body, seen, cost=self.attempt.cost_text)
+        rewritten = self.provider.rewrite(self.request.body, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
             text = inflated(body)
-            if self.read.ask.operation is not Operation.EMBEDDINGS:  # which have no output, however large they are
+            if self.request.ask.operation is not Operation.EMBEDDINGS:  # which have no output, however large they are
                 seen.note_unread(len(text))
             if text is not body and (usage := self.provider.usage_in(text)) is not None:
                 seen.note_final(usage)
@@ -242,7 +246,7 @@ class Exchange(Struct, kw_only=True):
         return await _aside(self._put_together, assembler)
 
     def _put_together(self, assembler: Assembler) -> bytes:
-        return self.provider.rewrite(self.read, assembler.body(), assembler.seen, cost=self.attempt.cost_text)
+        return self.provider.rewrite(self.request.body, assembler.body(), assembler.seen, cost=self.attempt.cost_text)
 
     def _note_progress(self, seen: Seen) -> None:
         self.attempt.note_progress()
@@ -308,7 +312,7 @@ class Exchange(Struct, kw_only=True):
                 await asyncio.sleep(0)
 
     def _new_assembler(self) -> Assembler:
-        assembler = self.provider.assembler(self.read, limit_bytes=MAX_ANSWER_BYTES)
+        assembler = self.provider.assembler(self.request.body, limit_bytes=MAX_ANSWER_BYTES)
         self.attempt.seen = assembler.seen
         return assembler
 

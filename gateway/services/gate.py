@@ -23,7 +23,6 @@ from gateway.services.purses import Purses
 from gateway.services.refusals import Refusals
 from gateway.services.request_totals import OnSettled, RequestTotals
 from gateway.services.snapshot import Terms
-from gateway.wire.openai_request import ReadBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,7 @@ class Gate:
     refusals: Refusals
     clock: Clock
 
-    async def admit(
-        self, request: Request, read: ReadBody, terms: Terms, *, decision: Decision, most_tokens: int
-    ) -> RequestTotals:
+    async def admit(self, request: Request, terms: Terms, *, decision: Decision, most_tokens: int) -> RequestTotals:
         """Take a request under its limits and claim its key. A limit in shadow refuses nothing, but counts.
 
         Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`; then
@@ -64,9 +61,12 @@ class Gate:
                     _return_at_end(totals, admission)
             if request.idempotency_key is not None:
                 claim = await self.claims.claim(
-                    request.caller.team, request.idempotency_key, endpoint=request.ask.operation, body=read.body,
+                    request.caller.team,
+                    request.idempotency_key,
+                    endpoint=request.ask.operation,
+                    body=request.body.body,
                     request_id=request.request_id,
-                )  # fmt: skip
+                )
                 _finish_at_end(totals, self.claims, claim)
         except BaseException:
             totals.close()  # nothing was sent

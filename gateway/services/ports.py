@@ -11,7 +11,7 @@ from uuid import UUID
 from gateway.domain.budgets import SliceAsk, SliceGranted
 from gateway.domain.intent import Intent
 from gateway.domain.policy import Deployment
-from gateway.domain.request import Request
+from gateway.domain.request import Request, RequestBody
 from gateway.domain.residency import Permit
 from gateway.domain.settlement import Counted
 from gateway.domain.tokens import TokenUsage
@@ -20,7 +20,6 @@ from gateway.domain.written import Written
 from gateway.errors import RequestError
 from gateway.wire.openai_answer import AnswerStream, CostText
 from gateway.wire.openai_assemble import Assembler
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 
@@ -68,21 +67,19 @@ class Provider(Protocol):
 
     bills_errors: bool
 
-    def call(
-        self, deployment: Deployment, read: ReadBody, *, request: Request, output_cap_tokens: int | None = None
-    ) -> UpstreamCall:
+    def call(self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None) -> UpstreamCall:
         """Return the call that carries this request; a cap bounds the answer of a caller who set no maximum.
 
         Raises `UpstreamAuth` if the credential is missing.
         """
 
-    def stream(self, read: ReadBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
+    def stream(self, read: RequestBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
         """Return the rewriter of a streamed answer."""
 
-    def assembler(self, read: ReadBody, *, limit_bytes: int) -> Assembler:
+    def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
         """Return what makes a plain answer of the stream that was asked for in its place."""
 
-    def rewrite(self, read: ReadBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
+    def rewrite(self, read: RequestBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller and note in `seen` what it says of itself."""
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
@@ -94,14 +91,14 @@ class Provider(Protocol):
     def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
         """Return a call of fixed content, answered with one token at most."""
 
-    def error_event(self, read: ReadBody, error: RequestError) -> bytes:
+    def error_event(self, read: RequestBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""
 
 
 class TokenCounter(Protocol):
     """Counts what was sent and seen of an answer whose upstream never said. Off the event loop, in memory only."""
 
-    async def count(self, model: str, read: ReadBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
         """Return a count, an estimate where there is no better. Never raises, and is bounded in time."""
 
 

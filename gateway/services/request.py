@@ -35,7 +35,6 @@ from gateway.services.outlook import Outlook
 from gateway.services.ports import Clock, Provider, Transport
 from gateway.services.refusals import Refusals
 from gateway.services.snapshot import MOST_REMEMBERED, Snapshot, Terms
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import EventTooLarge
 
 OUTCOMES: dict[type[RequestError], Outcome] = {
@@ -83,9 +82,7 @@ class RequestService:
     draw: Callable[[], float] = random.random
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    async def answer(
-        self, request: Request, read: ReadBody, snapshot: Snapshot, *, terms: Terms, received_s: float
-    ) -> Answer:
+    async def answer(self, request: Request, snapshot: Snapshot, *, terms: Terms, received_s: float) -> Answer:
         """Return the first answer that a deployment gives. Raises the `RequestError` the caller must hear.
 
         `terms` are those of the request's team, project and key.
@@ -99,16 +96,16 @@ class RequestService:
             request, ranking, terms.accounts, terms.needs_bound, received_s, received_s + decision.route.timeout_s
         )
         if not (terms.limits or terms.shadow_limits or request.idempotency_key is not None):
-            return await self._dispatch(admitted, read)
+            return await self._dispatch(admitted)
         most_tokens = admitted.bound_at(ranking.choices[0]).tokens
-        totals = await self.gate.admit(request, read, terms, decision=decision, most_tokens=most_tokens)
+        totals = await self.gate.admit(request, terms, decision=decision, most_tokens=most_tokens)
         try:
             admitted.totals = totals
-            return await self._dispatch(admitted, read)
+            return await self._dispatch(admitted)
         finally:
             totals.close()
 
-    async def _dispatch(self, admitted: AdmittedRequest, read: ReadBody) -> Answer:
+    async def _dispatch(self, admitted: AdmittedRequest) -> Answer:
         """Try one deployment after the other until one answers; the course says which, and when to give up."""
         course = Course(
             choices=admitted.ranking.choices, team=admitted.request.caller.team, deadline_s=admitted.deadline_s,
@@ -127,7 +124,7 @@ class RequestService:
             except RequestError as error:
                 raise course.failure or error from None  # of two reasons the first is the one to mend
             try:
-                return await self._attempt(attempt, read, admitted.deadline_s)
+                return await self._attempt(attempt, admitted.deadline_s)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
@@ -192,17 +189,17 @@ class RequestService:
         course.began(choice)
         return attempt
 
-    async def _attempt(self, attempt: Attempt, read: ReadBody, deadline_s: float) -> Answer:
+    async def _attempt(self, attempt: Attempt, deadline_s: float) -> Answer:
         """Send one attempt and return its answer; every other way out of here settles it."""
         durable = attempt.intend()  # what cannot be written down is neither sent nor settled
         exchange: Exchange | None = None
         try:
             await durable
-            exchange = await self._send(attempt, read, deadline_s)
+            exchange = await self._send(attempt, deadline_s)
             await exchange.head()
             if exchange.said_load is not None:
                 self.outlook.note_load(attempt.candidate.deployment.name, exchange.said_load)
-            if read.ask.is_stream:
+            if attempt.request.ask.is_stream:
                 relay = self._relay(exchange)
                 # The first piece is waited for, so that a stream which dies before it can still be tried elsewhere.
                 body, content_type, rest = await anext(relay, b""), "text/event-stream; charset=utf-8", relay
@@ -226,15 +223,13 @@ class RequestService:
             self._failed(attempt, exchange, Outcome.GATEWAY_ERROR)
             raise
 
-    async def _send(self, attempt: Attempt, read: ReadBody, deadline_s: float) -> Exchange:
+    async def _send(self, attempt: Attempt, deadline_s: float) -> Exchange:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        call = provider.call(
-            deployment, read, request=attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens
-        )
+        call = provider.call(deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens)
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
-        return Exchange(attempt=attempt, provider=provider, read=read, call=call, upstream=upstream)
+        return Exchange(attempt=attempt, provider=provider, call=call, upstream=upstream)
 
     def _note_failure(self, attempt: Attempt, error: RequestError) -> None:
         team, now_s = attempt.request.caller.team, self.clock.monotonic()
@@ -278,7 +273,7 @@ class RequestService:
             self._note_failure(attempt, error)
             self.endings.done(exchange, _outcome(error, exchange))
             # Official SDKs take a clean close for success, so a cut stream ends with an error event.
-            yield exchange.provider.error_event(exchange.read, error)
+            yield exchange.provider.error_event(attempt.request.body, error)
         except (asyncio.CancelledError, GeneratorExit):
             # SDKs hang up as soon as they have read `[DONE]` or an error: that caller got all of its answer.
             if attempt.seen.is_error:

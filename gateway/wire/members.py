@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gateway.domain.request import Member
+
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
 MAX_WALKED_BYTES = 2**20  # a larger body may have millions of members
 MAX_SAME_NAMES = 100  # that are compared
@@ -25,14 +27,6 @@ _CLOSE, _COMMA, _BACKSLASH, _SPACE = b"},\\ "
 
 class MalformedJson(ValueError):
     """The bytes are not one JSON object, or name a member twice."""
-
-
-class Member(msgspec.Struct, frozen=True, gc=False):
-    """Half-open byte ranges: the whole member starts at `name_start`, its value is `[start, end)`."""
-
-    name_start: int
-    start: int
-    end: int
 
 
 def decode_members(body: bytes) -> dict[str, msgspec.Raw]:

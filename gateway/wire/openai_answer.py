@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.domain.request import Member
 from gateway.domain.tokens import TokenUsage
 from gateway.wire.answer_bounds import MAX_DECODED_BYTES, MAX_USAGE_BYTES, SMALL_BYTES, decode_few, is_quick
 from gateway.wire.inflate import inflated
-from gateway.wire.members import MalformedJson, Member, append, cut, locate, locate_one, replace, require_utf8
+from gateway.wire.members import MalformedJson, append, cut, locate, locate_one, replace, require_utf8
 from gateway.wire.openai_error import error_event, read_error
 from gateway.wire.openai_usage import (
     engine_queue_s,

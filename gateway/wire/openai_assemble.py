@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from gateway.domain.policy import Operation
+from gateway.domain.request import RequestBody
 from gateway.errors import UpstreamError
 from gateway.wire.answer_bounds import MAX_CHOICES, is_quick
 from gateway.wire.openai_error import read_error
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.openai_usage import usage_from_wire
 from gateway.wire.seen import Seen
 from gateway.wire.sse import EventSplitter, data_of
@@ -105,7 +105,7 @@ _METRICS = (
 )  # fmt: skip
 
 
-def is_convertible(read: ReadBody) -> bool:
+def is_convertible(read: RequestBody) -> bool:
     """True where a plain request may be sent as a stream: every field of it is in the list of its operation."""
     known = CONVERTIBLE.get(read.ask.operation)
     return known is not None and not read.ask.is_stream and known.issuperset(read.members)

@@ -14,11 +14,11 @@ import msgspec
 
 from gateway.domain.known_members import KNOWN_MEMBERS, by_folded
 from gateway.domain.policy import Operation
-from gateway.domain.request import Ask
+from gateway.domain.request import Ask, RequestBody
 from gateway.domain.request_fields import FEATURE_OF_MEMBER, TEMPLATE_CONTROLS, UNKNOWN_FIELDS, tier_feature
 from gateway.errors import InvalidRequest
 from gateway.wire import request_media, request_shape
-from gateway.wire.members import MalformedJson, Member, decode_members, locate, replace
+from gateway.wire.members import MalformedJson, decode_members, locate, replace
 from gateway.wire.request_needs import Needs
 from gateway.wire.request_plain import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.request_size import choices_of, size_of
@@ -29,14 +29,6 @@ MAX_UNKNOWN_SHOWN = 3
 LOOKED_AT_BYTES = 64  # of an input, for the question whether there is any
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
-
-
-class ReadBody(msgspec.Struct, frozen=True, gc=False):
-    """A request body with what was understood of it and where its members stand."""
-
-    ask: Ask
-    body: bytes
-    members: Mapping[str, Member]
 
 
 class _Format(msgspec.Struct):
@@ -65,7 +57,7 @@ _decode_format = msgspec.json.Decoder(_Format | None).decode
 _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 
-def read_request(operation: Operation, body: bytes) -> ReadBody:
+def read_request(operation: Operation, body: bytes) -> RequestBody:
     """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
     try:
         return _read(operation, body)
@@ -75,7 +67,7 @@ def read_request(operation: Operation, body: bytes) -> ReadBody:
         raise _wrong_type(str(broken)) from None
 
 
-def _read(operation: Operation, body: bytes) -> ReadBody:
+def _read(operation: Operation, body: bytes) -> RequestBody:
     is_large = len(body) >= request_shape.LARGE_BYTES
     if is_large:
         request_shape.check_large(body)
@@ -117,10 +109,10 @@ def _read(operation: Operation, body: bytes) -> ReadBody:
         predicted_bytes=size.predicted_bytes,
         cache_key=_cache_key(members["prompt_cache_key"]) if "prompt_cache_key" in members else None,
     )
-    return ReadBody(ask, body, places)
+    return RequestBody(ask, body, places)
 
 
-def prepare(read: ReadBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
+def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
     """Return the body with top-level members set to `values`, without those in `dropped`; the rest as it came."""
     return replace(
         read.body,
@@ -129,14 +121,14 @@ def prepare(read: ReadBody, values: Mapping[str, Any], *, dropped: Iterable[str]
     )
 
 
-def stream_options(read: ReadBody, **wanted: bool) -> dict[str, Any]:
+def stream_options(read: RequestBody, **wanted: bool) -> dict[str, Any]:
     """The caller's `stream_options` with ours on top."""
     place = read.members.get("stream_options")
     sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
     return {**(sent or {}), **wanted}
 
 
-def is_empty_input(read: ReadBody) -> bool:
+def is_empty_input(read: RequestBody) -> bool:
     """Return True for embeddings of nothing but empty texts, which may have no tokens."""
     place = read.members.get("input")
     if place is None or read.ask.operation is not Operation.EMBEDDINGS:

@@ -109,7 +109,7 @@ def sent(engine: RunningEngine, operation: Operation, body: dict[str, Any], *, a
     one = factories.deployment(
         provider="vllm", model="tiny", base_url=f"{engine.url}/v1", capabilities=frozenset({"json_schema"})
     )
-    call = Vllm(b"key", assembles_plain=assembles).call(one, understood, request=factories.request(understood))
+    call = Vllm(b"key", assembles_plain=assembles).call(one, factories.request(understood))
     assert call.is_assembled is assembles
     request = urllib.request.Request(call.url, data=call.body, headers=dict(call.headers))
     try:

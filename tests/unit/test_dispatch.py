@@ -70,7 +70,7 @@ class Dispatch(Stage):
         snapshot = factories.snapshot(document=factories.policy(*given, routes={"assistant": route}))
         request = factories.request(read, request_id=factories.request_id(random=self._count()))
         return await self.service().answer(
-            request, read, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
+            request, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
         )
 
     def _count(self) -> int:
@@ -409,6 +409,6 @@ async def test_the_route_to_degrade_to_is_decided_for_the_same_request() -> None
     snapshot = factories.snapshot(document=factories.policy(ONE, small, routes=routes))
     request = factories.request(read)
     await replace(on.service(), outlook=Degrading(on.clock)).answer(
-        request, read, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
+        request, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
     )
     assert [(event.route, event.deployment) for event in on.journal.events] == [("assistant", "small")]

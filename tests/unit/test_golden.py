@@ -41,7 +41,7 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Seen]:
     # Plain answers that are assembled from a stream have files of their own: vllm/assembled-*.
     provider = {**build_providers(salt_key=b"golden"), "vllm": Vllm(b"golden")}[case["provider"]]
     one = factories.deployment(provider=case["provider"], is_self_hosted=case["provider"] == "vllm")
-    call = provider.call(one, read, request=factories.request(read))
+    call = provider.call(one, factories.request(read))
     upstream = next(folder.glob("upstream.*")).read_bytes()
     if not read.ask.is_stream:
         seen = Seen()

@@ -241,7 +241,7 @@ def test_chats_are_converted_only_on_engines_that_declare_no_parser(
     body = CHAT if operation is Operation.CHAT else {"model": "m", "prompt": "x"}
     one = deployment(provider="vllm", capabilities=capabilities)
     understood = read(json.dumps(body).encode(), operation)
-    call = Vllm(b"", assembles_plain=True).call(one, understood, request=request(understood))
+    call = Vllm(b"", assembles_plain=True).call(one, request(understood))
     sent = json.loads(call.body)
     assert call.is_assembled is expected
     assert (sent.get("stream"), "stream_options" in sent) == ((True, True) if expected else (None, False))
@@ -255,9 +255,9 @@ def test_streams_and_other_providers_are_left_alone() -> None:
     one = deployment(capabilities=frozenset())
     streamed = read(b'{"model":"m","prompt":"x","stream":true}', Operation.COMPLETIONS)
     plain = read(b'{"model":"m","prompt":"x"}', Operation.COMPLETIONS)
-    assert not Vllm(b"", assembles_plain=True).call(one, streamed, request=request(streamed)).is_assembled
-    assert not Vllm(b"").call(one, plain, request=request(plain)).is_assembled
-    assert not OpenAI().call(one, plain, request=request(plain)).is_assembled
+    assert not Vllm(b"", assembles_plain=True).call(one, request(streamed)).is_assembled
+    assert not Vllm(b"").call(one, request(plain)).is_assembled
+    assert not OpenAI().call(one, request(plain)).is_assembled
     assert set(build_providers(salt_key=b"")) == {"vllm", "openai", "openai_compatible"}
 
 

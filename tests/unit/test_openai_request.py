@@ -292,7 +292,7 @@ def test_what_goes_upstream_differs_in_named_splices_alone(
     body = json.dumps(sent, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     read = read_request(operation, body)
     provider = Vllm(b"salt key") if is_vllm else OpenAI()
-    call = provider.call(deployment(), read, request=request(read))
+    call = provider.call(deployment(), request(read))
     got = json.loads(call.body)
     ours = {"model", "stream_options", "cache_salt", "store"}
     was = json.loads(body)

@@ -106,7 +106,7 @@ def test_a_secret_is_read_from_a_file_each_time(tmp_path: Path) -> None:
     assert resolve(one) == "first"
     path.write_text("second\n")
     assert resolve(one) == "second"
-    call = OpenAI().call(one, read(), request=request())
+    call = OpenAI().call(one, request())
     assert call.headers["authorization"] == "Bearer second"
 
 
@@ -123,7 +123,7 @@ def test_a_missing_secret_is_named_by_its_reference(tmp_path: Path, content: str
 def test_no_declared_secret_sends_none() -> None:
     """An engine of one's own may have no key."""
     assert resolve(deployment()) is None
-    assert "authorization" not in OpenAI().call(deployment(), read(), request=request()).headers
+    assert "authorization" not in OpenAI().call(deployment(), request()).headers
 
 
 def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
@@ -150,7 +150,7 @@ def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
     """It refuses fields it does not know, and tells usage anyway; others tell it only when asked."""
     streamed = read(b'{"model":"m","messages":[],"stream":true}')
     target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
-    call = OpenAICompatible().call(target, streamed, request=request(streamed))
+    call = OpenAICompatible().call(target, request(streamed))
     assert (b"include_usage" in call.body) is asks
 
 
@@ -172,9 +172,9 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     """The caller's own is replaced, never sent twice, and left out where the upstream refuses it."""
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
-    call = OpenAICompatible().call(target, body, request=request(body), output_cap_tokens=5)
+    call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
     assert json.loads(call.body) == {"model": "m", "messages": [], **members}
-    untouched = OpenAICompatible().call(target, body, request=request(body))
+    untouched = OpenAICompatible().call(target, request(body))
     assert untouched.body == body.body
 
 
@@ -185,7 +185,7 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
     """What a deployment says of its chats is not about them."""
     body = read(b'{"model":"m","max_completion_tokens":9}', operation)
     target = deployment(**COMPATIBLE, model="m", allows=frozenset({"store"}))
-    call = OpenAICompatible().call(target, body, request=request(body), output_cap_tokens=5)
+    call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
     assert json.loads(call.body) == {"model": "m", "max_completion_tokens": 9, member: 5}
 
 

@@ -152,7 +152,7 @@ class Stage:
         try:
             request = factories.request(read, idempotency_key=key, request_id=uuid4_as_7())
             terms = factories.terms(snapshot, request)
-            return await service.answer(request, read, snapshot, terms=terms, received_s=self.clock.monotonic())
+            return await service.answer(request, snapshot, terms=terms, received_s=self.clock.monotonic())
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.domain.bound import UNBOUNDED_OUTPUT_TOKENS
 from gateway.domain.policy import Operation
+from gateway.domain.request import RequestBody
 from gateway.domain.settlement import Counted
 from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.domain.usage_event import Outcome, UsageEvent
@@ -44,7 +45,6 @@ from gateway.services.request import Answer, RequestService
 from gateway.storage.database import Database
 from gateway.storage.idempotency import ClaimTable
 from gateway.storage.limits import LimitWindows
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.sse import MAX_EVENT_BYTES
 from tests import factories
 from tests.fakes import (
@@ -128,7 +128,7 @@ class Stage:
         snapshot = factories.snapshot(document=factories.policy(*deployments))
         request = factories.request(read)
         return await self.service().answer(
-            request, read, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
+            request, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
         )
 
     @property
@@ -633,7 +633,7 @@ async def test_every_attempt_has_its_own_permit() -> None:
 
 def test_the_fake_read_body_is_a_real_one() -> None:
     """The factory understands bodies as the edge does."""
-    assert isinstance(factories.read(), ReadBody)
+    assert isinstance(factories.read(), RequestBody)
 
 
 # ---- where the upstream says that it ran
@@ -691,7 +691,7 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
     snapshot = factories.snapshot(document=replace(document, routes={"assistant": route}))
     request = factories.request(read)
     await on.service().answer(
-        request, read, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
+        request, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
     )
     assert on.event.deployment == "used"
     assert on.event.decision["shadow_ranked"] == ["other", "used"]
@@ -709,7 +709,7 @@ async def test_what_was_readmitted_is_used_again_without_another_policy() -> Non
     async def answer() -> Answer:
         on.journal.events.clear()
         terms = factories.terms(snapshot, request)
-        return await service.answer(request, read, snapshot, terms=terms, received_s=on.clock.monotonic())
+        return await service.answer(request, snapshot, terms=terms, received_s=on.clock.monotonic())
 
     await answer()
     telling = asyncio.create_task(on.ejections.run())

@@ -169,9 +169,7 @@ async def served(on: Stage, document: Any, **asked: Any) -> None:
     """One request, over a snapshot of its own."""
     read = factories.read(body())
     known, request = factories.snapshot(document=document), factories.request(read, **asked)
-    await on.service().answer(
-        request, read, known, terms=factories.terms(known, request), received_s=on.clock.monotonic()
-    )
+    await on.service().answer(request, known, terms=factories.terms(known, request), received_s=on.clock.monotonic())
 
 
 async def test_an_event_keeps_the_data_tags_that_it_was_decided_by() -> None:

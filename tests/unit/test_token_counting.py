@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from gateway.domain.policy import Operation
+from gateway.domain.request import RequestBody
 from gateway.domain.settlement import Counted, settle
 from gateway.domain.token_estimate import estimate, tokens_in
 from gateway.domain.tokens import TokenUsage, UsageSource
 from gateway.providers.token_counting import MAX_INPUT_BYTES, LoadTokenizer, TokenCounter, Tokenizer, load_tokenizer
-from gateway.wire.openai_request import ReadBody
 from gateway.wire.seen import MAX_TEXT_CHARS, Seen
 from tests.factories import ask, price, read
 
@@ -45,7 +45,7 @@ def seen(*texts: str) -> Seen:
     return found
 
 
-def chat(**members: Any) -> ReadBody:
+def chat(**members: Any) -> RequestBody:
     return read(json.dumps({"model": "assistant", "messages": [], **members}).encode())
 
 

@@ -70,7 +70,7 @@ def test_a_permit_is_made_in_one_place() -> None:
     trees = dict(sources())
     for path in ("gateway/domain/probe_permit.py", "gateway/services/engine_probes.py"):
         named = {node.id for node in ast.walk(trees[path]) if isinstance(node, ast.Name)}
-        assert not named & {"Request", "ReadBody", "Decision", "Ask"}, path
+        assert not named & {"Request", "RequestBody", "Decision", "Ask"}, path
 
 
 def test_a_probe_has_fixed_content() -> None:

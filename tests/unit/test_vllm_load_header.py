@@ -20,5 +20,5 @@ def test_only_a_plain_answer_of_vllm_is_asked_for_the_load(provider: str, body: 
     """Streams do not say it, and to a provider it would be one more thing that tells this gateway from others."""
     read = factories.read(body, Operation.CHAT)
     one = factories.deployment("one", provider=provider)
-    call = PROVIDERS[provider].call(one, read, request=factories.request(read))
+    call = PROVIDERS[provider].call(one, factories.request(read))
     assert call.headers.get(ASK_HEADER) == (ASK_FORMAT if is_asked else None)
