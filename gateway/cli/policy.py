@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from gateway.cli.explain import recorded_explanation, show_explanation
 from gateway.cli.ids import request_id_of
@@ -21,6 +22,7 @@ from gateway.cli.policy_document import FileArgument, price_notes, read_document
 from gateway.cli.policy_plan import plan
 from gateway.cli.policy_readmit import readmit
 from gateway.domain.policy import Operation
+from gateway.domain.replay import Place
 from gateway.domain.request import unsent
 from gateway.domain.tokens import TokenUsage
 from gateway.errors import BadUsage, Finding, PolicyRejected
@@ -200,20 +202,19 @@ def explain_decision(
         decision_for,
         version,
         prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
-        day=toolbox.now().date(),
+        team=team,
+        place=Place(gateway_region=toolbox.options.region, day=toolbox.now().date()),
         data_class=data_class,
         data_tags=frozenset(data_tags or ()),
-        gateway_region=toolbox.options.region,
-        operation=operation,
-        capabilities=frozenset(needs or ()),
         ejected=ejected,
     )
-    decision = decide_for(team=team, route=route)
+    asked = unsent(operation, route, capabilities=frozenset(needs or ()))
+    decision = decide_for(asked)
     prompt_tokens = PROMPT_TOKENS if tokens is None else tokens
     ranking = imagined(
-        decision, unsent(operation, route), session=team, tokens=prompt_tokens, answer_tokens=answer_tokens,
+        decision, asked, session=team, tokens=prompt_tokens, answer_tokens=answer_tokens,
         degrade=None if (other := decision.route.degrade_to) is None
-        else lambda: decide_for(team=team, route=other, is_degraded_to=True),
+        else lambda: decide_for(replace(asked, model=other), is_degraded_to=True),
     )  # fmt: skip
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     said = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from gateway.domain.policy import PolicyVersion
 from gateway.domain.pricing import Price
 from gateway.domain.replay import Place
@@ -48,14 +50,13 @@ def _result(case: Case, version: PolicyVersion, prices: Mapping[str, Price], pla
 def _decided(case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place) -> tuple[str, str]:
     try:
         decide_for = partial(
-            decision_for, version, team=case.team, prices=prices, data_class=case.data_class,
-            data_tags=case.data_tags, operation=case.operation, capabilities=case.needs,
-            gateway_region=place.gateway_region, day=place.day,
+            decision_for, version, team=case.team, prices=prices, place=place, data_class=case.data_class,
+            data_tags=case.data_tags,
         )  # fmt: skip
-        decision = decide_for(route=case.route)
+        asked = unsent(case.operation, case.route, capabilities=case.needs)
+        decision = decide_for(asked)
         other = decision.route.degrade_to
-        degrade = None if other is None else lambda: decide_for(route=other, is_degraded_to=True)
-        asked = unsent(case.operation, case.route)
+        degrade = None if other is None else lambda: decide_for(replace(asked, model=other), is_degraded_to=True)
         if refused := decision.refusal():
             raise refused
     except RequestError as error:

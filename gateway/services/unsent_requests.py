@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
 
 from msgspec.structs import replace
 
@@ -11,8 +10,8 @@ from gateway.domain.expectation import Live
 from gateway.domain.objectives import Lineup, assumed, lineup_of, rank
 from gateway.domain.policy import DataClass, Operation, Policy, PolicyVersion
 from gateway.domain.pricing import Price
-from gateway.domain.regions import UNKNOWN
-from gateway.domain.request import Ask, unsent
+from gateway.domain.replay import Place
+from gateway.domain.request import Ask
 from gateway.domain.routing import NONE_EJECTED, Decision, Ranking, decide, find_route
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.outlook import Outlook
@@ -22,14 +21,14 @@ PROMPT_TOKENS = 1000  # where nobody says how long the prompt is
 
 
 def decision_for(
-    version: PolicyVersion, *, team: str, route: str, prices: Mapping[str, Price], day: date,
-    data_class: str | None = None, data_tags: frozenset[str] = frozenset(), gateway_region: str = UNKNOWN,
-    operation: Operation = Operation.CHAT, capabilities: frozenset[str] = frozenset(),
-    features: frozenset[str] = frozenset(), ejected: Mapping[str, str] = NONE_EJECTED, is_degraded_to: bool = False,
+    version: PolicyVersion, ask: Ask, *, team: str, prices: Mapping[str, Price], place: Place,
+    data_class: str | None = None, data_tags: frozenset[str] = frozenset(),
+    ejected: Mapping[str, str] = NONE_EJECTED, is_degraded_to: bool = False,
 ) -> Decision:  # fmt: skip
-    """Decide for a request that is not sent. Raises `NothingFound`, `BadUsage` or the caller's own error.
+    """Decide for a request that is not sent; its model names the route.
 
-    A route that is degraded to need not be one of the team's.
+    A route that is degraded to need not be one of the team's. Raises `NothingFound`, `BadUsage` or the caller's own
+    error.
     """
     policy = version.policy
     asking = require_team(version, team)
@@ -37,13 +36,13 @@ def decision_for(
     return decide(
         version,
         team=asking,
-        route=policy.routes[route] if is_degraded_to else find_route(policy, asking, route),
+        route=policy.routes[ask.model] if is_degraded_to else find_route(policy, asking, ask.model),
         data_class=wanted,
         data_tags=data_tags,
-        ask=unsent(operation, route, capabilities=capabilities, features=features),
+        ask=ask,
         prices=prices,
-        gateway_region=gateway_region,
-        day=day,
+        gateway_region=place.gateway_region,
+        day=place.day,
         ejected=ejected,
     )
 

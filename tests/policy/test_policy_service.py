@@ -10,8 +10,10 @@ from decimal import Decimal
 import pytest
 
 from gateway.domain.budgets import BudgetRule
-from gateway.domain.policy import Deployment, PolicyVersion
+from gateway.domain.policy import Deployment, Operation, PolicyVersion
 from gateway.domain.pricing import Price, Rate
+from gateway.domain.replay import Place
+from gateway.domain.request import Ask, unsent
 from gateway.domain.tokens import TokenKind, TokenUsage
 from gateway.errors import BadUsage, ModelNotFound, NothingFound, PolicyRejected, RouteNotAllowed
 from gateway.services.explanations import explain
@@ -23,6 +25,7 @@ from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TODAY = NOW.date()
+HERE = Place(gateway_region="unknown", day=TODAY)
 LIST_PRICE = Price(
     provider="openai", model="gpt-5.5", source="list", rates=(Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(5)),)
 )
@@ -268,11 +271,16 @@ def test_the_difference_names_what_was_added_removed_and_changed() -> None:
     assert {change.verb for change in changes(None, parse(EXAMPLE).policy)} == {"added"}
 
 
+def asking(route: str) -> Ask:
+    """A chat request of that route."""
+    return unsent(Operation.CHAT, route)
+
+
 def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
     """A refusal that cannot be explained is a support ticket."""
     version = current()
     decision = decision_for(
-        version, team="payments", route="gpt-4o-mini", data_class="restricted", prices=prices(version), day=TODAY
+        version, asking("gpt-4o-mini"), team="payments", data_class="restricted", prices=prices(version), place=HERE
     )
     explanation = explain(decision, usage=TokenUsage(input_tokens=1_000_000, output_tokens=0))
     assert (explanation.route, explanation.data_class) == ("assistant", "restricted")
@@ -289,7 +297,7 @@ def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
     """The admin must see what the developer saw."""
     version = current()
     decision = decision_for(
-        version, team="search", route="partner-chat", data_class="restricted", prices=prices(version), day=TODAY
+        version, asking("partner-chat"), team="search", data_class="restricted", prices=prices(version), place=HERE
     )
     explanation = explain(decision)
     assert explanation.is_refused
@@ -299,7 +307,7 @@ def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
 def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
     """A price that does not cover output must not look free."""
     version = current()
-    decision = decision_for(version, team="payments", route="assistant", prices=prices(version), day=TODAY)
+    decision = decision_for(version, asking("assistant"), team="payments", prices=prices(version), place=HERE)
     costs = [v.cost_usd for v in explain(decision, usage=TokenUsage(input_tokens=10, output_tokens=10)).verdicts]
     assert costs[0] is not None
     assert costs[1] is None, "the list's price has no output rate"
@@ -321,6 +329,8 @@ def test_a_wrong_question_is_answered_with_what_there_is(
 ) -> None:
     """A typo must not look like a refusal."""
     version = current()
+    wanted = {"team": "payments"} | asked
+    ask = asking(wanted.pop("route", "assistant"))
     with pytest.raises(error, match=r".*") as raised:
-        decision_for(version, prices=prices(version), day=TODAY, **{"team": "payments", "route": "assistant"} | asked)
+        decision_for(version, ask, prices=prices(version), place=HERE, **wanted)
     assert part in str(raised.value)
