@@ -98,8 +98,3 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     data_tags: frozenset[str] = frozenset()  # its team's and those of its header
     priority: Priority = Priority.NORMAL  # its team's
     session: str | None = None  # as its caller names it: only `affinity.session_of` may be shown
-
-    @property
-    def ask(self) -> Ask:
-        """What was understood of its body."""
-        return self.body.ask

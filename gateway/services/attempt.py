@@ -196,7 +196,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def _writes_output(self) -> bool:
-        return self.request.ask.operation is not Operation.EMBEDDINGS
+        return self.request.body.ask.operation is not Operation.EMBEDDINGS
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         final = self.seen.final
@@ -270,7 +270,7 @@ class AdmittedRequest(Struct):
             candidate = choice.candidate
             assert candidate.price is not None, "an unpriced deployment is never eligible"
             bound = self._bounds[id(choice)] = bound_of(
-                self.request.ask,
+                self.request.body.ask,
                 route=choice.decision.route,
                 deployment=candidate.deployment,
                 price=candidate.price,
@@ -312,7 +312,7 @@ class Attempts:
             received_s=admitted.received_s, bound=bound, clock=clock, meter=self.meter, slot=slot,
             on_settled=on_settled, queue_s=queue_s,
             begun=_begun(
-                self.openings.of(choice, request.ask.operation), admitted, choice, number=number,
+                self.openings.of(choice, request.body.ask.operation), admitted, choice, bound, number=number,
                 started_at=clock.now(), holds=grant.holds, queue_s=queue_s,
             ),
         )  # fmt: skip
@@ -383,11 +383,11 @@ def _opening(choice: Choice, operation: Operation) -> UsageEvent:
 
 
 def _begun(
-    opening: UsageEvent, admitted: AdmittedRequest, choice: Choice, *, number: int, started_at: datetime,
+    opening: UsageEvent, admitted: AdmittedRequest, choice: Choice, bound: Bound, *, number: int, started_at: datetime,
     holds: tuple[Hold, ...], queue_s: float | None,
 ) -> UsageEvent:  # fmt: skip
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
-    request, ranking, bound = admitted.request, admitted.ranking, admitted.bound_at(choice)
+    request, ranking = admitted.request, admitted.ranking
     return replace(
         opening,
         request_id=request.request_id,
@@ -398,7 +398,7 @@ def _begun(
         end_user=request.end_user,
         tags=dict(request.tags),
         route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
-        streamed=request.ask.is_stream,
+        streamed=request.body.ask.is_stream,
         held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
         service_tier=_asked_tier(request),
@@ -411,15 +411,15 @@ def _begun(
 
 
 def _asked_tier(request: Request) -> str | None:
-    if not request.ask.features:
+    if not request.body.ask.features:
         return None  # nearly every request
-    tiers = (feature_and_tier(feature)[1] for feature in request.ask.features)
+    tiers = (feature_and_tier(feature)[1] for feature in request.body.ask.features)
     return next((tier for tier in tiers if tier is not None), None)
 
 
 def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
     """What a replay of the decision needs to know of the request; the team's own data tags come with its policy."""
-    ask = request.ask
+    ask = request.body.ask
     features: dict[str, object] = {
         "max_output_tokens": ask.output_bound_tokens,
         "input_bound_tokens": bound.input_tokens,

@@ -177,4 +177,4 @@ def _estimated(exchange: Exchange) -> Counted | None:
     if not exchange.needs_counting:
         return None
     seen = exchange.attempt.seen
-    return estimate(exchange.request.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)
+    return estimate(exchange.request.body.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)

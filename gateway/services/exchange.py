@@ -41,6 +41,7 @@ class Exchange(Struct, kw_only=True):
     """A request that was sent and the answer that comes. No method here settles."""
 
     attempt: Attempt
+    request: Request
     provider: Provider
     call: UpstreamCall
     upstream: Upstream
@@ -56,17 +57,12 @@ class Exchange(Struct, kw_only=True):
     _assembler: Assembler | None = None
 
     @property
-    def request(self) -> Request:
-        """What was asked."""
-        return self.attempt.request
-
-    @property
     def is_read_to_its_end(self) -> bool:
         """Whether it is read on after its caller left: where that is billed anyway, or tells the only usage there is.
 
         An engine of one's own that says on the way what it has made is stopped at once instead.
         """
-        says_on_the_way = self.call.asks_running_usage and (self.request.ask.is_stream or self.call.is_assembled)
+        says_on_the_way = self.call.asks_running_usage and (self.request.body.ask.is_stream or self.call.is_assembled)
         return not (self.attempt.candidate.deployment.is_self_hosted and says_on_the_way)
 
     @property
@@ -125,7 +121,7 @@ class Exchange(Struct, kw_only=True):
         self.has_begun = True
         self.content_type = headers.get("content-type", "application/json")
         self.said_load = headers.get(LOAD_HEADER)
-        if self.request.ask.is_stream:
+        if self.request.body.ask.is_stream:
             self._stream = self.provider.stream(
                 self.request.body, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
             )
@@ -147,7 +143,7 @@ class Exchange(Struct, kw_only=True):
         return rewritten
 
     async def _plain(self) -> bytes:
-        is_embeddings = self.request.ask.operation is Operation.EMBEDDINGS
+        is_embeddings = self.request.body.ask.operation is Operation.EMBEDDINGS
         if self._whole is None:
             self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
             self.attempt.seen.is_whole = True
@@ -167,7 +163,7 @@ class Exchange(Struct, kw_only=True):
 
     def _read_large(self, body: bytes, seen: Seen) -> bytes:
         """As `_read_whole`, but for the vectors of embeddings, in the thread for large answers."""
-        if self.request.ask.operation is not Operation.EMBEDDINGS:
+        if self.request.body.ask.operation is not Operation.EMBEDDINGS:
             return self._read_whole(body, seen)
         try:
             short = without_vectors(body)
@@ -184,7 +180,7 @@ class Exchange(Struct, kw_only=True):
         rewritten = self.provider.rewrite(self.request.body, body, seen, cost=self.attempt.cost_text)
         if not seen.is_done and not seen.is_error:
             text = inflated(body)
-            if self.request.ask.operation is not Operation.EMBEDDINGS:  # which have no output, however large they are
+            if self.request.body.ask.operation is not Operation.EMBEDDINGS:  # they have no output, however large
                 seen.note_unread(len(text))
             if text is not body and (usage := self.provider.usage_in(text)) is not None:
                 seen.note_final(usage)

@@ -63,7 +63,7 @@ class Gate:
                 claim = await self.claims.claim(
                     request.caller.team,
                     request.idempotency_key,
-                    endpoint=request.ask.operation,
+                    endpoint=request.body.ask.operation,
                     body=request.body.body,
                     request_id=request.request_id,
                 )

@@ -158,7 +158,7 @@ class Outlook:
         self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
     ) -> Ranking:  # fmt: skip
         """Return the order in which to try them. `degrade` decides about the route's `degrade_to`; it is asked late."""
-        ask = request.ask
+        ask = request.body.ask
         if not decision.is_ordered and _fits(ask, decision.least_window):
             return decision.as_listed
         view = self._view(decision, ask.operation)

@@ -88,7 +88,7 @@ class RequestService:
         `terms` are those of the request's team, project and key.
         """
         decision = self.decide(request, snapshot)
-        if refusal := decision.refusal(request.ask):
+        if refusal := decision.refusal(request.body.ask):
             self.refusals.note(decision, refusal.code)
             raise refusal
         ranking = self._rank(request, decision, snapshot)
@@ -133,7 +133,7 @@ class RequestService:
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
         """Decide where this request may go. Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`."""
         policy = snapshot.policy.policy
-        route = find_route(policy, policy.teams[request.caller.team], request.ask.model)
+        route = find_route(policy, policy.teams[request.caller.team], request.body.ask.model)
         return self._decided(request, snapshot, route)
 
     def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
@@ -146,7 +146,7 @@ class RequestService:
 
     def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
         """The decision about a route; alike requests share it."""
-        policy, ask = snapshot.policy.policy, request.ask
+        policy, ask = snapshot.policy.policy, request.body.ask
         team = policy.teams[request.caller.team]
         ejected = self.ejections.out(snapshot.ejected)
         # Where facts do not expire, a day is as good as any other.
@@ -199,7 +199,7 @@ class RequestService:
             await exchange.head()
             if exchange.said_load is not None:
                 self.outlook.note_load(attempt.candidate.deployment.name, exchange.said_load)
-            if attempt.request.ask.is_stream:
+            if attempt.request.body.ask.is_stream:
                 relay = self._relay(exchange)
                 # The first piece is waited for, so that a stream which dies before it can still be tried elsewhere.
                 body, content_type, rest = await anext(relay, b""), "text/event-stream; charset=utf-8", relay
@@ -229,7 +229,7 @@ class RequestService:
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
         call = provider.call(deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens)
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
-        return Exchange(attempt=attempt, provider=provider, call=call, upstream=upstream)
+        return Exchange(attempt=attempt, request=attempt.request, provider=provider, call=call, upstream=upstream)
 
     def _note_failure(self, attempt: Attempt, error: RequestError) -> None:
         team, now_s = attempt.request.caller.team, self.clock.monotonic()

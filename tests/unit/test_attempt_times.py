@@ -55,7 +55,7 @@ class Running:
         assert isinstance(price, Price)
         decision = decide(
             factories.version(document), team=document.teams["payments"], route=document.routes["assistant"],
-            data_class=request.data_class, ask=request.ask, prices={"one": price}, day=factories.NOW.date(),
+            data_class=request.data_class, ask=request.body.ask, prices={"one": price}, day=factories.NOW.date(),
         )  # fmt: skip
         (candidate,) = decision.eligible
         choice, of_asked = Choice(decision=decision, candidate=candidate), decision

@@ -62,7 +62,7 @@ def decided(model: str = "m-1") -> Decision:
     document, price = factories.policy(factories.deployment(model=model)), factories.price()
     return decide(
         factories.version(document), team=document.teams["payments"], route=document.routes["assistant"],
-        data_class=PLAIN.data_class, ask=PLAIN.ask, prices={"one": price}, day=factories.NOW.date(),
+        data_class=PLAIN.data_class, ask=PLAIN.body.ask, prices={"one": price}, day=factories.NOW.date(),
     )  # fmt: skip
 
 

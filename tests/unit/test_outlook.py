@@ -92,9 +92,9 @@ def test_a_route_that_asks_for_no_order_gets_its_own_and_pays_nothing(outlook: O
 def test_a_prompt_that_may_not_fit_is_looked_at_closer(outlook: Outlook) -> None:
     """Even under `priority`: what would be refused at the first goes to the second at once."""
     plain = decided("a", "b", objective="priority", deployments={"a": {"context_window": 1000}})
-    long = factories.request(ask=replace(REQUEST.ask, body_bytes=4000, output_bound_tokens=100))
+    long = factories.request(ask=replace(REQUEST.body.ask, body_bytes=4000, output_bound_tokens=100))
     assert names(outlook.rank(long, plain)) == ["b", "a"]
-    short = factories.request(ask=replace(REQUEST.ask, body_bytes=400, output_bound_tokens=100))
+    short = factories.request(ask=replace(REQUEST.body.ask, body_bytes=400, output_bound_tokens=100))
     assert outlook.rank(short, plain) is plain.as_listed
 
 
