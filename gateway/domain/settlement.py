@@ -48,6 +48,7 @@ def settle(
     least_output_tokens: int = 0,
     service_tier: str | None = None,
     sent_output_tokens: int | None = None,
+    has_prompt: bool = True,
 ) -> Settlement:
     """Return the settlement of one attempt.
 
@@ -58,14 +59,14 @@ def settle(
 
     A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our own figure
     is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. So is an
-    answer to a prompt of 0 tokens: its input is counted here. A cost above the hold is charged, because that is what
-    the provider will bill, and flagged. Our own figure stops at `sent_output_tokens`, the most that the upstream was
-    asked for, and is flagged there. Tokens that the price or the service tier does not cover are held and flagged,
-    never charged as something else.
+    answer to a prompt of 0 tokens, unless the request has none (`has_prompt` False). A cost above the hold is
+    charged, because that is what the provider will bill, and flagged. Our own figure stops at `sent_output_tokens`,
+    the most that the upstream was asked for, and is flagged there. Tokens that the price or the service tier does
+    not cover are held and flagged, never charged as something else.
     """
     if final is None and running is None and not was_served:
         return _NOTHING
-    seen = _Seen(writes_output, least_output_tokens)
+    seen = _Seen(writes_output, least_output_tokens, has_prompt)
     bill = _Bill(price, service_tier, held_nusd)
     if final is not None and seen.can_be(final) and _follows(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
@@ -81,7 +82,7 @@ def settle(
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
             # An upstream that writes more than it was asked for cannot bill it, but can fill a budget.
             usage, is_suspect = _stopped(usage, sent_output_tokens), True
-            seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens))
+            seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens), has_prompt)
         if seen.can_be(usage):
             source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=said, is_suspect=is_suspect)
@@ -106,10 +107,11 @@ class _Seen(Struct, frozen=True, gc=False):
 
     writes_output: bool
     least_output_tokens: int
+    has_prompt: bool
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Both sides are there."""
-        has_input = usage.input_tokens is not None and not usage.lacks_prompt
+        has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     def can_become(self, usage: TokenUsage) -> bool:

@@ -30,6 +30,7 @@ from gateway.services.health import Slot
 from gateway.services.meter import Meter
 from gateway.services.ports import Clock
 from gateway.services.request_totals import OnSettled, RequestTotals
+from gateway.wire.openai_request import has_prompt_text
 from gateway.wire.seen import Seen
 
 log = structlog.get_logger()
@@ -210,6 +211,7 @@ class Attempt(Struct, kw_only=True):
             held_nusd=self.bound.nusd, writes_output=self._writes_output,
             least_output_tokens=self.seen.least_output_tokens, service_tier=self.service_tier,
             sent_output_tokens=self.bound.sent_output_tokens,
+            has_prompt=final is None or not final.lacks_prompt or has_prompt_text(self.request.body),
         )  # fmt: skip
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:

@@ -19,6 +19,7 @@ from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.openai_answer import AnswerStream
 from gateway.wire.openai_assemble import Assembler
+from gateway.wire.openai_request import has_prompt_text
 from gateway.wire.seen import Seen
 from gateway.wire.upstream_call import UpstreamCall
 from gateway.wire.vectors import LARGE_BYTES, TooManyVectors, without_vectors
@@ -79,7 +80,7 @@ class Exchange(Struct, kw_only=True):
         if not has_answered or seen.is_unfinished or self.is_only_an_error:
             return False
         usage = seen.usage
-        return usage is None or usage.lacks_prompt
+        return usage is None or (usage.lacks_prompt and has_prompt_text(self.request.body))
 
     @property
     def has_more(self) -> bool:

@@ -26,6 +26,7 @@ from gateway.wire.request_tools import features_of_tools, read_tools
 
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
+SHORT_BYTES = 4096
 LOOKED_AT_BYTES = 64  # of an input, for the question whether there is any
 _NULL = b"null"
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
@@ -45,6 +46,8 @@ _OBJECTS = {
     "response_format": by_folded(["type"]),
     "text": by_folded(["format"]),
 }
+_PROMPTS = ("messages", "prompt", "input", "instructions", "tools")
+_LABELS = frozenset({"role", "type"})
 _CONTROLS = by_folded(TEMPLATE_CONTROLS)
 _NONE: frozenset[str] = frozenset()
 # The members that `Fields` reads, for bodies so large that reading past the others costs.
@@ -134,6 +137,23 @@ def is_empty_input(read: RequestBody) -> bool:
     if place is None or read.ask.operation is not Operation.EMBEDDINGS:
         return False
     return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(b'[]", \t\r\n')
+
+
+def has_prompt_text(read: RequestBody) -> bool:
+    """Return True where a model has something to read besides its template. What is long is not looked at."""
+    places = [read.members[name] for name in _PROMPTS if name in read.members]
+    if any(place.end - place.start > SHORT_BYTES for place in places):
+        return True
+    todo = [msgspec.json.decode(read.body[place.start : place.end]) for place in places]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            todo.extend(inner for name, inner in value.items() if name not in _LABELS)
+        elif isinstance(value, list):
+            todo.extend(value)
+        elif value not in ("", None):  # tokens are numbers
+            return True
+    return False
 
 
 def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:

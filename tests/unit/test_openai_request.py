@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from gateway.domain.known_members import NAMED_MEMBERS, folded
 from gateway.domain.policy import Operation
-from gateway.domain.request import Ask
+from gateway.domain.request import Ask, RequestBody
 from gateway.domain.request_fields import FEATURE_OF_MEMBER
 from gateway.errors import InvalidRequest
 from gateway.providers.openai import OpenAI
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai_request import prepare, read_request, stream_options
+from gateway.wire.members import locate
+from gateway.wire.openai_request import has_prompt_text, prepare, read_request, stream_options
 from gateway.wire.request_shape import MAX_LOOKED_AT
 from tests.factories import deployment, request
 from tests.unit.test_members import values
@@ -159,6 +160,22 @@ def test_a_prompt_of_completions_is_just_text() -> None:
     """Only `/v1/responses` means stored state by `prompt`."""
     body = b'{"model":"m","prompt":"say"}'
     assert read_request(Operation.COMPLETIONS, body).ask.features == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "has_text"),
+    [
+        ({"prompt": ""}, False), ({"prompt": ["", ""]}, False), ({"prompt": [[]]}, False), ({"prompt": [[0]]}, True),
+        ({"prompt": "a"}, True), ({"input": ""}, False), ({"input": " " * 5000}, True), ({}, False),
+        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": ""}]}]}, False),
+        ({"messages": [{"role": "user", "content": None}]}, False), ({"messages": [{"content": "hi"}]}, True),
+        ({"input": "", "instructions": "be brief"}, True),
+    ],
+)  # fmt: skip
+def test_an_empty_prompt_may_have_no_tokens(prompt: dict[str, Any], has_text: bool) -> None:
+    """Any other has one: an upstream that says 0 gives it away."""
+    body = json.dumps({"model": "m", **prompt}).encode()
+    assert has_prompt_text(RequestBody(understood(), body, locate(body))) is has_text
 
 
 @pytest.mark.parametrize("key", ["k" * 2000, 5, ["k"]])

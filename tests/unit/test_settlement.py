@@ -207,6 +207,7 @@ def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
     found = charged(free, counted=Counted(usage=COUNTED, is_exact=True))
     assert found.usage == TokenUsage(input_tokens=12, output_tokens=5, reasoning_tokens=2)
     assert summary(found) == (UsageSource.ESTIMATED, 32_000, None, free, True)
+    assert summary(charged(free, has_prompt=False)) == (UsageSource.PROVIDER, 20_000, None, None, False)
     filtered = TokenUsage(input_tokens=0, output_tokens=0)
     assert summary(charged(filtered)) == (UsageSource.PROVIDER, 0, None, None, False)
 
