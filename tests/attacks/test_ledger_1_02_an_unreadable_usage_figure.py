@@ -76,5 +76,5 @@ async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
     broken.seen = None  # type: ignore[assignment]  # whatever makes a settlement raise
     event = broken.settle(Outcome.OK)
     assert (event.usage_source, event.cost_nusd, event.is_suspect) == (UsageSource.UNKNOWN, None, True)
-    assert event.held_nusd == broken.held_nusd
+    assert event.held_nusd == broken.bound.nusd
     assert on.journal.events == [event]
