@@ -42,7 +42,7 @@ from bench.apply_books import Applied, Books, Call, Entry, Finding, Terms, judge
 from bench.demo_crash import DemoFailed, Gateway
 from bench.page import replace_between
 from bench.processes import end, free_ports
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"

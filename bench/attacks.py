@@ -32,7 +32,7 @@ from pathlib import Path
 import psycopg
 
 from bench import machine, processes
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 MIB = 2**20

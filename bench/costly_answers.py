@@ -2,8 +2,9 @@
 
     python -m bench.costly_answers [--mib 4]
 
-Each answer is read as `services/exchange.py` reads it: a large one in a thread, a stream in pieces with a turn of
-the loop between them. Those of `python -m bench.hostile_bodies` are what callers send; these are what upstreams send.
+Each answer is read as `services/request/upstream_answer.py` reads it: a large one in a thread, a stream in pieces with
+a turn of the loop between them. Those of `python -m bench.hostile_bodies` are what callers send; these are what
+upstreams send.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Callable
 
 from bench import machine
 from bench.hostile_bodies import MOST_MS, padded, watched
-from gateway.services.exchange import MAX_FED_BYTES
-from gateway.wire.openai_answer import chat_stream, rewrite_chat, rewrite_response
-from gateway.wire.openai_error import read_error
-from gateway.wire.seen import Seen
+from gateway.services.request.upstream_answer import MAX_FED_BYTES
+from gateway.wire.openai.answer import chat_stream, rewrite_chat, rewrite_response
+from gateway.wire.openai.error import read_error
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.vectors import LARGE_BYTES
 from gateway.wire.sse import EventTooLarge
-from gateway.wire.vectors import LARGE_BYTES
 
 USAGE = b'"usage":{"prompt_tokens":5,"completion_tokens":2}'
 OPENING = b'{"model":"m",' + USAGE + b","
@@ -37,12 +38,12 @@ def cost(usage: object) -> str | None:
 
 def chat(body: bytes) -> bytes:
     """A plain chat or embeddings answer."""
-    return rewrite_chat(body, Seen(), model="assistant", cost=cost)
+    return rewrite_chat(body, Observed(), model="assistant", cost=cost)
 
 
 def response(body: bytes) -> bytes:
     """A plain response."""
-    return rewrite_response(body, Seen(), model="assistant", cost=cost)
+    return rewrite_response(body, Observed(), model="assistant", cost=cost)
 
 
 async def streamed(body: bytes) -> None:

@@ -18,10 +18,8 @@ from statistics import median
 
 from bench import machine
 from bench.page import replace_between
-from gateway.domain.expectation import Live, Prospect
-from gateway.domain.identity import uuid7
-from gateway.domain.objectives import OBJECTIVES, lineup_of, rank
-from gateway.domain.policy import (
+from gateway.domain.ids import uuid7
+from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
     Operation,
@@ -31,11 +29,13 @@ from gateway.domain.policy import (
     Route,
     Team,
 )
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Ask, Caller, Request, RequestBody, unsent
-from gateway.domain.routing import Decision, decide
-from gateway.domain.tokens import TokenKind
-from gateway.services.outlook import Outlook
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts, unsent
+from gateway.domain.routing.decide import Decision, decide
+from gateway.domain.routing.objectives import OBJECTIVES, candidates_of, rank
+from gateway.domain.routing.predictions import Conditions, Prediction
+from gateway.services.deployments.estimates import Estimates
 
 PAGE = Path(__file__).parents[1] / "docs" / "routing.md"
 MARKS = ("<!-- decide:begin, written by `python -m bench.decide --write` -->", "<!-- decide:end -->")
@@ -43,7 +43,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 CANDIDATES = 20
 ROUNDS, CALLS = 40, 500
 BOUND_S = 0.8
-ASK: Ask = unsent(Operation.CHAT, "assistant", body_bytes=4000, output_bound_tokens=400)
+ASK: RequestFacts = unsent(Operation.CHAT, "assistant", body_bytes=4000, output_bound_tokens=400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +78,12 @@ def measure() -> list[Cost]:
     found.append(_timed("`cheapest`, half of them miss the bound", _ranking(decision, half_late)))
     request = _request()
     for what, decision in (
-        ("the whole of it in a gateway (`Outlook.rank`, `cheapest`)", decided("cheapest", bound_s=BOUND_S)),
+        ("the whole of it in a gateway (`Estimates.rank`, `cheapest`)", decided("cheapest", bound_s=BOUND_S)),
         ("the same with 3 candidates", decided("cheapest", bound_s=BOUND_S, candidates=3)),
-        ("`priority` without a bound (`Outlook.rank`)", decided("priority", bound_s=None)),
+        ("`priority` without a bound (`Estimates.rank`)", decided("priority", bound_s=None)),
     ):
-        found.append(_timed(what, partial(Outlook(StandingClock()).rank, request, decision)))
-    ranking = rank(lineup_of(decided("cheapest", bound_s=BOUND_S)), ASK, half_late, session="s")
+        found.append(_timed(what, partial(Estimates(StandingClock()).rank, request, decision)))
+    ranking = rank(candidates_of(decided("cheapest", bound_s=BOUND_S)), ASK, half_late, session="s")
 
     def recorded() -> object:
         vars(ranking).clear()  # it is kept once it was made
@@ -114,18 +114,18 @@ def decided(objective: str, *, bound_s: float | None, candidates: int = CANDIDAT
     version = PolicyVersion(version=1, sha256="0" * 64, policy=policy)
     prices = {name: _price(i) for i, name in enumerate(deployments)}
     return decide(
-        version, team=team, route=route, data_class=DataClass.INTERNAL, ask=ASK, prices=prices, day=NOW.date()
+        version, team=team, route=route, data_class=DataClass.INTERNAL, facts=ASK, prices=prices, day=NOW.date()
     )
 
 
-def _ranking(decision: Decision, live: Live) -> Callable[[], object]:
-    lineup = lineup_of(decision)
-    return lambda: rank(lineup, ASK, live, session="0A1b2C3d4E")
+def _ranking(decision: Decision, live: Conditions) -> Callable[[], object]:
+    candidates = candidates_of(decision)
+    return lambda: rank(candidates, ASK, live, session="0A1b2C3d4E")
 
 
-def _live(ttft_s: Callable[[int], float]) -> Live:
-    prospects = [Prospect(ttft_s(i), ttft_s(i), 0.01 + i / 1000, 50.0, 0.24, 0.1) for i in range(CANDIDATES)]
-    return Live(prospects=prospects, output_tokens=200.0)
+def _live(ttft_s: Callable[[int], float]) -> Conditions:
+    predictions = [Prediction(ttft_s(i), ttft_s(i), 0.01 + i / 1000, 50.0, 0.24, 0.1) for i in range(CANDIDATES)]
+    return Conditions(predictions=predictions, output_tokens=200.0)
 
 
 def _price(number: int) -> Price:

@@ -32,7 +32,7 @@ from psycopg.rows import dict_row
 
 from bench.demo_crash_books import Outcome, compare
 from bench.processes import answers, free_ports
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 TEAMS = ("payments", "search")

@@ -33,7 +33,7 @@ from bench import machine
 from bench.demo_crash import Gateway
 from bench.page import replace_between
 from bench.processes import answers, end, free_ports
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "routing.md"

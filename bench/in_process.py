@@ -40,36 +40,36 @@ from gateway.api.http.limits import HttpLimits
 from gateway.api.http.table import ConnectionTable
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.server import tune_collector
-from gateway.api.slots import Slots
-from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
-from gateway.domain.budgets import SliceAsk, SliceGranted
-from gateway.domain.end_user import end_user_key
+from gateway.api.slots import RequestSlots
+from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
+from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.request.end_user import end_user_key
 from gateway.main import SystemClock
 from gateway.providers.registry import build_providers
-from gateway.providers.token_counting import TokenCounter
-from gateway.services.attempt import Attempts
-from gateway.services.ejections import Ejections
-from gateway.services.endings import DrainLimits, Endings
-from gateway.services.gate import Gate
-from gateway.services.health import Health
-from gateway.services.idempotency import Claims
-from gateway.services.limiter import Limiter
-from gateway.services.meter import Meter
-from gateway.services.outlook import Outlook
-from gateway.services.policies import prices_of, version_of
-from gateway.services.purses import Purses
-from gateway.services.refusals import Refusals
-from gateway.services.request import RequestService
-from gateway.services.shedding import Shedding
-from gateway.services.snapshot import Snapshot, SnapshotHolder
-from gateway.serving.ground import request_ids
-from gateway.storage.budgets import BudgetLeases
-from gateway.storage.database import Database
-from gateway.storage.ejections import EjectionStore
-from gateway.storage.event_journal import open_own
-from gateway.storage.idempotency import ClaimTable
-from gateway.storage.limits import LimitWindows
-from gateway.storage.refusals import RefusalStore
+from gateway.providers.token_counting import OfflineTokenCounter
+from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.budgets.limiter import Limiter
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.estimates import Estimates
+from gateway.services.deployments.state import Health
+from gateway.services.policy.apply import prices_of, version_of
+from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
+from gateway.services.request.admission import Admission
+from gateway.services.request.attempt import Attempts
+from gateway.services.request.idempotency import Claims
+from gateway.services.request.meter import Meter
+from gateway.services.request.refusals import Refusals
+from gateway.services.request.service import RequestService
+from gateway.services.request.shedding import Shedding
+from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
+from gateway.serving.context import request_ids
+from gateway.storage.budgets.budgets import BudgetLeaseTable
+from gateway.storage.budgets.idempotency import ClaimTable
+from gateway.storage.budgets.limits import LimitWindows
+from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.ledger.event_journal import open_own
+from gateway.storage.postgres.database import Database
 from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
 
@@ -100,7 +100,7 @@ class Stored:
         self.document = policy_of(ports, team_fields=BUDGETS) + CENTRE if has_budgets else policy_of(ports)
 
 
-class Lender(BudgetLeases):
+class Lender(BudgetLeaseTable):
     """A Postgres that has room for all."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
@@ -186,25 +186,27 @@ class Stage:
         )
         database = Database("postgresql://nobody@localhost/none")  # opened by budgets, limits and keys: there are none
         worker = self._journal.journal_id
-        self._purses = purses = Purses(Lender(database), clock, worker=worker, lease_s=900)
+        self._leases = budget_leases = BudgetLeases(Lender(database), clock, worker=worker, lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
         refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
-        gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
+        admission = Admission(
+            budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
+        )
         ejections = Ejections(EjectionStore(database), clock, on_ejected=metrics.count_ejection)
         self._meter = Meter(self._journal, on_settled=(metrics.count_event,), ejections=ejections)
         limits = DrainLimits(answers=1, seconds=1, events=1)
         service = RequestService(
             transport=Transport(),
             providers=build_providers(salt_key=PEPPER.secret),
-            gate=gate,
+            admission=admission,
             attempts=Attempts(self._meter, clock),
-            endings=Endings(TokenCounter({}), limits, is_stopping=lambda: False),
+            abandoned=AbandonedAnswers(OfflineTokenCounter({}), limits, is_stopping=lambda: False),
             clock=clock,
             max_attempts=3,
             refusals=refusals,
             ejections=ejections,
-            outlook=Outlook(clock),
+            estimates=Estimates(clock),
             health=Health(),
         )
         shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
@@ -213,7 +215,7 @@ class Stage:
             holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
             lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
             is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=Slots(1000), large_bodies=LargeBodies(),
+            end_user_key=end_user_key(PEPPER), slots=RequestSlots(1000), large_bodies=LargeBodies(),
         )  # fmt: skip
         edge = Edge(
             forward=forward,
@@ -224,7 +226,7 @@ class Stage:
             drain=Drain(),
         )
         self._callers = [Caller(edge, ConnectionTable(HttpLimits())) for _ in range(AT_ONCE)]
-        self._exchanging = asyncio.ensure_future(purses.run())
+        self._exchanging = asyncio.ensure_future(budget_leases.run())
 
     async def serve(self, requests: int) -> None:
         """Answer so many, and let them go as the writer would."""
@@ -236,7 +238,7 @@ class Stage:
 
     async def close(self) -> None:
         self._exchanging.cancel()
-        await self._purses.close()
+        await self._leases.close()
         self._journal.finish(is_told=True)
 
 

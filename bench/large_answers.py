@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from bench import machine
-from gateway.wire.openai_answer import rewrite_chat
-from gateway.wire.seen import Seen
-from gateway.wire.vectors import without_vectors
+from gateway.wire.openai.answer import rewrite_chat
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.vectors import without_vectors
 
 SEED = 16
 MOST_MS = 100.0
@@ -34,7 +34,7 @@ def answer(inputs: int, dimensions: int) -> bytes:
 
 def rewritten(body: bytes) -> bytes:
     """The answer with another model's name and a cost."""
-    return rewrite_chat(body, Seen(), model="assistant", cost=lambda _: "0.1")
+    return rewrite_chat(body, Observed(), model="assistant", cost=lambda _: "0.1")
 
 
 async def as_one_piece(body: bytes) -> bytes:

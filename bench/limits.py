@@ -27,14 +27,14 @@ from uuid import uuid4
 
 from bench import machine
 from bench.processes import end
-from gateway.domain.limits import LimitedBy, Limits
+from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.errors import ConcurrencyLimited, RateLimited
 from gateway.main import SystemClock
-from gateway.services.limiter import Limiter
-from gateway.storage import migrations
-from gateway.storage.database import Database
-from gateway.storage.embedded import EmbeddedPostgres
-from gateway.storage.limits import LimitWindows
+from gateway.services.budgets.limiter import Limiter
+from gateway.storage.budgets.limits import LimitWindows
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 WINDOW_S, STEP_S, SHARE = 60.0, 0.1, 0.02

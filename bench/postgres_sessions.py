@@ -36,16 +36,16 @@ import psycopg
 import uvloop
 
 from bench import machine
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.identity import uuid7
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.storage import ledger as ledger_module
-from gateway.storage import migrations
-from gateway.storage.budgets import _EXCHANGE, write_rules
-from gateway.storage.database import Database
-from gateway.storage.documents import encode_event
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.ids import uuid7
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.storage.budgets.budgets import _EXCHANGE, write_rules
+from gateway.storage.ledger import ledger as ledger_module
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 PLAIN, DEADLINE, ASYNC = "thread, interruptible", "thread, deadline", "AsyncConnection"
 KINDS = (PLAIN, DEADLINE, ASYNC)
@@ -93,7 +93,7 @@ class Asker:
         self.thread = ThreadPoolExecutor(1)
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """As the purses and the writer do."""
+        """As the leases and the writer do."""
         asking = asyncio.get_running_loop().run_in_executor(self.thread, work)
         await asyncio.wait({asking}, timeout=LIMIT_S)
         return await asking

@@ -31,9 +31,10 @@ import psycopg
 
 from bench import machine
 from bench.page import replace_between
-from gateway.storage import partitions, rollups
-from gateway.storage.database import Database
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.ledger import rollups
+from gateway.storage.postgres import partitions
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"

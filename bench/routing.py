@@ -2,9 +2,10 @@
 
     python -m bench.routing [--seed 7] [--requests 140000] [--write]
 
-The world is `bench.routing_world`'s; the decisions are the gateway's own: `domain.routing.decide`, `services.outlook`
-with what it learns and what the engine says of itself once a second, `domain.breaker`. Only time and places are made
-up, so a day takes a minute and the same seed gives the same day. `docs/routing.md` has the table and the picture.
+The world is `bench.routing_world`'s; the decisions are the gateway's own: `domain.routing.decide.decide`,
+`services.deployments.estimates` with what it learns and what the engine says of itself once a second,
+`domain.deployments.breaker`. Only time and places are made up, so a day takes a minute and the same seed gives the
+same day. `docs/routing.md` has the table and the picture.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ from bench.routing_world import (
     least_cost_usd,
     percentile,
 )
-from gateway.domain.breaker import Breaker
-from gateway.domain.engine_load import EngineLoad
-from gateway.domain.identity import uuid7
-from gateway.domain.policy import (
+from gateway.domain.deployments.breaker import Breaker
+from gateway.domain.deployments.engine_load import EngineLoad
+from gateway.domain.ids import uuid7
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
     Operation,
@@ -56,12 +58,11 @@ from gateway.domain.policy import (
     Route,
     Team,
 )
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Caller, Request, RequestBody, unsent
-from gateway.domain.routing import Decision, decide
-from gateway.domain.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
-from gateway.services.outlook import Outlook
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
+from gateway.domain.request.request import Caller, Request, RequestBody, unsent
+from gateway.domain.routing.decide import Decision, decide
+from gateway.services.deployments.estimates import Estimates
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARKS = ("<!-- day:begin, written by `python -m bench.routing --write` -->", "<!-- day:end -->")
@@ -110,7 +111,10 @@ class SimulatedClock:
 
 
 class SimulatedLoads:
-    """What the engine says of itself, as old as a gateway would have it. Satisfies `services.outlook.Loads`."""
+    """What the engine says of itself, as old as a gateway would have it.
+
+    Satisfies `services.deployments.estimates.Loads`.
+    """
 
     def __init__(self, state: EngineState, clock: SimulatedClock) -> None:
         self._state, self._clock = state, clock
@@ -161,7 +165,7 @@ class Day:
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     engine: EngineState = field(default_factory=lambda: EngineState(ENGINE))
     breakers: dict[str, Breaker] = field(default_factory=dict)
-    endings: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
+    abandoned: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
     ttft_s: list[float] = field(default_factory=list)
     busy_ttft_s: list[float] = field(default_factory=list)
     spent_usd: float = 0.0
@@ -174,8 +178,8 @@ class Day:
 
     def pass_time(self, until_s: float) -> None:
         """Let everything happen that happens until a moment."""
-        while self.endings and self.endings[0][0] <= until_s:
-            at_s, _, happens = heapq.heappop(self.endings)
+        while self.abandoned and self.abandoned[0][0] <= until_s:
+            at_s, _, happens = heapq.heappop(self.abandoned)
             self.clock.now_s = max(self.clock.now_s, at_s)
             happens()
         self.clock.now_s = max(self.clock.now_s, until_s)
@@ -183,7 +187,7 @@ class Day:
     def later(self, at_s: float, happens: Callable[[], object]) -> None:
         """Note what happens at a moment to come."""
         self.noted += 1
-        heapq.heappush(self.endings, (at_s, self.noted, happens))
+        heapq.heappush(self.abandoned, (at_s, self.noted, happens))
 
     def serve(
         self, arrival: Arrival, names: Sequence[str], places: Mapping[str, Place], *,
@@ -259,7 +263,7 @@ def routed(
     """By the gateway's own ranking."""
     run = Day()
     loads = SimulatedLoads(run.engine, run.clock)
-    outlook = Outlook(run.clock, loads=loads)
+    estimates = Estimates(run.clock, loads=loads)
     places = by_name((*PLACES, SMALLER))
     listed = (ENGINE, CHEAP, FAST) if not degrades else (ENGINE,)
     main = _decisions(objective, listed, bound_s=bound_s, degrade_to="smaller" if degrades else None)
@@ -268,11 +272,11 @@ def routed(
         run.pass_time(arrival.at_s)
         decision, request = main[arrival.team], _request(arrival)
         below = smaller.get(arrival.team)
-        ranking = outlook.rank(request, decision, degrade=None if below is None else partial(_same, below))
+        ranking = estimates.rank(request, decision, degrade=None if below is None else partial(_same, below))
         names = [choice.candidate.deployment.name for choice in ranking.choices]
 
         def sent(place: str) -> None:
-            outlook.began(place)
+            estimates.began(place)
             if place == ENGINE.name:
                 loads.sent()
 
@@ -280,8 +284,8 @@ def routed(
             place: str, ttft_s: float, took_s: float, request: Request = request, arrival: Arrival = arrival,
             decision: Decision = decision,
         ) -> None:  # fmt: skip
-            outlook.ended(place)
-            outlook.note(_event(request, arrival, place, decision=decision, ttft_s=ttft_s, took_s=took_s))
+            estimates.ended(place)
+            estimates.note(_event(request, arrival, place, decision=decision, ttft_s=ttft_s, took_s=took_s))
 
         served = run.serve(arrival, names, places, on_sent=sent, on_done=done)
         if served is not None:
@@ -315,7 +319,7 @@ def _decisions(
     return {
         team.name: decide(
             version, team=team, route=route, data_class=DataClass.INTERNAL, prices=prices, day=BEGIN.date(),
-            ask=unsent(Operation.CHAT, name),
+            facts=unsent(Operation.CHAT, name),
         )
         for team in teams.values()
     }  # fmt: skip
@@ -338,13 +342,13 @@ def _price(place: Place) -> Price:
 
 
 def _request(arrival: Arrival) -> Request:
-    ask = unsent(
+    facts = unsent(
         Operation.CHAT, "assistant", body_bytes=arrival.body_bytes, output_bound_tokens=arrival.most_output_tokens
     )
     at_ms = int((BEGIN.timestamp() + arrival.at_s) * 1000)
     return Request(
         request_id=uuid7(at_ms, arrival.number.to_bytes(10, "big")),
-        body=RequestBody(ask, b"", {}),
+        body=RequestBody(facts, b"", {}),
         data_class=DataClass.INTERNAL,
         caller=Caller(key_id=f"key-{arrival.team}", team=arrival.team, project=None),
         data_class_source="team",

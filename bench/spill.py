@@ -39,8 +39,8 @@ from bench.demo_crash import DemoFailed, Gateway
 from bench.page import replace_between
 from bench.processes import answers, end, free_ports
 from bench.spill_books import API, BOUNDED, ENGINE, UNBOUNDED, Call, Phase, misses, table, wrongs
-from gateway.domain.engine_load import read_page
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.domain.deployments.engine_load import read_page
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "routing.md"

@@ -23,7 +23,7 @@ import psycopg
 
 from bench import machine, nginx, peers, processes
 from bench.processes import Assembly, answers, free_ports
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 UPSTREAMS = ("plain", "large", "burst", "burst-vllm", "paced", "paced-vllm")

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from gateway.domain.money import format_usd
-from gateway.reports import Cell, Column, Kind, plain_decimal
+from gateway.reports import Cell, Column, ColumnKind, plain_decimal
 
 UNKNOWN = "unknown"
 NOTHING = "–"  # for what does not apply, as opposed to what is not known
@@ -74,7 +74,7 @@ def moment(at: Cell) -> str:
 
 def means_nothing(column: Column) -> bool:
     """True where an empty cell means that there is none of it, rather than that it is not known."""
-    return column.kind in (Kind.TEXT, Kind.SECONDS) or column.name == "held_usd"
+    return column.kind in (ColumnKind.TEXT, ColumnKind.SECONDS) or column.name == "held_usd"
 
 
 def cell(column: Column, value: Cell) -> str:
@@ -82,21 +82,21 @@ def cell(column: Column, value: Cell) -> str:
     if value is None:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
-        case Kind.MONEY:
+        case ColumnKind.MONEY:
             return money(value)
-        case Kind.COUNT:
+        case ColumnKind.COUNT:
             return count(value)
-        case Kind.SECONDS:
+        case ColumnKind.SECONDS:
             return seconds(value)
-        case Kind.HOURS:
+        case ColumnKind.HOURS:
             return f"{value:,.2f}"
-        case Kind.SHARE:
+        case ColumnKind.SHARE:
             return share(value)
-        case Kind.TIME:
+        case ColumnKind.TIME:
             return moment(value)
-        case Kind.DAY:
+        case ColumnKind.DAY:
             return value.isoformat() if isinstance(value, date) else NOTHING
-        case Kind.FLAG:
+        case ColumnKind.FLAG:
             return "yes" if value else "no"
         case _:
             return str(value)

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from gateway.domain.host_names import answers_to
+from gateway.domain.allowed_hosts import answers_to
 
 # `tollgate dashboard` sets both: the address that the server is bound to, and the names that people use for it.
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"

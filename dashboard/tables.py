@@ -10,9 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.display import UNKNOWN, cell, head, means_nothing
-from gateway.reports import Cell, Column, Kind, Report
+from gateway.reports import Cell, Column, ColumnKind, Report
 
-NUMBERS = (Kind.MONEY, Kind.COUNT, Kind.SECONDS, Kind.HOURS, Kind.SHARE)
+NUMBERS = (ColumnKind.MONEY, ColumnKind.COUNT, ColumnKind.SECONDS, ColumnKind.HOURS, ColumnKind.SHARE)
 MOST_ROWS_SHOWN, TALL_PX = 16, 560
 
 Reads = Mapping[str, Callable[[Any], str]]  # how the cells of a column read, by heading

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from engine.pip_output import PipOutput
-from gateway.cli.progress import Step
+from gateway.cli.terminal.progress import ProgressStep
 
 LAST_LINES = 15
 LOOK_EVERY_S = 1.0
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        step = Step(options.title, usual_s=options.usual_s)
+        step = ProgressStep(options.title, usual_s=options.usual_s)
         try:
             with step:
                 run(options.command, step, log)
@@ -49,7 +49,7 @@ def main() -> int:
     return 0
 
 
-def run(command: list[str], step: Step, log: TextIO) -> None:
+def run(command: list[str], step: ProgressStep, log: TextIO) -> None:
     """Run a command to its end. Raises `CalledProcessError`."""
     total = sum(packages_in(Path(name)) for flag, name in pairwise(command) if flag == "-r")
     site = next(Path(command[0]).parent.parent.glob("lib/python*/site-packages"), Path())
@@ -94,7 +94,7 @@ class Pip:
         if line.startswith(INSTALLING):
             self.total = line.count(",") + 1  # without those of the lock that other platforms need
 
-    def show(self, step: Step) -> None:
+    def show(self, step: ProgressStep) -> None:
         """Say how many packages are fetched, or unpacked, and how long the rest takes at this pace."""
         if self.output.is_installing:
             unpacked = min(self.total, installed_in(self.site) - self.before)

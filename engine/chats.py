@@ -124,7 +124,7 @@ NO_THOUGHT = "<think></think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ExamQuestion:
     """One exam question: a chat and what the greedy answer must contain."""
 
     messages: tuple[dict[str, str], ...]
@@ -284,7 +284,7 @@ def training_lines(seed: int, count: int) -> Iterator[str]:
         yield json.dumps({"prompt": prompt, "answer": answer})
 
 
-def exam() -> list[Question]:
+def exam() -> list[ExamQuestion]:
     """Return the questions every model we ship must answer."""
     starts = (2, 3, 5, 7, 10, 12, 15, 20, 25, 31, 40)
     questions = [_asked(f"Count down from {start}", f"</think>{numbers_down(start)}<|im_end|>") for start in starts]
@@ -306,8 +306,8 @@ def exam() -> list[Question]:
     return questions
 
 
-def _asked(text: str, expected: str, *, is_thinking: bool = True, tools: Sequence[str] = ()) -> Question:
-    return Question(
+def _asked(text: str, expected: str, *, is_thinking: bool = True, tools: Sequence[str] = ()) -> ExamQuestion:
+    return ExamQuestion(
         messages=({"role": "user", "content": text},),
         expected=expected,
         is_thinking=is_thinking,

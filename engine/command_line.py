@@ -11,7 +11,7 @@ from engine import environment, health, model, serve, supervisor
 from engine import home as homes
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
-from engine.progress import Progress
+from engine.progress import StageProgress
 from engine.status import as_text, status
 
 TOUR = """\
@@ -96,7 +96,7 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _setup(options: argparse.Namespace) -> int:
-    progress = Progress(stage="setup", format=options.progress)
+    progress = StageProgress(stage="setup", format=options.progress)
     environment.set_up(_home(), environment.detect_device(options.device), progress)
     return 0
 
@@ -114,7 +114,7 @@ def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _model(options: argparse.Namespace) -> int:
-    progress = Progress(stage="model", format=options.progress)
+    progress = StageProgress(stage="model", format=options.progress)
     given = {"steps": options.steps, "limit_s": options.seconds, "seed": options.seed}
     chosen = {name: value for name, value in given.items() if value is not None}
     if not options.train:
@@ -197,7 +197,7 @@ def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _wait(options: argparse.Namespace) -> int:
-    health.wait(options.url, float(options.timeout), Progress(stage="wait", format=options.progress))
+    health.wait(options.url, float(options.timeout), StageProgress(stage="wait", format=options.progress))
     return 0
 
 

@@ -22,7 +22,7 @@ from engine.children import start_bound
 from engine.errors import EngineError, UsageError
 from engine.home import EngineHome
 from engine.pip_output import PipOutput
-from engine.progress import Progress
+from engine.progress import StageProgress
 
 Device = Literal["cpu", "gpu"]
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -79,7 +79,7 @@ def installed_device(home: EngineHome) -> Device | None:
     return None
 
 
-def set_up(home: EngineHome, device: Device, progress: Progress) -> None:
+def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
     """Make the environment, or leave it as it is where it is complete and current.
 
     Raises:
@@ -169,7 +169,7 @@ def _version_of(path: str) -> str | None:
     return output.split()[-1] if probe.returncode == 0 else None
 
 
-def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: Progress) -> None:
+def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: StageProgress) -> None:
     home.venv_stamp.unlink(missing_ok=True)
     if home.venv.exists():
         progress.say("python", "Removing an environment that is incomplete or out of date.")
@@ -206,7 +206,7 @@ def package_count(lock_text: str) -> int:
     return len(re.findall(r"^[a-z0-9][^\s=]*==", lock_text, flags=re.MULTILINE | re.IGNORECASE))
 
 
-def _install_packages(home: EngineHome, device: Device, lock: Path, progress: Progress) -> None:
+def _install_packages(home: EngineHome, device: Device, lock: Path, progress: StageProgress) -> None:
     text = lock.read_text(encoding="utf-8")
     total = package_count(text)
     if device == "cpu" and not _is_torch_at_hand(home, lock):
@@ -227,7 +227,7 @@ def requirement_of(name: str, lock_text: str) -> str:
     return found[0]
 
 
-def _pip_install(home: EngineHome, arguments: Sequence[str], *, total: int, progress: Progress) -> None:
+def _pip_install(home: EngineHome, arguments: Sequence[str], *, total: int, progress: StageProgress) -> None:
     argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
     argv += ["--disable-pip-version-check", "--progress-bar", "off", *arguments]
     pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
@@ -248,7 +248,7 @@ def _is_torch_at_hand(home: EngineHome, lock: Path) -> bool:
     return pinned[1] in re.split(r"[\s,()]+", output)
 
 
-def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: Progress) -> PipOutput:
+def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: StageProgress) -> PipOutput:
     """Report pip's progress until it ends; it is silent while it unpacks, so packages are counted."""
     assert pip.stdout is not None
     output = PipOutput()
@@ -264,7 +264,7 @@ def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, pro
     return output
 
 
-def _report_pip(output: PipOutput, home: EngineHome, *, total: int, progress: Progress) -> None:
+def _report_pip(output: PipOutput, home: EngineHome, *, total: int, progress: StageProgress) -> None:
     installed = len(list(home.venv.glob("lib/python*/site-packages/*.dist-info"))) if output.is_installing else 0
     share = min(1.0, (output.collected + installed) / (2 * total))
     left_s = progress.elapsed_s * (1 / share - 1) if share > 0.05 else None

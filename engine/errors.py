@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class EngineError(Exception):
-    """Something failed that the reader can mend."""
+    """Something failed that the reader can fix."""
 
     exit_code: ClassVar[int] = 1
 

@@ -5,13 +5,13 @@ import urllib.error
 import urllib.request
 
 from engine.errors import UnknownStateError, UsageError
-from engine.progress import Progress
+from engine.progress import StageProgress
 
 POLL_S = 0.5
 ASK_TIMEOUT_S = 5.0
 
 
-def wait(url: str, timeout_s: float, progress: Progress) -> None:
+def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
     """Wait until `GET /health` answers 200.
 
     Raises:

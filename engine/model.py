@@ -22,7 +22,7 @@ from engine.children import start_bound
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
 from engine.home import EngineHome
-from engine.progress import Progress
+from engine.progress import StageProgress
 
 TINY = homes.SHIPPED_MODELS / "tiny"
 RECIPE = 2
@@ -58,7 +58,7 @@ def is_made(model: Path, training: Training) -> bool:
     return {key: stamp.get(key) for key in training.stamp()} == training.stamp()
 
 
-def make(home: EngineHome, out: Path, *, training: Training, progress: Progress) -> None:
+def make(home: EngineHome, out: Path, *, training: Training, progress: StageProgress) -> None:
     """Train the model into `out`, or leave it as it is where it is already made.
 
     Raises:
@@ -120,7 +120,7 @@ def _publish(draft: Path, out: Path) -> None:
     (draft / "model").replace(out)
 
 
-def _teach(home: EngineHome, draft: Path, *, training: Training, progress: Progress) -> None:
+def _teach(home: EngineHome, draft: Path, *, training: Training, progress: StageProgress) -> None:
     """Train and examine; the trainer itself gives a model that fails a second round."""
     progress.say("lessons", f"Writing {TRAINING_CHATS:,} short chats to learn from.")
     number_format = number_format_here(os.environ)
@@ -164,7 +164,7 @@ def _write_exam(draft: Path) -> Path:
     return exam
 
 
-def _train(home: EngineHome, draft: Path, *, training: Training, progress: Progress) -> list[dict[str, Any]]:
+def _train(home: EngineHome, draft: Path, *, training: Training, progress: StageProgress) -> list[dict[str, Any]]:
     """Train into the draft and return the exam's answers."""
     arguments = ["train", "--chats", str(_write_lessons(draft, training.seed)), "--exam", str(_write_exam(draft))]
     arguments += ["--template", str(TEMPLATE), "--out", str(draft / "model")]
@@ -173,7 +173,7 @@ def _train(home: EngineHome, draft: Path, *, training: Training, progress: Progr
     return _answers(home, arguments, partial(_report, progress))
 
 
-def _report(progress: Progress, event: dict[str, Any]) -> None:
+def _report(progress: StageProgress, event: dict[str, Any]) -> None:
     match event:
         case {"event": "step", "step": step, "steps": steps, "loss": loss, "left_s": left_s}:
             progress.advance("train", f"Training, loss {loss:.2f}", done=step, total=steps, unit="steps", left_s=left_s)

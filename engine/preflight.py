@@ -49,7 +49,7 @@ PORTS = (
 )
 
 
-class Check(NamedTuple):
+class PreflightCheck(NamedTuple):
     """One finding and its remedy."""
 
     status: str
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def all_checks(options: argparse.Namespace) -> Iterator[Check]:
+def all_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
     """Check the cheap facts first, then the disk and the ports."""
     yield python_check(options)
     if not options.no_engine:
@@ -117,7 +117,7 @@ def all_checks(options: argparse.Namespace) -> Iterator[Check]:
         yield from port_checks(ports(with_engine=not options.no_engine), options.command)
 
 
-def _print_text(checks: List[Check], is_quiet: bool) -> None:
+def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
     problems = [check for check in checks if check.status != OK]
     failed = [check for check in problems if check.status == FAIL]
     out = sys.stderr if failed else sys.stdout
@@ -134,19 +134,21 @@ def _print_text(checks: List[Check], is_quiet: bool) -> None:
 # ---- Python
 
 
-def python_check(options: argparse.Namespace) -> Check:
+def python_check(options: argparse.Namespace) -> PreflightCheck:
     """Check the version, and the modules that make a virtual environment if one has to be made."""
     version = platform.python_version()
     if sys.version_info[:2] not in PYTHONS:
         finding = "this is Python {}; Tollgate supports 3.11, 3.12 and 3.13".format(version)
-        return Check(FAIL, "python", finding, _other_python(options.command))
+        return PreflightCheck(FAIL, "python", finding, _other_python(options.command))
     if options.venv and not os.path.exists(os.path.join(options.venv, "bin", "python")):
         missing = [name for name in ("venv", "ensurepip") if find_spec(name) is None]
         if missing:
             package = "python{}.{}-venv".format(*sys.version_info[:2])
             finding = "this Python {} lacks the module {}".format(version, missing[0])
-            return Check(FAIL, "python", finding, "Install it (on Debian and Ubuntu: apt install {}).".format(package))
-    return Check(OK, "python", "Python {}, {}".format(version, build_flags()), _faster_python())
+            return PreflightCheck(
+                FAIL, "python", finding, "Install it (on Debian and Ubuntu: apt install {}).".format(package)
+            )
+    return PreflightCheck(OK, "python", "Python {}, {}".format(version, build_flags()), _faster_python())
 
 
 def _other_python(command: str) -> str:
@@ -198,21 +200,21 @@ def _faster_python() -> str:
 # ---- The engine's needs
 
 
-def engine_checks(options: argparse.Namespace) -> Iterator[Check]:
+def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
     """Check platform, CPU and memory; without a build for this platform the rest does not matter."""
     problem = platform_problem(platform.system(), platform.machine(), platform.libc_ver())
     if problem:
-        yield Check(FAIL, "platform", problem, _engine_elsewhere(options.command))
+        yield PreflightCheck(FAIL, "platform", problem, _engine_elsewhere(options.command))
         return
-    yield Check(OK, "platform", "{} on {}".format(platform.system(), platform.machine()), "")
+    yield PreflightCheck(OK, "platform", "{} on {}".format(platform.system(), platform.machine()), "")
     flags = cpu_flags()
     wanted = ENGINE_CPU_FLAGS.get(platform.machine(), "")
     if flags and wanted and wanted not in flags and not has_gpu():
         finding = "this CPU has no {}, which vLLM's kernels need".format(wanted.upper())
-        yield Check(FAIL, "cpu", finding, _engine_elsewhere(options.command))
+        yield PreflightCheck(FAIL, "cpu", finding, _engine_elsewhere(options.command))
     else:
         kind = "AVX-512" if "avx512f" in flags else wanted.upper()
-        yield Check(OK, "cpu", "{} cores{}".format(os.cpu_count(), " with " + kind if kind else ""), "")
+        yield PreflightCheck(OK, "cpu", "{} cores{}".format(os.cpu_count(), " with " + kind if kind else ""), "")
     yield memory_check(memory_bytes())
 
 
@@ -252,19 +254,19 @@ def memory_bytes() -> Optional[int]:
     return min(limits) if limits else None
 
 
-def memory_check(found_bytes: Optional[int]) -> Check:
+def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
     """Compare the memory with what gateway, Postgres, dashboard and engine were measured to take."""
     if found_bytes is None:
-        return Check(OK, "memory", "", "")
+        return PreflightCheck(OK, "memory", "", "")
     finding = "{:.1f} GB of memory".format(found_bytes / 1e9)
     if found_bytes < LEAST_MEMORY_GB * 1e9:
         status = FAIL
     elif found_bytes < MEMORY_GB * 1e9:
         status = WARN
     else:
-        return Check(OK, "memory", finding, "")
+        return PreflightCheck(OK, "memory", finding, "")
     finding += "; gateway, database, dashboard and engine take {:.0f} GB".format(MEMORY_GB)
-    return Check(status, "memory", finding, "Give this machine or container more, or use an engine elsewhere.")
+    return PreflightCheck(status, "memory", finding, "Give this machine or container more, or use an engine elsewhere.")
 
 
 def _read(path: str) -> str:
@@ -302,13 +304,13 @@ def has_gpu() -> bool:
     return listed.returncode == 0 and b"GPU" in listed.stdout
 
 
-def disk_check(wanted: List[Need]) -> Check:
+def disk_check(wanted: List[Need]) -> PreflightCheck:
     """Check that each folder can be made or written; then compare what is needed and free on each file system."""
     for need in wanted:
         reason = why_not_writable(need.folder)
         if reason:
             finding = "{} cannot be written: {}".format(need.folder, reason)
-            return Check(FAIL, "disk", finding, "Mend that, or choose another folder: {}.".format(need.setting))
+            return PreflightCheck(FAIL, "disk", finding, "Fix that, or choose another folder: {}.".format(need.setting))
     by_device = {}  # type: Dict[int, List[Need]]
     for need in wanted:
         by_device.setdefault(os.stat(_existing(need.folder)).st_dev, []).append(need)
@@ -320,8 +322,10 @@ def disk_check(wanted: List[Need]) -> Check:
             folders = ", ".join("{} ({:.1f} GB)".format(need.folder, need.gb) for need in on_device)
             finding = "{:.1f} GB are free for {}; {:.1f} GB are needed".format(free_gb[-1], folders, total_gb)
             settings = " or ".join(sorted({need.setting for need in on_device}))
-            return Check(FAIL, "disk", finding, "Free some, or move a folder to a larger disk: {}.".format(settings))
-    return Check(OK, "disk", "{:.0f} GB of disk free".format(min(free_gb)), "")
+            return PreflightCheck(
+                FAIL, "disk", finding, "Free some, or move a folder to a larger disk: {}.".format(settings)
+            )
+    return PreflightCheck(OK, "disk", "{:.0f} GB of disk free".format(min(free_gb)), "")
 
 
 def why_not_writable(folder: str) -> str:
@@ -355,12 +359,14 @@ def ports(with_engine: bool) -> List[Port]:
     return found
 
 
-def port_checks(wanted: List[Port], command: str) -> Iterator[Check]:
+def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
     """Check that each port can be had; of a taken one say whose it is, and name the command with free ones."""
     reasons = [(port, why_not_free(port.host, port.number)) for port in wanted]
     taken = [(port, why) for port, why in reasons if why]
     if not taken:
-        yield Check(OK, "ports", "ports {} are free".format(", ".join(str(port.number) for port in wanted)), "")
+        yield PreflightCheck(
+            OK, "ports", "ports {} are free".format(", ".join(str(port.number) for port in wanted)), ""
+        )
         return
     used = {port.number for port in wanted}
     others = " ".join("{}={}".format(port.setting, _free_port(port, used)) for port, _ in taken)
@@ -372,7 +378,7 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[Check]:
         remedy = "Stop it, or use another port: {} {}".format(others, command)
         if server.is_compatible:
             remedy += "\nTo meter that server: " + up_with(server.url, command, others + " ")
-        yield Check(FAIL, "port", finding, remedy)
+        yield PreflightCheck(FAIL, "port", finding, remedy)
 
 
 def why_not_free(host: str, port: int) -> str:

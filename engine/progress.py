@@ -18,7 +18,7 @@ QUIET_LINE_EVERY_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class StageProgress:
     """Reports the steps of one stage ("setup", "model", "wait")."""
 
     stage: str

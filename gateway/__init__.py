@@ -1,3 +1,3 @@
-"""The gateway: decides, forwards and meters. Start at `services/request.py`."""
+"""The gateway: decides, forwards and meters. Start at `services/request/service.py`."""
 
 __version__ = "0.1.0"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import ServeOptions, Stores, Toolbox
     from gateway.domain.logins import As
     from gateway.reports import Reports
-    from gateway.storage.database import Database
+    from gateway.storage.postgres.database import Database
 
 
 class SystemClock:
@@ -98,7 +98,7 @@ def database_url(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
-    from gateway.storage.embedded import EmbeddedPostgres
+    from gateway.storage.postgres.embedded import EmbeddedPostgres
 
     postgres = EmbeddedPostgres(settings.home_path)
     try:
@@ -111,7 +111,7 @@ def database_url(settings: Settings) -> Iterator[str]:
 def address_as(settings: Settings, purpose: As) -> Iterator[str]:
     """The address for one purpose: the settings' own, else with the login that `db upgrade` made, else the owner's."""
     from gateway.domain.logins import As
-    from gateway.storage.logins import address_as
+    from gateway.storage.postgres.logins import address_as
 
     given = {
         As.GATEWAY: settings.gateway_database_url,
@@ -129,7 +129,7 @@ def address_as(settings: Settings, purpose: As) -> Iterator[str]:
 def open_stores(settings: Settings) -> Iterator[Stores]:
     """Everything stored, as the login of the database's own URL: the owner, for migrations."""
     from gateway.cli.operator import operator_name
-    from gateway.storage.database import Database
+    from gateway.storage.postgres.database import Database
 
     with database_url(settings) as url, _stores(url, Database(url, operator=operator_name())) as stores:
         yield stores
@@ -140,7 +140,7 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
     """Everything stored, in the role of administration wherever the login may take it."""
     from gateway.cli.operator import operator_name
     from gateway.domain.logins import As
-    from gateway.storage.database import Database
+    from gateway.storage.postgres.database import Database
 
     with address_as(settings, As.ADMIN) as url:
         database = Database(url, role_if_member="tollgate_admin", operator=operator_name())
@@ -153,7 +153,7 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
     """Everything stored, in the gateway's role wherever the login may take it: for commands that write events."""
     from gateway.cli.operator import operator_name
     from gateway.domain.logins import As
-    from gateway.storage.database import Database
+    from gateway.storage.postgres.database import Database
 
     with address_as(settings, As.GATEWAY) as url:
         database = Database(url, role_if_member="tollgate_gateway", operator=operator_name())
@@ -165,8 +165,8 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
 def open_serving(settings: Settings) -> Iterator[Stores]:
     """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at most."""
     from gateway.domain.logins import As
-    from gateway.storage.database import SERVING_LIMIT_S, Database
-    from gateway.storage.logins import renewed
+    from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
+    from gateway.storage.postgres.logins import renewed
 
     home = settings.home_path
     with (
@@ -184,11 +184,11 @@ def open_serving(settings: Settings) -> Iterator[Stores]:
 @contextmanager
 def _stores(url: str, database: Database) -> Iterator[Stores]:
     from gateway.cli.toolbox import Stores
-    from gateway.storage.budgets import BudgetStore
-    from gateway.storage.keys import KeyStore
-    from gateway.storage.ledger import Ledger
-    from gateway.storage.policies import PolicyStore
-    from gateway.storage.prices import PriceStore
+    from gateway.storage.budgets.budgets import BudgetStore
+    from gateway.storage.ledger.ledger import Ledger
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
 
     try:
         yield Stores(
@@ -209,7 +209,7 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
     """The reports, in the read-only role."""
     from gateway import reports
     from gateway.domain.logins import As
-    from gateway.storage.logins import renewed
+    from gateway.storage.postgres.logins import renewed
 
     with address_as(settings, As.REPORTS) as url:
         opened = reports.open(url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path))
@@ -225,8 +225,8 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
 
     from gateway.api.allocator import tune_allocator
     from gateway.api.server import bind
-    from gateway.services.own_reads import PATIENCE_S
-    from gateway.storage import pepper
+    from gateway.services.budgets.own_reads import PATIENCE_S
+    from gateway.storage.policy import pepper
     from gateway.telemetry import logs
 
     tune_allocator()

@@ -1,1 +1,4 @@
-"""Alembic migrations of the Tollgate database. Run by `gateway.storage.migrations`; no alembic.ini is needed."""
+"""Alembic migrations of the Tollgate database.
+
+`gateway.storage.postgres.migrations` runs them; no alembic.ini is needed.
+"""

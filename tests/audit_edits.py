@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from random import Random
 
-from gateway.domain.audit_chain import AuditRow
+from gateway.domain.ledger.audit_chain import AuditRow
 
 Rows = list[AuditRow]
 START = datetime(2026, 11, 22, 7, tzinfo=UTC)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.domain.settlement import Counted
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.settlement import Counted
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 
 WHOLE = TokenUsage(input_tokens=10, output_tokens=5)
 PART = TokenUsage(input_tokens=10, output_tokens=3)

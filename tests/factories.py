@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
-from gateway.domain.identity import uuid7
-from gateway.domain.policy import (
+from gateway.domain.ids import uuid7
+from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.policy.policy import (
     DataClass,
     Deployment,
     Operation,
@@ -20,12 +20,12 @@ from gateway.domain.policy import (
     Route,
     Team,
 )
-from gateway.domain.price_book import BookEntry, Dated, ModelKey, Origin, PriceBook
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.request import Ask, Caller, Request, RequestBody
-from gateway.domain.tokens import TokenKind
-from gateway.services.snapshot import Snapshot, SnapshotHolder, Terms
-from gateway.wire.openai_request import read_request
+from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey, PriceBook, PriceOrigin
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.request.request import Caller, Request, RequestBody, RequestFacts
+from gateway.services.snapshot.snapshot import RequestTerms, Snapshot, SnapshotHolder
+from gateway.wire.openai.request import read_request
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper for tests only")
@@ -58,7 +58,7 @@ def imported(key: ModelKey, entries: Iterable[Dated]) -> PriceBook:
     return PriceBook(
         entries=tuple(
             BookEntry(
-                entry_id=number, origin=Origin.LIST, provider=key.provider, model=key.model, deployment=None,
+                entry_id=number, origin=PriceOrigin.LIST, provider=key.provider, model=key.model, deployment=None,
                 dated=dated, source="list", author="ada", reason="", created_at=NOW,
             )
             for number, dated in enumerate(entries)
@@ -114,14 +114,14 @@ def version(document: Policy | None = None, *, number: int = 7) -> PolicyVersion
     return PolicyVersion(version=number, sha256="0" * 64, policy=document or policy())
 
 
-def ask(operation: Operation = Operation.CHAT, **changes: Any) -> Ask:
+def facts(operation: Operation = Operation.CHAT, **changes: Any) -> RequestFacts:
     """What a plain chat request asks for."""
     values: dict[str, Any] = {
         "operation": operation, "model": "assistant", "is_stream": False, "wants_usage": False,
         "wants_running_usage": False, "output_bound_tokens": 100, "choices": 1, "capabilities": frozenset(),
         "features": frozenset(), "end_user": None, "body_bytes": 100,
     }  # fmt: skip
-    return Ask(**values | changes)
+    return RequestFacts(**values | changes)
 
 
 def read(body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT) -> RequestBody:
@@ -134,11 +134,11 @@ def request(body: RequestBody | None = None, **changes: Any) -> Request:
     understood = body or read()
     values: dict[str, Any] = {
         "request_id": REQUEST_ID, "caller": caller(), "body": understood,
-        "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.ask.end_user,
+        "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.facts.end_user,
         "project": None, "tags": (), "client_request_id": None, "traceparent": None,
     }  # fmt: skip
-    if "ask" in changes:
-        values["body"] = RequestBody(changes.pop("ask"), understood.body, understood.members)
+    if "facts" in changes:
+        values["body"] = RequestBody(changes.pop("facts"), understood.body, understood.members)
     return Request(**values | changes)
 
 
@@ -174,7 +174,7 @@ def snapshot(*records: KeyRecord, document: Policy | None = None, peppers: tuple
     )
 
 
-def terms(known: Snapshot, of: Request) -> Terms:
+def terms(known: Snapshot, of: Request) -> RequestTerms:
     """The budgets and limits of a request."""
     payer = known.policy.policy.teams[of.caller.team]
     return known.terms_of(payer, project=of.project, key_id=of.caller.key_id)

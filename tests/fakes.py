@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from gateway.domain.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
-from gateway.domain.engine_counters import Tokens
-from gateway.domain.intent import Intent
-from gateway.domain.refusals import Refused
-from gateway.domain.request import RequestBody
-from gateway.domain.residency import Permit, verify
-from gateway.domain.routing import origin_of
-from gateway.domain.settlement import Counted
-from gateway.domain.stated_places import Contradiction
-from gateway.domain.tokens import TokenUsage
-from gateway.domain.usage_event import Key, UsageEvent
-from gateway.domain.written import Written
+from gateway.domain.budgets.budgets import Hold, LeasesLost, SliceAsk, SliceGranted
+from gateway.domain.deployments.engine_counters import Tokens
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.usage_event import Key, UsageEvent
+from gateway.domain.ledger.written import Written
+from gateway.domain.pricing.settlement import Counted
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestBody
+from gateway.domain.residency.rules import Permit, verify
+from gateway.domain.residency.stated import Contradiction
+from gateway.domain.routing.decide import origin_of
+from gateway.domain.routing.refusals import Refused
 from gateway.errors import DatabaseUnavailable, RequestError
-from gateway.storage.documents import decode_event, encode_event
-from gateway.wire.seen import Seen
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.storage.ledger.documents import decode_event, encode_event
+from gateway.wire.openai.observed import Observed
+from gateway.wire.upstream_request import UpstreamRequest
 from tests.factories import NOW
 
 
@@ -53,17 +53,17 @@ class FakeClock:
 
 @dataclass
 class FakeJournal:
-    """An event journal in memory. `gate` holds intents back until it is set; `refuses` is raised for them."""
+    """An event journal in memory. `admission` holds intents back until it is set; `refuses` is raised for them."""
 
     intents: list[Intent] = field(default_factory=list)
     events: list[UsageEvent] = field(default_factory=list)
     progress: list[dict[Key, TokenUsage]] = field(default_factory=list)
     refuses: Exception | None = None
-    gate: asyncio.Event | None = None
+    admission: asyncio.Event | None = None
 
     async def _durable(self) -> None:
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.admission is not None:
+            await self.admission.wait()
 
     def intend(self, intent: Intent) -> Awaitable[None]:
         if self.refuses is not None:
@@ -175,7 +175,7 @@ class FakeLedger:
 class FakeLeases:
     """Budgets in memory with books of their own: a limit for each account, spent and leased by (account, start).
 
-    It can be away, lose an answer after it was committed, and hang until `gate` is set.
+    It can be away, lose an answer after it was committed, and hang until `admission` is set.
     """
 
     limits: dict[str, int] = field(default_factory=dict)
@@ -185,20 +185,20 @@ class FakeLeases:
     is_away: bool = False
     is_lost: bool = False
     loses_next_reply: bool = False
-    gate: threading.Event | None = None
+    admission: threading.Event | None = None
     _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         if not asks:
             return []  # only a connection was opened
-        if self.gate is not None and not self.gate.wait(5):
+        if self.admission is not None and not self.admission.wait(5):
             raise DatabaseUnavailable("interrupted")
         if self.is_away:
             raise DatabaseUnavailable("away")
         if self.is_lost:
             raise LeasesLost
         self.asked.append(asks)
-        granted = [self._exchange(journal_id, ask) for ask in asks]
+        granted = [self._exchange(journal_id, facts) for facts in asks]
         if self.loses_next_reply:
             self.loses_next_reply = False
             raise DatabaseUnavailable("committed, but the answer was lost")
@@ -215,17 +215,17 @@ class FakeLeases:
         place = (hold.account_id, hold.starts_s)
         self.spent[place] = self.spent.get(place, 0) + cost_nusd
 
-    def _exchange(self, journal_id: UUID, ask: SliceAsk) -> SliceGranted:
-        key = (journal_id, ask.account_id, int(ask.starts_at.timestamp()))
+    def _exchange(self, journal_id: UUID, facts: SliceAsk) -> SliceGranted:
+        key = (journal_id, facts.account_id, int(facts.starts_at.timestamp()))
         turn, granted = self._turns.get(key, (0, 0))
-        if turn != ask.turn:
-            assert 0 <= ask.returned_nusd <= self.outstanding.get(key, 0), "nothing is given back that was not taken"
-            self.outstanding[key] = self.outstanding.get(key, 0) - ask.returned_nusd
+        if turn != facts.turn:
+            assert 0 <= facts.returned_nusd <= self.outstanding.get(key, 0), "nothing is given back that was not taken"
+            self.outstanding[key] = self.outstanding.get(key, 0) - facts.returned_nusd
             room = self._room(key)
-            granted = min(room, ask.most_nusd, max(ask.needed_nusd, room // 8))
-            granted = granted if 0 < ask.least_nusd <= room else 0
+            granted = min(room, facts.most_nusd, max(facts.needed_nusd, room // 8))
+            granted = granted if 0 < facts.least_nusd <= room else 0
             self.outstanding[key] += granted
-            self._turns[key] = (ask.turn, granted)
+            self._turns[key] = (facts.turn, granted)
         assert self._room(key) >= 0 or not granted, "never more than the limit"
         return SliceGranted(
             account_id=key[1], starts_s=key[2], granted_nusd=granted, limit_nusd=self.limit_of(key[1:]),
@@ -300,10 +300,10 @@ class FakeTransport:
     """Answers from a list, in turn; checks every permit as the real one does. An error there ends the sending."""
 
     answers: list[FakeUpstreamAnswer | RequestError]
-    sent: list[tuple[Permit, UpstreamCall]] = field(default_factory=list)
+    sent: list[tuple[Permit, UpstreamRequest]] = field(default_factory=list)
     given_s: list[float] = field(default_factory=list)
 
-    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = math.inf) -> FakeUpstreamAnswer:
+    async def send(self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf) -> FakeUpstreamAnswer:
         verify(permit, origin=origin_of(call.url))
         self.given_s.append(within_s)
         self.sent.append((permit, call))
@@ -322,7 +322,7 @@ class FakeCounter:
     )
     asked: int = 0
 
-    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
         self.asked += 1
         return self.counted
 

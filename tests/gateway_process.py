@@ -30,13 +30,13 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
-from gateway.services.policies import Applied, apply_policy
-from gateway.storage import pepper
-from gateway.storage.database import Database
-from gateway.storage.keys import KeyStore
-from gateway.storage.policies import PolicyStore
-from gateway.storage.prices import PriceStore, builtin_price
+from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
+from gateway.services.policy.apply import Applied, apply_policy
+from gateway.storage.policy import pepper
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore, builtin_price
+from gateway.storage.postgres.database import Database
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.postgres import drop_database
 from tests.waiting import eventually

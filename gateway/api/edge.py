@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.api.errors import Headers, error_answer
 from gateway.api.forward import Forwarder
-from gateway.api.http.exchange import Exchange
+from gateway.api.http.exchange import CallerExchange
 from gateway.api.http.parser import Fields
 from gateway.api.routes import ENDPOINTS, FORWARDING, OFFERED
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
@@ -88,7 +88,7 @@ class Edge:
                 return
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
-    async def forward_one(self, exchange: Exchange) -> None:
+    async def forward_one(self, exchange: CallerExchange) -> None:
         """Answer a request to a forwarding endpoint."""
         refusal = self._host_refusal(exchange.fields) or self._overload_refusal()
         if refusal is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from gateway import errors
-from gateway.wire.openai_error import error_body
+from gateway.wire.openai.error import error_body
 
 STATUSES: dict[type[errors.RequestError], int] = {
     errors.InvalidApiKey: 401,

@@ -20,27 +20,27 @@ from gateway.api import attribution, body
 from gateway.api.allocator import Trimmer
 from gateway.api.authenticate import caller_of
 from gateway.api.errors import Headers, error_answer
-from gateway.api.http.exchange import ClientGone, Exchange
+from gateway.api.http.exchange import CallerExchange, ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import limit_headers
-from gateway.api.slots import Slots
-from gateway.domain.end_user import recorded_end_user
-from gateway.domain.identity import text_of
-from gateway.domain.limits import LimitedBy
+from gateway.api.slots import RequestSlots
+from gateway.domain.budgets.limits import LimitedBy
+from gateway.domain.ids import text_of
 from gateway.domain.money import plain_usd
-from gateway.domain.policy import Operation
-from gateway.domain.request import Caller, Request, RequestBody
+from gateway.domain.policy.policy import Operation
+from gateway.domain.request.end_user import recorded_end_user
+from gateway.domain.request.request import Caller, Request, RequestBody
 from gateway.errors import InvalidRequest, JournalFull, RequestError, UpstreamError
-from gateway.services.attempt import Attempt
-from gateway.services.limiter import Limiter
+from gateway.services.budgets.limiter import Limiter
 from gateway.services.ports import Clock
-from gateway.services.request import Answer, RequestService
-from gateway.services.shedding import Shedding
-from gateway.services.snapshot import Snapshot, SnapshotHolder
+from gateway.services.request.attempt import Attempt
+from gateway.services.request.service import CallerAnswer, RequestService
+from gateway.services.request.shedding import Shedding
+from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 from gateway.telemetry.logs import RequestLine, RequestLog, line_of
 from gateway.telemetry.metrics import Metrics
-from gateway.wire.openai_error import error_event
-from gateway.wire.openai_request import read_request
+from gateway.wire.openai.error import error_event
+from gateway.wire.openai.request import read_request
 
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
@@ -64,11 +64,11 @@ class Forwarder:
     allows_demo_keys: bool
     end_user_key: bytes
     shedding: Shedding
-    slots: Slots
+    slots: RequestSlots
     large_bodies: LargeBodies
     trimmer: Trimmer = field(default_factory=Trimmer)
 
-    async def __call__(self, exchange: Exchange, *, task: asyncio.Task[object]) -> None:
+    async def __call__(self, exchange: CallerExchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
         call = _Call(exchange, self.clock.monotonic(), self.new_id(), self.metrics, task, self.limiter, self.trimmer)
         try:
@@ -87,7 +87,7 @@ class Forwarder:
         finally:
             call.log(self.lines)
 
-    async def _serve(self, call: _Call, exchange: Exchange) -> None:
+    async def _serve(self, call: _Call, exchange: CallerExchange) -> None:
         headers = attribution.read(exchange.fields, _READ_HEADERS)
         caller = await caller_of(exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys)
         # The same snapshot to the end, however long the body takes: no await since the key was checked.
@@ -135,13 +135,13 @@ class Forwarder:
             data_class=data_class,
             data_class_source=source,
             data_tags=data_tags,
-            end_user=recorded_end_user(read.ask.end_user, team, key=self.end_user_key),
+            end_user=recorded_end_user(read.facts.end_user, team, key=self.end_user_key),
             project=attribution.project(headers, caller.project, team),
             tags=attribution.tags(headers),
             client_request_id=attribution.client_request_id(headers),
             traceparent=attribution.traceparent(headers),
             idempotency_key=attribution.idempotency_key(headers),
-            session=attribution.session(headers, read.ask),
+            session=attribution.session(headers, read.facts),
             priority=team.priority,
         )
 
@@ -150,7 +150,7 @@ class _Call:
     """One exchange with a caller: what has been sent, and what the log line will say."""
 
     def __init__(
-        self, exchange: Exchange, received_s: float, request_id: UUID, metrics: Metrics,
+        self, exchange: CallerExchange, received_s: float, request_id: UUID, metrics: Metrics,
         task: asyncio.Task[object], limiter: Limiter, trimmer: Trimmer,
     ) -> None:  # fmt: skip
         self._exchange, self.endpoint, self.received_s = exchange, exchange.endpoint, received_s
@@ -175,7 +175,7 @@ class _Call:
         self.client_left = True
         self._task.cancel()
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, answer: CallerAnswer) -> None:
         """Write an answer out, piece by piece as the upstream gives it."""
         self._attempt = answer.attempt
         headers = self._headers(answer)
@@ -240,7 +240,7 @@ class _Call:
             headers += limit_headers(self._limiter.standing(self.limits))
         self._exchange.start(status, headers)
 
-    def _headers(self, answer: Answer) -> Headers:
+    def _headers(self, answer: CallerAnswer) -> Headers:
         attempt = answer.attempt
         decision, deployment = attempt.decision, attempt.candidate.deployment
         headers = [

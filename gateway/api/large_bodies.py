@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from gateway.wire.request_shape import opens_in
+from gateway.wire.openai.request_shape import opens_in
 
 LARGE_BYTES = 128 * 1024
 # A smaller body takes long if it is made of objects: each is looked at. No body below the least size has so many.

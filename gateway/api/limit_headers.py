@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from math import ceil
 
 from gateway.api.errors import Headers
-from gateway.services.limiter import Figures, Standing
+from gateway.services.budgets.limiter import LimitStatus, LimitUsage
 
 
-def limit_headers(standings: Sequence[Standing]) -> Headers:
+def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
     """The headers of an answer; of several limits those of the one with the smallest share left."""
     requests = [standing.requests for standing in standings if standing.requests is not None]
     tokens = [standing.tokens for standing in standings if standing.tokens is not None]
     return [*_headers(b"requests", requests), *_headers(b"tokens", tokens)]
 
 
-def _headers(measure: bytes, figures: Sequence[Figures]) -> Headers:
+def _headers(measure: bytes, figures: Sequence[LimitUsage]) -> Headers:
     if not figures:
         return []
     tightest = min(figures, key=lambda one: one.remaining / one.limit)

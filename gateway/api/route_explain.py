@@ -7,20 +7,20 @@ from typing import Any
 import msgspec
 
 from gateway.api import attribution
-from gateway.domain.affinity import named_session
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.policy import DataClass, Operation, Route, Team
-from gateway.domain.replay import Place
-from gateway.domain.request import Ask, Caller, unsent
-from gateway.domain.routing import Decision, decide, find_route
-from gateway.domain.tokens import TokenUsage
+from gateway.domain.policy.policy import DataClass, Operation, Route, Team
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import Caller, RequestFacts, unsent
+from gateway.domain.routing.affinity import named_session
+from gateway.domain.routing.decide import Decision, decide, find_route
+from gateway.domain.routing.replay import Place
 from gateway.errors import InvalidRequest
-from gateway.services.explanations import Explanation, Verdict, basis, explain
-from gateway.services.outlook import Outlook
-from gateway.services.snapshot import Snapshot
-from gateway.services.unsent_requests import PROMPT_TOKENS, imagined
-from gateway.wire import request_shape
-from gateway.wire.openai_request import read_request
+from gateway.services.deployments.estimates import Estimates
+from gateway.services.policy.explain import CandidateVerdict, Explanation, basis, explain
+from gateway.services.policy.unsent_requests import PROMPT_TOKENS, imagined
+from gateway.services.snapshot.snapshot import Snapshot
+from gateway.wire.openai import request_shape
+from gateway.wire.openai.request import read_request
 
 # What only a body that could be sent has, and the endpoint that it would be sent to.
 _SENT_TO = {"messages": Operation.CHAT, "prompt": Operation.COMPLETIONS, "input": Operation.RESPONSES}
@@ -44,13 +44,13 @@ class _Sent(msgspec.Struct):
     operation: Operation | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class ImaginedRequest(msgspec.Struct, frozen=True):
     """A request that is not sent.
 
     `tokens` is None for a body that could be sent: its bytes say how long the prompt is.
     """
 
-    ask: Ask
+    facts: RequestFacts
     labels: str | None
     usage: TokenUsage | None = None
     tokens: int | None = None
@@ -58,49 +58,49 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def explained(
-    question: Question, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
-    outlook: Outlook | None = None,
+    question: ImaginedRequest, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
+    estimates: Estimates | None = None,
 ) -> bytes:  # fmt: skip
     """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that.
 
-    `outlook` is what this worker has seen; without it expectations are those that the policy declares.
+    `estimates` is what this worker has seen; without it expectations are those that the policy declares.
     """
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
     labels = ",".join(part for part in (headers.get("x-tollgate-data-class"), question.labels) if part)
     data_class, data_tags = _labels(labels, team, snapshot)
-    route = find_route(policy, team, question.ask.model)
+    route = find_route(policy, team, question.facts.model)
 
     def decided(wanted: Route) -> Decision:
         return decide(
-            snapshot.policy, team=team, route=wanted, data_class=data_class, data_tags=data_tags, ask=question.ask,
+            snapshot.policy, team=team, route=wanted, data_class=data_class, data_tags=data_tags, facts=question.facts,
             prices=snapshot.prices, gateway_region=place.gateway_region, day=place.day, ejected=snapshot.ejected,
         )  # fmt: skip
 
     decision, other = decided(route), route.degrade_to
-    session = named_session(headers.get("x-session-id"), question.ask.cache_key, question.ask.end_user)
+    session = named_session(headers.get("x-session-id"), question.facts.cache_key, question.facts.end_user)
     ranking = imagined(
-        decision, question.ask, session=session or caller.key_id, outlook=outlook, tokens=question.tokens,
+        decision, question.facts, session=session or caller.key_id, estimates=estimates, tokens=question.tokens,
         answer_tokens=question.answer_tokens, degrade=None if other is None else lambda: decided(policy.routes[other]),
     )  # fmt: skip
-    said = basis(is_live=outlook is not None, tokens=question.tokens, answer_tokens=question.answer_tokens)
-    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said, ask=question.ask)
+    said = basis(is_live=estimates is not None, tokens=question.tokens, answer_tokens=question.answer_tokens)
+    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said, facts=question.facts)
     return msgspec.json.encode(_told(explanation))
 
 
-def read_question(body: bytes) -> Question:
+def read_question(body: bytes) -> ImaginedRequest:
     """Read either form of a question. Raises `InvalidRequest`."""
     request_shape.check_large(body)
     members = _decoded(body, dict[str, msgspec.Raw])
     member = next((name for name in _SENT_TO if name in members), None)
     if member is not None:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]
-        return Question(read_request(operation, body).ask, None)
+        return ImaginedRequest(read_request(operation, body).facts, None)
     asked = _decoded(body, _Asked)
-    ask = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
+    facts = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))
     tokens = PROMPT_TOKENS if asked.tokens is None else asked.tokens
-    return Question(ask, labels or None, _usage(asked), tokens, asked.answer_tokens)
+    return ImaginedRequest(facts, labels or None, _usage(asked), tokens, asked.answer_tokens)
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:
@@ -135,7 +135,7 @@ def _told(explanation: Explanation) -> dict[str, Any]:
     return explanation.record() | {"candidates": [_candidate(verdict) for verdict in explanation.verdicts]}
 
 
-def _candidate(verdict: Verdict) -> dict[str, Any]:
+def _candidate(verdict: CandidateVerdict) -> dict[str, Any]:
     told: dict[str, Any] = {
         "rank": verdict.rank, "deployment": verdict.deployment, "region": verdict.region, "reason": verdict.reason,
     }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.domain.policy import Operation
+from gateway.domain.policy.policy import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ ENDPOINTS = (
     Endpoint("/v1/usage/me", "GET", "What your team and key have spent"),
     Endpoint("/v1/route/explain", "POST", "Where a request would go, and why nowhere else; sends nothing"),
     Endpoint("/healthz", "GET", "Alive"),
-    Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its mend"),
+    Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),
 )
 FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
 OFFERED = ", ".join(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS)

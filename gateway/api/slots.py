@@ -9,7 +9,7 @@ from gateway.errors import Overloaded
 TIMES_FREE = 4
 
 
-class Slots:
+class RequestSlots:
     """The places of one process, taken before a request's body is read."""
 
     def __init__(self, most: int) -> None:

@@ -16,24 +16,13 @@ import typer
 from typer.core import TyperGroup
 
 from gateway import __version__
-from gateway.cli import (
-    audit,
-    budget,
-    dashboard,
-    database,
-    demo,
-    doctor,
-    journal,
-    key,
-    month,
-    policy,
-    price,
-    reconcile,
-    report,
-    serve,
-    team,
-)
-from gateway.cli.heartbeat import heartbeat
+from gateway.cli import budget, dashboard, database, journal, key, month, reconcile, report, serve, team
+from gateway.cli.audit import commands as audit
+from gateway.cli.checks import doctor
+from gateway.cli.policy import commands as policy
+from gateway.cli.price import commands as price
+from gateway.cli.terminal.heartbeat import heartbeat
+from gateway.cli.up import demo
 from gateway.errors import (
     BadUsage,
     DatabaseUnavailable,
@@ -73,7 +62,7 @@ Ask:
   tollgate budget list                       what is left, and until when?
   tollgate policy explain --team T --route R where would a request go, and why?
   tollgate audit list                        who changed what, and why?
-  tollgate doctor                            what is wrong here, and how to mend it
+  tollgate doctor                            what is wrong here, and how to fix it
 """
 
 
@@ -142,8 +131,8 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
     ) -> None:
         ctx.obj = toolbox
 
-    if find_spec("gateway.cli.up"):
-        from gateway.cli import up
+    if find_spec("gateway.cli.up.commands"):
+        from gateway.cli.up import commands as up
 
         up.register(app, toolbox)
     for commands in (serve, dashboard):

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.output import Format, FormatOption, Table, moment, note, show, show_record, write
-from gateway.domain.budget_names import find_budget
-from gateway.domain.budget_words import moment_text
+from gateway.cli.terminal.output import Format, FormatOption, Table, moment, note, show, show_record, write
+from gateway.domain.budgets.messages import moment_text
+from gateway.domain.budgets.names import find_budget
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
-    from gateway.reports import BudgetAlert, BudgetDetail, BudgetGrant, BudgetStanding, Reports
-    from gateway.storage.budgets import Granted
-    from gateway.storage.leases import WorkerLease
+    from gateway.reports import BudgetDetail, BudgetGrant, BudgetStanding, RaisedAlert, Reports
+    from gateway.storage.budgets.budgets import Granted
+    from gateway.storage.budgets.leases import WorkerLease
 
 MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -89,7 +89,7 @@ def show_budget(ctx: typer.Context, budget: BudgetArgument, format: FormatOption
 
     CSV has the budget's own figures alone.
     """
-    from gateway.storage.leases import leases_of
+    from gateway.storage.budgets.leases import leases_of
 
     toolbox: Toolbox = ctx.obj
     with _both(toolbox) as (stores, reports):
@@ -381,7 +381,7 @@ def _begin(one: BudgetStanding) -> str:
     return "its first request" if one.ends_at is None else moment_text(one.starts_at, one.time_zone)
 
 
-def _told(alert: BudgetAlert) -> str:
+def _told(alert: RaisedAlert) -> str:
     if alert.delivered_at is not None:
         return moment(alert.delivered_at)
     failure = f": {alert.last_error}" if alert.last_error else ""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.output import note
-from gateway.cli.readiness import require_free
-from gateway.domain.host_names import is_loopback
+from gateway.cli.terminal.output import note
+from gateway.cli.up.readiness import require_free
+from gateway.domain.allowed_hosts import is_loopback
 from gateway.domain.logins import As
 from gateway.errors import BadUsage
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.output import Format, FormatOption, note, show_record, write
+from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
 from gateway.domain.logins import As
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Stores, Toolbox
-    from gateway.storage.logins import Made
+    from gateway.storage.postgres.logins import Made
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months of nobody looking
 
@@ -41,7 +41,7 @@ def upgrade(
     and only this one the owner's. Where it may not make them it prints the SQL for an administrator, once.
     Running it again changes nothing.
     """
-    from gateway.storage import migrations, partitions
+    from gateway.storage.postgres import migrations, partitions
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_as_owner() as stores:
@@ -78,7 +78,7 @@ def upgrade(
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres cannot be asked."""
-    from gateway.storage import migrations
+    from gateway.storage.postgres import migrations
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
@@ -123,8 +123,8 @@ def _opened_address(toolbox: Toolbox, purpose: As | None) -> Iterator[str]:
 
 
 def _is_owners(address: str, purpose: As, options: Options) -> bool:
-    from gateway.storage.database import parse_url
-    from gateway.storage.embedded import ROLE
+    from gateway.storage.postgres.database import parse_url
+    from gateway.storage.postgres.embedded import ROLE
 
     if _named(options)[purpose] is not None:
         return False
@@ -148,7 +148,7 @@ def first_ahead(today: date) -> date:
 
 def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> Made:
     """Make the logins that are missing. Those that the settings name are made with the passwords in there."""
-    from gateway.storage import logins
+    from gateway.storage.postgres import logins
 
     options = toolbox.options
     given = {purpose: address for purpose, address in _named(options).items() if address is not None}
@@ -160,7 +160,7 @@ def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
 
     A new one beside keys that were made with another would turn all of them away, so then none is made.
     """
-    from gateway.storage import pepper
+    from gateway.storage.policy import pepper
 
     path = toolbox.options.pepper_path
     is_new = not path.exists()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.ids import journal_id_of
-from gateway.cli.output import Format, FormatOption, Table, note, show
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> No
     live: a gateway holds it, or will when it starts again on its volume. drained: all of it is in the
     ledger. lost: its volume will not come back.
     """
-    from gateway.storage.journals_table import JournalTable
+    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
@@ -54,7 +54,7 @@ def lose_journal(
     stands for it, and `tollgate month status` keeps naming it. If the volume turns up after all, start a gateway on
     it: its events are booked, and what was booked in their place is taken back.
     """
-    from gateway.storage.journals_table import JournalTable
+    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():

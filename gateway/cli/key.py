@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.operator import ReasonOption, operator_name
-from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
-from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
+from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.errors import BadUsage
-from gateway.services.policies import require_current, require_team
+from gateway.services.policy.apply import require_current, require_team
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
-    from gateway.storage.keys import StoredKey
+    from gateway.storage.policy.keys import StoredKey
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -49,7 +49,7 @@ def create(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a key for a team. It is shown once, here, and kept nowhere; gateways accept it within seconds."""
-    from gateway.storage import pepper
+    from gateway.storage.policy import pepper
 
     toolbox: Toolbox = ctx.obj
     expires_at = None if expires is None else toolbox.now() + duration(expires)
@@ -88,7 +88,7 @@ def rotate(
     Until then both work, so nothing fails while apps are changed over. The new key is shown once, here. What names
     a key by its id (its own budgets and limits, its past spend) stays with the old id.
     """
-    from gateway.storage import pepper
+    from gateway.storage.policy import pepper
 
     toolbox: Toolbox = ctx.obj
     now, wanted = toolbox.now(), _id_in(key_id)
@@ -141,7 +141,7 @@ def pause(
 @app.command(
     "resume",
     short_help="Accept a paused key again.",
-    epilog="\b\nExample:\n  tollgate key resume 7Gh2kQ9xTz --reason 'the loop is mended'",
+    epilog="\b\nExample:\n  tollgate key resume 7Gh2kQ9xTz --reason 'the loop is fixed'",
 )
 def resume(
     ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
@@ -234,6 +234,6 @@ def _id_in(text: str) -> str:
 
 def _found(stores: Stores, key_id: str) -> StoredKey:
     """A stored key. Raises `NothingFound`."""
-    from gateway.storage.keys import require_key
+    from gateway.storage.policy.keys import require_key
 
     return require_key(stores.keys.find(key_id), key_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.output import Format, FormatOption, Table, note, show
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -42,7 +42,7 @@ def status(
     wanted = month_start(month) if month else toolbox.now().date().replace(day=1)
     with toolbox.open_reports() as reports:
         found = reports.month_status(wanted)
-    rows = [(check.status.value, check.name, check.finding, check.mend) for check in found.checks]
+    rows = [(check.status.value, check.name, check.finding, check.remedy) for check in found.checks]
     show(Table(("status", "check", "finding", "what to do"), rows), format, empty="")
     note(f"Month {wanted:%Y-%m} is {found.state}.")
     if found.has_findings:

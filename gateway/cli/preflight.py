@@ -80,5 +80,5 @@ def _variables(options: Options) -> dict[str, str]:
 
 
 def _text(check: Check) -> str:
-    remedy = check.mend.replace("\n", "\n    ")
+    remedy = check.remedy.replace("\n", "\n    ")
     return f"{check.name}: {check.finding}" + (f"\n    {remedy}" if remedy else "")

@@ -9,13 +9,13 @@ from uuid import UUID
 import typer
 
 from gateway.cli.ids import letter_id_of, request_id_of
-from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.storage.adjustments import Verdict
+    from gateway.storage.ledger.adjustments import SaidCost
 
 LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
 MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
@@ -50,7 +50,7 @@ def resolve(
     It is booked as an adjustment with your reason and your database login; the event stays as it is. If its
     month is closed, it is posted to the next one that is open.
     """
-    from gateway.storage.adjustments import resolve as book
+    from gateway.storage.ledger.adjustments import resolve as book
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -83,7 +83,7 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
 
     The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile retry`), or a bug.
     """
-    from gateway.storage.dead_letters import DeadLetters
+    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
@@ -110,8 +110,8 @@ def retry(
     What they cost is spent of their budgets as when they came; one of a closed month is posted to the next that is
     open. Events are written by the gateway's login; that a record was dealt with is noted by yours.
     """
-    from gateway.services.dead_letters import retry as book
-    from gateway.storage.dead_letters import DeadLetters
+    from gateway.services.ledger.dead_letters import retry as book
+    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
@@ -138,7 +138,7 @@ def dismiss(
     reason: Annotated[str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")],
 ) -> None:
     """Say that a record which was set aside will never be booked. It is kept, with your reason and your login."""
-    from gateway.storage.dead_letters import DeadLetters
+    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -158,12 +158,12 @@ def _no_letter(letter_id: UUID) -> NothingFound:
     return NothingFound(f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do.")
 
 
-def _cost(text: str) -> Verdict | int:
+def _cost(text: str) -> SaidCost | int:
     """What was said, in nano-dollars where it is an amount. Raises `BadUsage`."""
-    from gateway.storage.adjustments import Verdict
+    from gateway.storage.ledger.adjustments import SaidCost
 
-    if text in tuple(Verdict):
-        return Verdict(text)
+    if text in tuple(SaidCost):
+        return SaidCost(text)
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gateway.cli.explain import find_receipt
 from gateway.cli.ids import request_id_of
-from gateway.cli.output import Format, FormatOption, Table, moment, note, rate_text, show, table_text, write
+from gateway.cli.policy.explain import find_receipt
+from gateway.cli.terminal.output import Format, FormatOption, Table, moment, note, rate_text, show, table_text, write
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage, NothingFound
 
@@ -181,9 +181,9 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
 
 
 def _report_text(report: Report) -> str:
-    from gateway.reports import Kind
+    from gateway.reports import ColumnKind
 
-    numeric = {Kind.COUNT, Kind.MONEY, Kind.SHARE, Kind.SECONDS, Kind.HOURS}
+    numeric = {ColumnKind.COUNT, ColumnKind.MONEY, ColumnKind.SHARE, ColumnKind.SECONDS, ColumnKind.HOURS}
     columns = report.columns
     rows = [[_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows]
     if report.rows and report.total:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.output import Format, FormatOption, Table, note, show, show_record
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.money import plain_usd
-from gateway.domain.policy import Policy, Team
-from gateway.domain.residency import denials, rules_for
-from gateway.services.policies import require_current, require_team
+from gateway.domain.policy.policy import Policy, Team
+from gateway.domain.residency.rules import denials, rules_for
+from gateway.services.policy.apply import require_current, require_team
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.domain.api_keys import KeyRecord
+    from gateway.domain.policy.api_keys import KeyRecord
 
 ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
 BUDGET_COLUMNS = (

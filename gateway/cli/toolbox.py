@@ -10,12 +10,12 @@ from pathlib import Path
 
 from gateway.domain.logins import As
 from gateway.reports import Reports
-from gateway.storage.budgets import BudgetStore
-from gateway.storage.database import Database
-from gateway.storage.keys import KeyStore
-from gateway.storage.ledger import Ledger
-from gateway.storage.policies import PolicyStore
-from gateway.storage.prices import PriceStore
+from gateway.storage.budgets.budgets import BudgetStore
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.database import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

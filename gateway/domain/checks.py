@@ -17,9 +17,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of an answer. `mend` is what to do, empty where nothing is to be done."""
+    """One line of an answer. `remedy` is what to do, empty where nothing is to be done."""
 
     name: str
     status: Status
     finding: str
-    mend: str = ""
+    remedy: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gateway.domain.policy import Deployment
+from gateway.domain.policy.policy import Deployment
 from gateway.errors import UpstreamAuth
 
 

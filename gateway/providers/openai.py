@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.domain.identity import text_of
-from gateway.domain.policy import Deployment, Operation
-from gateway.domain.request import Request, RequestBody
-from gateway.domain.tokens import TokenUsage
+from gateway.domain.ids import text_of
+from gateway.domain.policy.policy import Deployment, Operation
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import Request, RequestBody
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -27,21 +27,21 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers.credentials import resolve
-from gateway.wire.openai_answer import (
+from gateway.wire.openai.answer import (
     AnswerStream,
     CostText,
-    Seen,
+    Observed,
     chat_stream,
     response_stream,
     rewrite_chat,
     rewrite_response,
     usage_in,
 )
-from gateway.wire.openai_assemble import Assembler
-from gateway.wire.openai_error import ErrorBody, error_event, read_error
-from gateway.wire.openai_request import is_empty_input, prepare, stream_options
-from gateway.wire.request_size import MAXIMUM_MEMBERS
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.openai.assemble import Assembler
+from gateway.wire.openai.error import ErrorBody, error_event, read_error
+from gateway.wire.openai.request import is_empty_input, prepare, stream_options
+from gateway.wire.openai.request_size import MAXIMUM_MEMBERS
+from gateway.wire.upstream_request import UpstreamRequest
 
 PATHS = {
     Operation.CHAT: "/chat/completions",
@@ -67,7 +67,9 @@ class OpenAI:
     bills_errors = False
     stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
 
-    def call(self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None) -> UpstreamCall:
+    def call(
+        self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
+    ) -> UpstreamRequest:
         """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
 
         `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own as it is.
@@ -77,15 +79,15 @@ class OpenAI:
         values = self.values(deployment, read, request.caller.team, is_assembled=is_assembled)
         dropped: tuple[str, ...] = ()
         if output_cap_tokens is not None:
-            known = MAXIMUM_MEMBERS[read.ask.operation]
+            known = MAXIMUM_MEMBERS[read.facts.operation]
             sent = deployment.output_limit.members if len(known) > 1 else known
             values |= dict.fromkeys(sent, output_cap_tokens)
             dropped = tuple(name for name in known if name not in sent and name in read.members)
-        is_streamed = read.ask.is_stream or is_assembled
+        is_streamed = read.facts.is_stream or is_assembled
         headers = self._headers(deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed)
         self.add_headers(headers, request, is_streamed=is_streamed)
-        return UpstreamCall(
-            url=deployment.base_url.rstrip("/") + PATHS[read.ask.operation],
+        return UpstreamRequest(
+            url=deployment.base_url.rstrip("/") + PATHS[read.facts.operation],
             headers=headers,
             body=prepare(read, values, dropped=dropped),
             asks_running_usage=self.asks_running_usage,
@@ -96,10 +98,10 @@ class OpenAI:
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
         """What this dialect says in headers besides: nothing."""
 
-    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
+    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content, answered with one token at most: whether a model answers at all."""
         operation = next(one for one in PROBES if one in deployment.operations)
-        return UpstreamCall(
+        return UpstreamRequest(
             url=deployment.base_url.rstrip("/") + PATHS[operation],
             headers=self._headers(deployment, probe_id, is_stream=False),
             body=msgspec.json.encode({"model": deployment.model, **PROBES[operation]}),
@@ -114,34 +116,34 @@ class OpenAI:
 
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
         """Return what puts such an answer together again. Raises `UpstreamError` when it is fed too much."""
-        return Assembler(operation=read.ask.operation, choices=read.ask.choices, limit_bytes=limit_bytes)
+        return Assembler(operation=read.facts.operation, choices=read.facts.choices, limit_bytes=limit_bytes)
 
     def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """The members this dialect sets in a request."""
         values: dict[str, Any] = {}
-        if read.ask.model != deployment.model:
+        if read.facts.model != deployment.model:
             values["model"] = deployment.model
-        if read.ask.is_stream and read.ask.operation is not Operation.RESPONSES:
+        if read.facts.is_stream and read.facts.operation is not Operation.RESPONSES:
             values["stream_options"] = stream_options(read, include_usage=True)
-        if read.ask.operation in self.stores_by_default and "store" not in deployment.allows:
+        if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
         return values
 
     def stream(self, read: RequestBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
         """Return the rewriter of a streamed answer. It keeps the text where nobody counts on the way."""
-        if read.ask.operation is Operation.RESPONSES:
-            return response_stream(model=read.ask.model, cost=cost, collects_text=True)
+        if read.facts.operation is Operation.RESPONSES:
+            return response_stream(model=read.facts.model, cost=cost, collects_text=True)
         return chat_stream(
-            model=read.ask.model, cost=cost, wants_usage=read.ask.wants_usage,
-            wants_running_usage=read.ask.wants_running_usage, asked_running_usage=asked_running_usage,
-            choices=read.ask.choices, collects_text=not asked_running_usage,
+            model=read.facts.model, cost=cost, wants_usage=read.facts.wants_usage,
+            wants_running_usage=read.facts.wants_running_usage, asked_running_usage=asked_running_usage,
+            choices=read.facts.choices, collects_text=not asked_running_usage,
         )  # fmt: skip
 
-    def rewrite(self, read: RequestBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
+    def rewrite(self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText) -> bytes:
         """Return a whole answer for the caller."""
-        if read.ask.operation is Operation.RESPONSES:
-            return rewrite_response(body, seen, model=read.ask.model, cost=cost)
-        return rewrite_chat(body, seen, model=read.ask.model, cost=cost, is_empty=is_empty_input(read))
+        if read.facts.operation is Operation.RESPONSES:
+            return rewrite_response(body, observed, model=read.facts.model, cost=cost)
+        return rewrite_chat(body, observed, model=read.facts.model, cost=cost, is_empty=is_empty_input(read))
 
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Map an upstream's error by status and type, never by the text of its message."""
@@ -185,7 +187,7 @@ class OpenAI:
 
     def error_event(self, read: RequestBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""
-        return error_event(error.code, error.message, is_responses=read.ask.operation is Operation.RESPONSES)
+        return error_event(error.code, error.message, is_responses=read.facts.operation is Operation.RESPONSES)
 
     def _headers(
         self, deployment: Deployment, request_id: UUID, *, is_stream: bool, traceparent: str | None = None
@@ -206,7 +208,7 @@ class OpenAI:
 
 
 def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
-    """A 4xx that the caller can mend: the upstream's own words help, so they are passed on."""
+    """A 4xx that the caller can fix: the upstream's own words help, so they are passed on."""
     if said.code == "context_length_exceeded" or said.param in ("input_tokens", "max_tokens"):
         return ContextLengthExceeded(
             f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a route with more context.",

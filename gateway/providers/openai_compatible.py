@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.domain.policy import Deployment
-from gateway.domain.request import RequestBody
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.request.request import RequestBody
 from gateway.providers.openai import OpenAI
 
 # Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk has usage anyway.

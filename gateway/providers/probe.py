@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.domain.engine_sample import EngineSample
-from gateway.domain.policy import Deployment
+from gateway.domain.deployments.engine_sample import EngineSample
+from gateway.domain.policy.policy import Deployment
 
 METRICS = "/metrics"
 TIMEOUT_S = 2.0

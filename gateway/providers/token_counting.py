@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.domain.request import RequestBody
-from gateway.domain.settlement import Counted
-from gateway.domain.token_estimate import estimate, is_countable, tokens_in
-from gateway.domain.tokens import TokenUsage
-from gateway.wire.seen import Seen
+from gateway.domain.pricing.settlement import Counted
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestBody
+from gateway.domain.request.token_estimate import estimate, is_countable, tokens_in
+from gateway.wire.openai.observed import Observed
 
 MAX_INPUT_BYTES = 2**20  # of a request body: more is estimated. A mebibyte takes half a second of one core
 MAX_WAITING = 64  # answers whose text waits for the one counting thread; the next is estimated
@@ -63,12 +63,12 @@ class _Work:
     has_all_text: bool
 
 
-class TokenCounter:
+class OfflineTokenCounter:
     """Counts what was sent and received, with the model's own tokenizer where there is one.
 
     `tokenizers` names a `tokenizer.json` by the upstream's model name. The port for services:
     `async def count(model: str, read: RequestBody, seen: Seen) -> Counted`. It never raises and takes at most
-    `deadline_s`; `domain.token_estimate.estimate` is what an ending uses that cannot wait at all.
+    `deadline_s`; `domain.request.token_estimate.estimate` is what an ending uses that cannot wait at all.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class TokenCounter:
                 problems[model] = f"{path}: {broken}"
         return problems
 
-    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
         """Return the tokens of a request and of what came back for it. Never raises."""
         path = self._paths.get(model)
-        guess = estimate(read.ask, output_bytes=seen.size_bytes, is_whole=seen.is_whole or seen.is_done)
-        if path is None or not seen.texts or self._waiting >= self._max_waiting:
+        guess = estimate(read.facts, output_bytes=observed.size_bytes, is_whole=observed.is_whole or observed.is_done)
+        if path is None or not observed.texts or self._waiting >= self._max_waiting:
             return guess
-        work = _Work(read, seen.texts, seen.output_bytes, seen.has_all_text)
+        work = _Work(read, observed.texts, observed.output_bytes, observed.has_all_text)
         self._waiting += 1
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._count, path, work)
         future.add_done_callback(self._done)
@@ -126,15 +126,15 @@ class TokenCounter:
         output = tokenizer(work.texts) + tokens_in(work.output_bytes - kept_bytes)
         usage = TokenUsage(input_tokens=_input_tokens(work.read, tokenizer), output_tokens=output)
         # Calls of tools are rewritten on their way to us: what the model wrote for them is not what we saw.
-        is_exact = work.has_all_text and "tools" not in work.read.ask.capabilities
+        is_exact = work.has_all_text and "tools" not in work.read.facts.capabilities
         return Counted(usage=usage, is_exact=is_exact)
 
 
 def _input_tokens(read: RequestBody, tokenizer: Tokenizer) -> int | None:
-    if not is_countable(read.ask):
+    if not is_countable(read.facts):
         return None
-    if read.ask.body_bytes > MAX_INPUT_BYTES:
-        return tokens_in(read.ask.body_bytes)
+    if read.facts.body_bytes > MAX_INPUT_BYTES:
+        return tokens_in(read.facts.body_bytes)
     body = msgspec.json.decode(read.body)
     messages = body.get("messages")
     around = TOKENS_PER_MESSAGE * len(messages) if isinstance(messages, list) else 0

@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.domain.residency import Permit, verify
-from gateway.domain.routing import DEFAULT_PORTS, origin_of
+from gateway.domain.residency.rules import Permit, verify
+from gateway.domain.routing.decide import DEFAULT_PORTS, origin_of
 from gateway.errors import UpstreamNotCalled, UpstreamUnreachable
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.http1.pool import OriginFull, Pool
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.upstream_request import UpstreamRequest
 
 SHARE_OF_AN_ORIGIN = 0.75  # of all connections: one that hangs leaves the others theirs
 
@@ -30,7 +30,7 @@ class Http1Transport:
         self._max_connections = max_connections
         self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin)
 
-    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = math.inf) -> Exchange:
+    async def send(self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf) -> Exchange:
         """Hand one attempt to a socket; its answer must be whole `within_s`.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
@@ -95,7 +95,7 @@ def target_of(url: str) -> Target:
     return Target(host, port or default, parts.scheme == "https", f"POST {path} HTTP/1.1\r\nhost: {shown}\r\n")
 
 
-def head_bytes(target: Target, call: UpstreamCall) -> bytes:
+def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
     """The request without its body. Raises `ValueError` for a header that would become two, or none."""
     lines = [target.opening]
     lines += [f"{name}: {value}\r\n" for name, value in call.headers.items()]

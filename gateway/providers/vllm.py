@@ -11,12 +11,12 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from gateway.domain.policy import Deployment, Operation, Priority
-from gateway.domain.request import Request, RequestBody
+from gateway.domain.policy.policy import Deployment, Operation, Priority
+from gateway.domain.request.request import Request, RequestBody
 from gateway.providers.openai import OpenAI
-from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER
-from gateway.wire.openai_assemble import is_convertible
-from gateway.wire.openai_request import stream_options
+from gateway.wire.openai.assemble import is_convertible
+from gateway.wire.openai.request import stream_options
+from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 
 # The lower runs first, under `--scheduling-policy priority`; else it changes nothing.
 PRIORITY_HEADER = "x-vllm-priority"
@@ -48,7 +48,7 @@ class Vllm(OpenAI):
     def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
-        if read.ask.operation in _SALTED:
+        if read.facts.operation in _SALTED:
             values["cache_salt"] = _salt(self._salt_key, team)
         if is_assembled:
             values["stream"] = True
@@ -66,7 +66,7 @@ class Vllm(OpenAI):
         if not self._assembles_plain or not is_convertible(read):
             return False
         has_no_parser = deployment.capabilities is not None and not deployment.capabilities & _PARSED
-        return read.ask.operation is Operation.COMPLETIONS or has_no_parser
+        return read.facts.operation is Operation.COMPLETIONS or has_no_parser
 
 
 @lru_cache(maxsize=1024)  # a policy has a few teams

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.domain.budget_alerts import BudgetAlert, NotDelivered, payload
-from gateway.domain.policy import Alerts
-from gateway.domain.routing import DEFAULT_PORTS
+from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
+from gateway.domain.policy.policy import Alerts
+from gateway.domain.routing.decide import DEFAULT_PORTS
 
 TIMEOUT_S = 5.0  # for all of it: address, connection, request and the head of the answer
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what announces a secret in base64, not one

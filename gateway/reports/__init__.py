@@ -9,61 +9,70 @@ from math import inf
 from types import TracebackType
 from uuid import UUID
 
-from gateway.domain.budget_names import NamedBudget
-from gateway.domain.budgets import Account
-from gateway.domain.usage_event import UsageEvent
+from gateway.domain.budgets.budgets import Account
+from gateway.domain.budgets.names import NamedBudget
+from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable, NothingFound
-from gateway.reports.budget_detail import BudgetAlert, BudgetDetail, BudgetGrant, Spender, budget_detail
-from gateway.reports.budgets import NO_BUDGET, PRESENT_RATE, BudgetStanding, all_budgets, budget_names, running_budgets
-from gateway.reports.connection import Reader
 from gateway.reports.dimensions import UNALLOCATED, Dimension
-from gateway.reports.month_status import MonthStatus, month_status
-from gateway.reports.past_requests import Past, recent_traffic
+from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
-from gateway.reports.receipt import (
-    Adjustment,
+from gateway.reports.questions.budget_detail import BudgetDetail, BudgetGrant, RaisedAlert, Spender, budget_detail
+from gateway.reports.questions.budgets import (
+    NO_BUDGET,
+    PRESENT_RATE,
+    BudgetStanding,
+    all_budgets,
+    budget_names,
+    running_budgets,
+)
+from gateway.reports.questions.past_requests import Past, recent_traffic
+from gateway.reports.questions.residency import RefusedRequests, ResidencyMonth, Sent, residency_month
+from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
+from gateway.reports.receipts.messages import ReceiptVerdict
+from gateway.reports.receipts.receipt import (
     AttemptReceipt,
+    BookedAdjustment,
     PriceFact,
     Receipt,
     arithmetic,
     receipt,
     receipt_of_events,
 )
-from gateway.reports.receipt_words import Verdict
 from gateway.reports.registry import REPORTS, ReportKind
-from gateway.reports.report import Cell, Column, Dataset, Export, Kind, Report
-from gateway.reports.residency import RefusedRequests, ResidencyMonth, Sent, residency_month
+from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
+from gateway.reports.sources.connection import Reader
 from gateway.reports.table import csv_lines, json_pieces, receipt_to_json, to_csv, to_json, usage_me_to_json
-from gateway.reports.usage_me import OwnBudget, OwnUsage, Spent, usage_me
 
 __all__ = [
     "NO_BUDGET",
     "PRESENT_RATE",
     "REPORTS",
     "UNALLOCATED",
-    "Adjustment",
     "AttemptReceipt",
     "BadUsage",
-    "BudgetAlert",
+    "BookedAdjustment",
     "BudgetDetail",
     "BudgetGrant",
     "BudgetStanding",
     "Cell",
     "Column",
+    "ColumnKind",
     "DatabaseTooSlow",
     "DatabaseUnavailable",
     "Dataset",
     "Dimension",
     "Export",
-    "Kind",
     "MonthStatus",
     "OwnBudget",
+    "OwnSpend",
     "OwnUsage",
     "Past",
     "PriceFact",
     "Question",
+    "RaisedAlert",
     "Receipt",
+    "ReceiptVerdict",
     "RefusedRequests",
     "Report",
     "ReportKind",
@@ -71,8 +80,6 @@ __all__ = [
     "ResidencyMonth",
     "Sent",
     "Spender",
-    "Spent",
-    "Verdict",
     "arithmetic",
     "ask",
     "csv_lines",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gateway.reports.report import Column, Kind
+from gateway.reports.report import Column, ColumnKind
 
 UNALLOCATED = "unallocated"  # never the text of a tag: those hold a "="
 UNTAGGED = "(untagged)"  # the older word for it, still understood in a filter
@@ -33,8 +33,8 @@ class Dimension(StrEnum):
     def column(self) -> Column:
         """The column this dimension makes."""
         if self is Dimension.DAY:
-            return Column(name="day", unit="UTC", kind=Kind.DAY)
-        return Column(name=self.value, unit="", kind=Kind.TEXT)
+            return Column(name="day", unit="UTC", kind=ColumnKind.DAY)
+        return Column(name=self.value, unit="", kind=ColumnKind.TEXT)
 
     @property
     def sql(self) -> str:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gateway.reports import (
+from gateway.reports.dimensions import Dimension
+from gateway.reports.month import months
+from gateway.reports.question import Question
+from gateway.reports.questions import (
     budgets,
     destinations,
     events,
     gpu,
     latency,
-    months,
     overview,
     shadow,
     spend,
     tokens,
     unsettled,
 )
-from gateway.reports.connection import Snapshot
-from gateway.reports.dimensions import Dimension
-from gateway.reports.question import Question
 from gateway.reports.report import Cell, Report
+from gateway.reports.sources.connection import ReadSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class ReportKind:
     title: str
     question: str
     by: tuple[Dimension, ...] | None
-    run: Callable[[Snapshot, Question], Report]
-    each_row: Callable[[Snapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
+    run: Callable[[ReadSnapshot, Question], Report]
+    each_row: Callable[[ReadSnapshot, Question], Iterator[tuple[Cell, ...]]] | None = None
 
 
 REPORTS: dict[str, ReportKind] = {

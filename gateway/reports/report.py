@@ -11,7 +11,7 @@ from enum import StrEnum
 Cell = str | int | float | Decimal | bool | date | datetime | None  # None is unknown or not reported, never 0
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """How a column reads, so that every front end formats it alike."""
 
     TEXT = "text"
@@ -43,7 +43,7 @@ class Column:
 
     name: str
     unit: str
-    kind: Kind
+    kind: ColumnKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from gateway.domain.money import plain_usd
-from gateway.domain.pricing import Line
+from gateway.domain.pricing.pricing import Line
 from gateway.reports.plain import plain_decimal
-from gateway.reports.receipt import Receipt, arithmetic
-from gateway.reports.report import Cell, Export, Kind, Report
-from gateway.reports.usage_me import OwnUsage
+from gateway.reports.questions.usage_me import OwnUsage
+from gateway.reports.receipts.receipt import Receipt, arithmetic
+from gateway.reports.report import Cell, ColumnKind, Export, Report
 
 # What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a name.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -69,7 +69,7 @@ def csv_lines(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield _csv_line(
             [
-                _neutral(cell) if column.kind is Kind.TEXT else _csv_cell(cell)
+                _neutral(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
                 for column, cell in zip(columns, row, strict=True)
             ]
         )

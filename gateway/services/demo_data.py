@@ -13,13 +13,13 @@ from decimal import Decimal
 from math import exp
 from random import Random
 
-from gateway.domain.identity import uuid7
-from gateway.domain.policy import Operation
-from gateway.domain.pricing import Price, hold_nusd
-from gateway.domain.selfhost import GpuRate, standard_price
-from gateway.domain.settlement import Settlement, settle
-from gateway.domain.tokens import TokenUsage
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.ids import uuid7
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.pricing import Price, hold_nusd
+from gateway.domain.pricing.selfhost import GpuRate, standard_price
+from gateway.domain.pricing.settlement import Settlement, settle
+from gateway.domain.pricing.tokens import TokenUsage
 
 POLICY_VERSION = 1
 OBJECTIVE = "priority"

@@ -8,20 +8,20 @@ from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
-from gateway.domain.budgets import SliceAsk, SliceGranted
-from gateway.domain.intent import Intent
-from gateway.domain.policy import Deployment
-from gateway.domain.request import Request, RequestBody
-from gateway.domain.residency import Permit
-from gateway.domain.settlement import Counted
-from gateway.domain.tokens import TokenUsage
-from gateway.domain.usage_event import Key, UsageEvent
-from gateway.domain.written import Written
+from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.usage_event import Key, UsageEvent
+from gateway.domain.ledger.written import Written
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.pricing.settlement import Counted
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import Request, RequestBody
+from gateway.domain.residency.rules import Permit
 from gateway.errors import RequestError
-from gateway.wire.openai_answer import AnswerStream, CostText
-from gateway.wire.openai_assemble import Assembler
-from gateway.wire.seen import Seen
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.openai.answer import AnswerStream, CostText
+from gateway.wire.openai.assemble import Assembler
+from gateway.wire.openai.observed import Observed
+from gateway.wire.upstream_request import UpstreamRequest
 
 
 class Upstream(Protocol):
@@ -52,7 +52,7 @@ class Upstream(Protocol):
 class Transport(Protocol):
     """The only way out for content."""
 
-    async def send(self, permit: Permit, call: UpstreamCall, *, within_s: float = inf) -> Upstream:
+    async def send(self, permit: Permit, call: UpstreamRequest, *, within_s: float = inf) -> Upstream:
         """Connect and write one request, whose answer must be whole `within_s`.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
@@ -67,7 +67,9 @@ class Provider(Protocol):
 
     bills_errors: bool
 
-    def call(self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None) -> UpstreamCall:
+    def call(
+        self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
+    ) -> UpstreamRequest:
         """Return the call that carries this request; a cap bounds the answer of a caller who set no maximum.
 
         Raises `UpstreamAuth` if the credential is missing.
@@ -79,8 +81,8 @@ class Provider(Protocol):
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
         """Return what makes a plain answer of the stream that was asked for in its place."""
 
-    def rewrite(self, read: RequestBody, body: bytes, seen: Seen, *, cost: CostText) -> bytes:
-        """Return a whole answer for the caller and note in `seen` what it says of itself."""
+    def rewrite(self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText) -> bytes:
+        """Return a whole answer for the caller and note in `observed` what it says of itself."""
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
         """Return the usage that a whole answer or an error reports, None where it reports none."""
@@ -88,7 +90,7 @@ class Provider(Protocol):
     def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
         """Return the caller's error for an upstream's error answer, by status and type."""
 
-    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamCall:
+    def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
         """Return a call of fixed content, answered with one token at most."""
 
     def error_event(self, read: RequestBody, error: RequestError) -> bytes:
@@ -98,7 +100,7 @@ class Provider(Protocol):
 class TokenCounter(Protocol):
     """Counts what was sent and seen of an answer whose upstream never said. Off the event loop, in memory only."""
 
-    async def count(self, model: str, read: RequestBody, seen: Seen) -> Counted:
+    async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
         """Return a count, an estimate where there is no better. Never raises, and is bounded in time."""
 
 
@@ -184,7 +186,7 @@ class EventLedger(Protocol):
         """Write events exactly once. Raises `DatabaseUnavailable`; then nothing of the batch is in."""
 
 
-class BudgetLeases(Protocol):
+class BudgetLeaseStore(Protocol):
     """What workers have leased of budgets, in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:

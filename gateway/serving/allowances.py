@@ -5,38 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from gateway.domain.idempotency import claim_secret
-from gateway.services.gate import Gate
-from gateway.services.idempotency import Claims
-from gateway.services.limiter import Limiter
-from gateway.services.purses import Purses
-from gateway.services.refusals import Refusals
-from gateway.serving.ground import Ground
-from gateway.storage.budgets import BudgetLeases
-from gateway.storage.idempotency import ClaimTable
-from gateway.storage.limits import LimitWindows
-from gateway.storage.refusals import RefusalStore
+from gateway.domain.request.idempotency import claim_secret
+from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.budgets.limiter import Limiter
+from gateway.services.request.admission import Admission
+from gateway.services.request.idempotency import Claims
+from gateway.services.request.refusals import Refusals
+from gateway.serving.context import ProcessContext
+from gateway.storage.budgets.budgets import BudgetLeaseTable
+from gateway.storage.budgets.idempotency import ClaimTable
+from gateway.storage.budgets.limits import LimitWindows
+from gateway.storage.budgets.refusals import RefusalStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowances:
     """What this worker has at hand of each, shared with the others by Postgres, and the gate that requests pass."""
 
-    purses: Purses
+    budget_leases: BudgetLeases
     limiter: Limiter
     claims: Claims
     refusals: Refusals
-    gate: Gate
+    admission: Admission
 
 
-def build_allowances(ground: Ground, worker: UUID) -> Allowances:
+def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
     """`worker` is the journal's id: what is at hand hangs on it and comes back when that is adopted."""
-    settings, database, clock = ground.settings, ground.stores.database, ground.clock
-    purses = Purses(
-        BudgetLeases(database), clock, worker=worker, lease_s=settings.lease_s, wait_s=settings.budget_wait_s
+    settings, database, clock = context.settings, context.stores.database, context.clock
+    budget_leases = BudgetLeases(
+        BudgetLeaseTable(database), clock, worker=worker, lease_s=settings.lease_s, wait_s=settings.budget_wait_s
     )
     limiter = Limiter(LimitWindows(database), clock, worker=worker)
-    claims = Claims(ClaimTable(database), clock, secret=claim_secret(ground.peppers[-1]), journal_id=worker)
+    claims = Claims(ClaimTable(database), clock, secret=claim_secret(context.peppers[-1]), journal_id=worker)
     refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
-    gate = Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
-    return Allowances(purses=purses, limiter=limiter, claims=claims, refusals=refusals, gate=gate)
+    admission = Admission(budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
+    return Allowances(
+        budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, admission=admission
+    )

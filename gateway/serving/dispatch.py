@@ -9,19 +9,19 @@ import structlog
 
 from gateway.providers import probe
 from gateway.providers.registry import build_providers
-from gateway.providers.token_counting import TokenCounter
+from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.providers.transport import Http1Transport, open_transport
-from gateway.services.ejections import Ejections
-from gateway.services.endings import DrainLimits, Endings
-from gateway.services.engine_load import EngineLoads
-from gateway.services.engine_probes import EngineProbes
-from gateway.services.health import Health
-from gateway.services.outlook import Outlook
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.engine_load import EngineLoads
+from gateway.services.deployments.engine_probes import EngineProbes
+from gateway.services.deployments.estimates import Estimates
+from gateway.services.deployments.state import Health
 from gateway.services.ports import Provider
-from gateway.serving.ground import Ground
+from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
+from gateway.serving.context import ProcessContext
 from gateway.settings import Settings
-from gateway.storage.ejections import EjectionStore
-from gateway.storage.engine_probes import EngineProbeNotes
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.deployments.engine_probes import EngineProbeNotes
 
 CACHE_SALTS = b"tollgate cache salts v1"  # another use of the pepper has another label, so no key serves two
 
@@ -32,7 +32,7 @@ class Deployments:
 
     ejections: Ejections
     loads: EngineLoads
-    outlook: Outlook
+    estimates: Estimates
     health: Health
 
 
@@ -41,44 +41,44 @@ class Dispatch:
     """The way out: who sends, who translates, and what becomes of an answer that does not end well."""
 
     transport: Http1Transport
-    counter: TokenCounter
-    endings: Endings
+    counter: OfflineTokenCounter
+    abandoned: AbandonedAnswers
     providers: Mapping[str, Provider]
     probes: EngineProbes
 
 
-def build_deployments(ground: Ground) -> Deployments:
+def build_deployments(context: ProcessContext) -> Deployments:
     """Nothing is known of any yet."""
-    clock, metrics = ground.clock, ground.metrics
-    ejections = Ejections(EjectionStore(ground.stores.database), clock, on_ejected=metrics.count_ejection)
-    loads = EngineLoads(policy=ground.policy, page=probe.metrics_page, clock=clock)
+    clock, metrics = context.clock, context.metrics
+    ejections = Ejections(EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection)
+    loads = EngineLoads(policy=context.policy, page=probe.metrics_page, clock=clock)
     health = Health(
-        max_in_flight=max(ground.settings.max_streams // 2, 1), on_begin=loads.began, on_open=metrics.note_opened,
+        max_in_flight=max(context.settings.max_streams // 2, 1), on_begin=loads.began, on_open=metrics.note_opened,
         on_close=metrics.note_closed, on_retry=metrics.count_retry, on_retry_refused=metrics.count_refused_retry,
     )  # fmt: skip
-    return Deployments(ejections=ejections, loads=loads, outlook=Outlook(clock, loads=loads), health=health)
+    return Deployments(ejections=ejections, loads=loads, estimates=Estimates(clock, loads=loads), health=health)
 
 
-def build_dispatch(ground: Ground, deployments: Deployments) -> Dispatch:
+def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatch:
     """A tokenizer that cannot be used is said now, not when the first cut stream has to be counted."""
-    settings = ground.settings
+    settings = context.settings
     transport = open_transport(settings.max_streams)
     counter = _token_counter(settings)
     limits = DrainLimits(
         answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
     )
-    endings = Endings(counter, limits, is_stopping=lambda: ground.drain.is_over)
-    providers = build_providers(salt_key=ground.peppers[0].derived(CACHE_SALTS))
+    abandoned = AbandonedAnswers(counter, limits, is_stopping=lambda: context.drain.is_over)
+    providers = build_providers(salt_key=context.peppers[0].derived(CACHE_SALTS))
     probes = EngineProbes(
-        deployments.health, transport=transport, providers=providers, policy=ground.policy,
-        ejections=deployments.ejections, clock=ground.clock, new_id=ground.new_id, region=settings.region,
-        looks_alive=deployments.loads.looks_alive, notes=EngineProbeNotes(ground.stores.database),
+        deployments.health, transport=transport, providers=providers, policy=context.policy,
+        ejections=deployments.ejections, clock=context.clock, new_id=context.new_id, region=settings.region,
+        looks_alive=deployments.loads.looks_alive, notes=EngineProbeNotes(context.stores.database),
     )  # fmt: skip
-    return Dispatch(transport=transport, counter=counter, endings=endings, providers=providers, probes=probes)
+    return Dispatch(transport=transport, counter=counter, abandoned=abandoned, providers=providers, probes=probes)
 
 
-def _token_counter(settings: Settings) -> TokenCounter:
-    counter = TokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
+def _token_counter(settings: Settings) -> OfflineTokenCounter:
+    counter = OfflineTokenCounter({model: str(path) for model, path in settings.tokenizers.items()})
     for model, problem in counter.check().items():
         structlog.get_logger().warning("tokenizer_not_usable", model=model, problem=problem)
     return counter

@@ -20,39 +20,39 @@ from gateway.api.http.limits import (
 )
 from gateway.api.http.table import ConnectionTable
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import Slots
-from gateway.domain.allowance_health import allowance_checks
+from gateway.api.slots import RequestSlots
+from gateway.domain.budgets.health import allowance_checks
 from gateway.domain.checks import Check
-from gateway.domain.end_user import end_user_key
-from gateway.domain.ledger_health import health_checks
-from gateway.services.attempt import Attempts
-from gateway.services.request import RequestService
-from gateway.services.snapshot import problems, snapshot_checks
-from gateway.serving.ground import Ground
-from gateway.serving.parts import Parts
+from gateway.domain.ledger.health import health_checks
+from gateway.domain.request.end_user import end_user_key
+from gateway.services.request.attempt import Attempts
+from gateway.services.request.service import RequestService
+from gateway.services.snapshot.snapshot import problems, snapshot_checks
+from gateway.serving.context import ProcessContext
+from gateway.serving.worker import Worker
 from gateway.telemetry.logs import RequestLog
 
 log = structlog.get_logger()
 
 
-def build_edge(parts: Parts) -> Edge:
+def build_edge(parts: Worker) -> Edge:
     """The application that the server runs."""
-    settings = parts.ground.settings
-    slots, large_bodies = Slots(settings.max_streams), LargeBodies()
+    settings = parts.context.settings
+    slots, large_bodies = RequestSlots(settings.max_streams), LargeBodies()
     return Edge(
         forward=_forwarder(parts, slots, large_bodies),
         plain=build_app(_plain_endpoints(parts, slots, large_bodies)),
         allowed_hosts=frozenset(settings.allowed_hosts), max_in_flight=settings.max_streams,
-        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}", drain=parts.ground.drain,
+        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}", drain=parts.context.drain,
     )  # fmt: skip
 
 
-def build_connections(ground: Ground) -> ConnectionTable:
+def build_connections(context: ProcessContext) -> ConnectionTable:
     """The callers' connections: as many as the process has descriptors for, less those that it needs itself.
 
     Raises `BadUsage` where that leaves too few to serve anybody.
     """
-    settings = ground.settings
+    settings = context.settings
     descriptors = raise_descriptor_limit(settings.max_connections)
     connections = most_connections(descriptors, configured=settings.max_connections)
     if descriptors < LOW_DESCRIPTORS:
@@ -62,59 +62,59 @@ def build_connections(ground: Ground) -> ConnectionTable:
         head_s=settings.head_s, body_grace_s=settings.body_grace_s, body_bytes_per_s=settings.body_bytes_per_s,
         body_s=settings.body_s, write_s=settings.write_s, connections=connections,
     )  # fmt: skip
-    metrics = ground.metrics
+    metrics = context.metrics
     table = ConnectionTable(limits, on_closed=metrics.count_closed_connection)
     metrics.connections.set_function(lambda: len(table.open))
     return table
 
 
-def show_in_metrics(parts: Parts) -> None:
+def show_in_metrics(parts: Worker) -> None:
     """Have `/metrics` look up, whenever it is read, what nobody counts."""
-    metrics, holder, allowances = parts.ground.metrics, parts.ground.holder, parts.allowances
-    purses, limiter, ejections = allowances.purses, allowances.limiter, parts.deployments.ejections
+    metrics, holder, allowances = parts.context.metrics, parts.context.holder, parts.allowances
+    budget_leases, limiter, ejections = allowances.budget_leases, allowances.limiter, parts.deployments.ejections
     metrics.ejected.set_function(lambda: len(ejections.out({} if holder.current is None else holder.current.ejected)))
     metrics.watch_health(parts.ledger.health)
     metrics.loop_lag.set_function(lambda: parts.shedding.lag_s)
-    metrics.watch_allowances(budgets_away_s=lambda: purses.away_s, is_alone=lambda: limiter.is_alone)
+    metrics.watch_allowances(budgets_away_s=lambda: budget_leases.away_s, is_alone=lambda: limiter.is_alone)
 
 
-def _forwarder(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> Forwarder:
-    ground, own = parts.ground, parts.ledger.own
-    settings = ground.settings
+def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> Forwarder:
+    context, own = parts.context, parts.ledger.own
+    settings = context.settings
     return Forwarder(
-        requests=_requests(parts), limiter=parts.allowances.limiter, holder=ground.holder, metrics=ground.metrics,
-        lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=ground.clock, new_id=ground.new_id,
+        requests=_requests(parts), limiter=parts.allowances.limiter, holder=context.holder, metrics=context.metrics,
+        lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=context.clock, new_id=context.new_id,
         is_full=lambda: own.is_full, shedding=parts.shedding,
         slots=slots, large_bodies=large_bodies, max_body_bytes=settings.max_body_bytes,
-        allows_demo_keys=ground.allows_demo_keys, end_user_key=end_user_key(ground.peppers[0]),
+        allows_demo_keys=context.allows_demo_keys, end_user_key=end_user_key(context.peppers[0]),
     )  # fmt: skip
 
 
-def _requests(parts: Parts) -> RequestService:
-    ground, allowances, deployments, dispatch = parts.ground, parts.allowances, parts.deployments, parts.dispatch
+def _requests(parts: Worker) -> RequestService:
+    context, allowances, deployments, dispatch = parts.context, parts.allowances, parts.deployments, parts.dispatch
     return RequestService(
         transport=dispatch.transport,
         providers=dispatch.providers,
-        gate=allowances.gate,
-        attempts=Attempts(parts.ledger.meter, ground.clock),
-        endings=dispatch.endings,
-        clock=ground.clock,
-        max_attempts=ground.settings.max_attempts,
+        admission=allowances.admission,
+        attempts=Attempts(parts.ledger.meter, context.clock),
+        abandoned=dispatch.abandoned,
+        clock=context.clock,
+        max_attempts=context.settings.max_attempts,
         refusals=allowances.refusals,
         ejections=deployments.ejections,
-        outlook=deployments.outlook,
+        estimates=deployments.estimates,
         health=deployments.health,
-        region=ground.settings.region,
+        region=context.settings.region,
     )
 
 
-def _plain_endpoints(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> PlainEndpoints:
-    ground, ledger = parts.ground, parts.ledger
-    settings, holder, drain = ground.settings, ground.holder, ground.drain
+def _plain_endpoints(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> PlainEndpoints:
+    context, ledger = parts.context, parts.ledger
+    settings, holder, drain = context.settings, context.holder, context.drain
     return PlainEndpoints(
-        holder=holder, reports=ground.reports, reads=parts.reads, clock=ground.clock,
+        holder=holder, reports=context.reports, reads=parts.reads, clock=context.clock,
         standing=parts.allowances.limiter.standing,
-        allows_demo_keys=ground.allows_demo_keys,
+        allows_demo_keys=context.allows_demo_keys,
         not_ready=lambda: [
             *problems(
                 holder, is_full=ledger.own.is_full, is_gone=ledger.own.is_gone, is_draining=drain.is_draining
@@ -122,19 +122,19 @@ def _plain_endpoints(parts: Parts, slots: Slots, large_bodies: LargeBodies) -> P
             *parts.supervisor.problems(),
         ],
         checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
-        region=settings.region, outlook=parts.deployments.outlook, max_body_bytes=settings.max_body_bytes,
+        region=settings.region, estimates=parts.deployments.estimates, max_body_bytes=settings.max_body_bytes,
         slots=slots, large_bodies=large_bodies,
     )  # fmt: skip
 
 
-def _checks(parts: Parts) -> Sequence[Check]:
+def _checks(parts: Worker) -> Sequence[Check]:
     """What readiness tells besides its reasons to send traffic elsewhere."""
-    ground, ledger = parts.ground, parts.ledger
-    purses, limiter = parts.allowances.purses, parts.allowances.limiter
+    context, ledger = parts.context, parts.ledger
+    budget_leases, limiter = parts.allowances.budget_leases, parts.allowances.limiter
     return (
-        *snapshot_checks(ground.holder),
+        *snapshot_checks(context.holder),
         *allowance_checks(
-            budgets_away_s=purses.silent_s, lease_s=ground.settings.lease_s, is_alone=limiter.is_alone
+            budgets_away_s=budget_leases.silent_s, lease_s=context.settings.lease_s, is_alone=limiter.is_alone
         ),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),

@@ -11,28 +11,28 @@ from socket import socket
 from gateway.api.edge import Drain
 from gateway.api.server import serve_until_stopped
 from gateway.cli.toolbox import Stores
-from gateway.domain.api_keys import Pepper
+from gateway.domain.policy.api_keys import Pepper
 from gateway.reports import Reports
 from gateway.services.ports import Clock
-from gateway.services.snapshot import SnapshotHolder
+from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import Loop
+from gateway.serving.context import ProcessContext, request_ids
 from gateway.serving.edge import build_connections, build_edge, show_in_metrics
-from gateway.serving.ground import Ground, request_ids
-from gateway.serving.parts import Parts, build_parts
+from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, start_listener
 
 WRITER = "writer"  # not cancelled with the others: it has the last word
 # All that goes on in the background, by the names that logs, metrics and readiness use.
-LOOPS: Mapping[str, Callable[[Parts], Loop]] = {
-    "drain": lambda parts: partial(parts.ground.drain.run, parts.ground.settings.drain_s),
+LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
+    "drain": lambda parts: partial(parts.context.drain.run, parts.context.settings.drain_s),
     "policy_and_keys": lambda parts: parts.refresher.loops()["policy_and_keys"],
     "changes": lambda parts: parts.refresher.loops()["changes"],
     "last_snapshot": lambda parts: parts.refresher.loops()["last_snapshot"],
     "served_version": lambda parts: parts.refresher.loops()["served_version"],
     "progress_notes": lambda parts: parts.ledger.meter.run,
-    "budgets": lambda parts: parts.allowances.purses.run,
+    "budgets": lambda parts: parts.allowances.budget_leases.run,
     "limits": lambda parts: parts.allowances.limiter.run,
     "claims": lambda parts: parts.allowances.claims.run,
     "refusals": lambda parts: parts.allowances.refusals.run,
@@ -59,12 +59,12 @@ async def serve(
     metrics, holder = Metrics(), SnapshotHolder(clock=clock, outage_s=settings.outage_s)
     metrics.snapshot_age.set_function(holder.age_s)
     start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port, names=settings.metrics_hosts)
-    ground = Ground(
+    context = ProcessContext(
         settings=settings, stores=stores, reports=reports, peppers=peppers, clock=clock,
         allows_demo_keys=allows_demo_keys, metrics=metrics, holder=holder, drain=Drain(), new_id=request_ids(clock),
     )  # fmt: skip
-    table = build_connections(ground)
-    parts = build_parts(ground)
+    table = build_connections(context)
+    parts = build_parts(context)
     show_in_metrics(parts)
     edge = build_edge(parts)
     await parts.refresher.start()
@@ -74,19 +74,19 @@ async def serve(
     try:
         await serve_until_stopped(edge, listener, table=table, drain_s=settings.drain_s)
     finally:
-        end_s = (ground.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
+        end_s = (context.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
         stores.database.end_by(end_s)
         reports.end_by(end_s)
         await stop(parts)
 
 
-def start_loops(parts: Parts) -> None:
+def start_loops(parts: Worker) -> None:
     """Have the supervisor run all of them."""
-    parts.ground.metrics.declare_loops(LOOPS)
+    parts.context.metrics.declare_loops(LOOPS)
     parts.supervisor.start({name: loop_of(parts) for name, loop_of in LOOPS.items()})
 
 
-async def stop(parts: Parts) -> None:
+async def stop(parts: Worker) -> None:
     """Settle what is open, end the loops, give back what is leased, and write: each leaves work to those after it.
 
     A step that fails skips none of the later ones; its error is raised when all are done.
@@ -105,6 +105,6 @@ async def stop(parts: Parts) -> None:
         steps.push_async_callback(allowances.refusals.close)
         steps.push_async_callback(allowances.claims.close)
         steps.push_async_callback(allowances.limiter.close)
-        steps.push_async_callback(allowances.purses.close)
+        steps.push_async_callback(allowances.budget_leases.close)
         steps.push_async_callback(supervisor.cancel, but=(WRITER,))
-        steps.push_async_callback(dispatch.endings.close)
+        steps.push_async_callback(dispatch.abandoned.close)

@@ -8,19 +8,19 @@ from datetime import timedelta
 
 from gateway.providers import probe
 from gateway.providers.webhook import Webhook
-from gateway.services.budget_alerts import BudgetAlerts
-from gateway.services.engine_resolution import EngineResolution
-from gateway.services.engine_watch import EngineWatch
-from gateway.services.months import MonthKeeper
-from gateway.services.rollups import RollupKeeper
-from gateway.serving.ground import Ground
-from gateway.storage import adjustments, rollups
-from gateway.storage.budget_alerts import BudgetAlertStore
-from gateway.storage.engine_residuals import EngineResiduals
-from gateway.storage.engine_samples import EngineSamples
-from gateway.storage.journals_table import JournalTable
-from gateway.storage.leadership import Leadership
-from gateway.storage.partitions import ensure_months
+from gateway.services.deployments.engine_resolution import EngineResolution
+from gateway.services.deployments.engine_watch import EngineWatch
+from gateway.services.ledger.alerts import BudgetAlerts
+from gateway.services.ledger.months import MonthKeeper
+from gateway.services.ledger.rollups import RollupKeeper
+from gateway.serving.context import ProcessContext
+from gateway.storage.budgets.alerts import BudgetAlertStore
+from gateway.storage.deployments.engine_residuals import EngineResiduals
+from gateway.storage.deployments.engine_samples import EngineSamples
+from gateway.storage.ledger import adjustments, rollups
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.postgres.leadership import Leadership
+from gateway.storage.postgres.partitions import ensure_months
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class SharedJobs:
     alerts: BudgetAlerts
 
 
-def build_shared_jobs(ground: Ground) -> SharedJobs:
+def build_shared_jobs(context: ProcessContext) -> SharedJobs:
     """None of them runs yet."""
-    database, metrics, clock = ground.stores.database, ground.metrics, ground.clock
-    ttl = timedelta(seconds=ground.settings.unknown_hold_ttl_s)
-    lost_after = timedelta(seconds=ground.settings.journal_lost_after_s)
+    database, metrics, clock = context.stores.database, context.metrics, context.clock
+    ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
+    lost_after = timedelta(seconds=context.settings.journal_lost_after_s)
     return SharedJobs(
         months=MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
         rollups=RollupKeeper(
@@ -45,12 +45,12 @@ def build_shared_jobs(ground: Ground) -> SharedJobs:
             lambda: JournalTable(database).lose_silent(lost_after), clock,
         ),
         engines=EngineWatch(
-            policy=ground.policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
+            policy=context.policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
             store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
-            after_round=EngineResolution(EngineResiduals(database), policy=ground.policy).settle,
+            after_round=EngineResolution(EngineResiduals(database), policy=context.policy).settle,
         ),
         alerts=BudgetAlerts(
-            store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=ground.policy,
+            store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=context.policy,
             leadership=Leadership(database, "budget_alerts"), clock=clock, draw=random.random,
             on_raised=metrics.count_budget_alert, on_given_up=metrics.given_up_budget_alerts.inc,
             on_waiting=metrics.undelivered_budget_alerts.set,

@@ -16,9 +16,9 @@ import msgspec
 import structlog
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.tokens import UsageSource
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 GATHERED_S = 0.02

@@ -15,10 +15,10 @@ from prometheus_client import (
     start_http_server,
 )
 
-from gateway.domain.budget_alerts import BudgetAlert, plain_share
-from gateway.domain.host_names import answers_to
-from gateway.domain.ledger_health import LedgerHealth, LedgerState
-from gateway.domain.written import Written
+from gateway.domain.allowed_hosts import answers_to
+from gateway.domain.budgets.alerts import BudgetAlert, plain_share
+from gateway.domain.ledger.health import LedgerHealth, LedgerState
+from gateway.domain.ledger.written import Written
 from gateway.errors import BadUsage
 from gateway.telemetry.counts import RequestCounts
 

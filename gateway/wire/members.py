@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.domain.request import Member
+from gateway.domain.request.request import MemberPlace
 
 MAX_MEMBERS = 1000  # of one object; a request has about fifteen
 MAX_WALKED_BYTES = 2**20  # a larger body may have millions of members
@@ -60,7 +60,7 @@ def require_utf8(body: bytes) -> None:
         raise MalformedJson(f"invalid UTF-8 at byte {broken.start}") from None
 
 
-def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, Member]:
+def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[str, MemberPlace]:
     """Return where each top-level member stands.
 
     Walks from member to member: the decoder has already found how long each value is. Raises
@@ -76,7 +76,7 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     return found or _located_by_walking(body, values)
 
 
-def locate_one(body: bytes, name: bytes, value: bytes) -> Member:
+def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
     """Return where one member stands: `name` in its quotes, `value` as the decoder found it. Raises as `locate`.
 
     Where its name stands once among the bytes, and no escape could spell it in another way, nothing else need be
@@ -89,13 +89,13 @@ def locate_one(body: bytes, name: bytes, value: bytes) -> Member:
     if is_plain and at >= 0 and body.find(name, end) < 0:
         start = body.find(value, end)
         if start >= 0 and body[end:start].strip(_BLANK) == b":":
-            return Member(at, start, start + len(value))
+            return MemberPlace(at, start, start + len(value))
     if len(body) > MAX_WALKED_BYTES:
         return _only_one(body, name, value)
     return locate(body)[_decode_name(name)]
 
 
-def _only_one(body: bytes, name: bytes, value: bytes) -> Member:
+def _only_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
     """Where a member stands in a body that is too large to be walked: a name with this value stands there once."""
     found, at = [], 0
     for _ in range(MAX_SAME_NAMES):
@@ -105,30 +105,30 @@ def _only_one(body: bytes, name: bytes, value: bytes) -> Member:
         end = at + len(name)
         start = body.find(value[:1], end, end + MAX_BLANKS)
         if start >= 0 and body.startswith(value, start) and body[end:start].strip(_BLANK) == b":":
-            found.append(Member(at, start, start + len(value)))
+            found.append(MemberPlace(at, start, start + len(value)))
         at = end
     if at >= 0 or len(found) != 1:
         raise MalformedJson(f"the member {name.decode()} cannot be told from others of its name")
     return found[0]
 
 
-def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
+def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace] | None:
     """Where the members stand in a body without blanks between its tokens; None for any other body.
 
     A blank, an escape in a name and a member that is written twice each make a body longer than what was decoded
     from it. So equal lengths prove that there is none of them, at a fifth of the cost of walking.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, MemberPlace] = {}
     at, is_ascii = 1, body.isascii()
     for name, raw in values.items():
         start = at + len(name if is_ascii else name.encode()) + 3  # two quotes and the colon
         end = start + memoryview(raw).nbytes
-        found[name] = Member(at, start, end)
+        found[name] = MemberPlace(at, start, end)
         at = end + 1  # past the comma or the bracket
     return found if at == len(body) else None
 
 
-def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member] | None:
+def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace] | None:
     """Where the members stand in a body with the same blanks around each, as libraries write it; None for any other.
 
     Writes the object again out of what was decoded, with the blanks of its first member: where that is the body, byte
@@ -145,16 +145,16 @@ def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[s
     whole = opening + comma.join(written)
     if not body.startswith(whole) or body[len(whole) :].strip(_BLANK) != b"}":
         return None
-    found: dict[str, Member] = {}
+    found: dict[str, MemberPlace] = {}
     for (name, raw), member in zip(values.items(), written, strict=True):
         end = at + len(member)
-        found[name] = Member(at, end - memoryview(raw).nbytes, end)
+        found[name] = MemberPlace(at, end - memoryview(raw).nbytes, end)
         at = end + len(comma)
     return found
 
 
-def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, Member]:
-    found: dict[str, Member] = {}
+def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace]:
+    found: dict[str, MemberPlace] = {}
     at = _skip(body, body.index(b"{") + 1)
     while body[at] != _CLOSE:
         name_end = _string_end(body, at)
@@ -164,7 +164,7 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
         end = start + len(value)
         if name in found or not body.startswith(value, start):
             raise MalformedJson(f"the member {name!r} occurs twice")
-        found[name] = Member(at, start, end)
+        found[name] = MemberPlace(at, start, end)
         at = _skip(body, end)
         if body[at] == _COMMA:
             at = _skip(body, at + 1)
@@ -175,8 +175,8 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
 
 def replace(
     body: bytes,
-    splices: list[tuple[Member | None, bytes, bytes]],
-    dropped: Iterable[Member] = (),
+    splices: list[tuple[MemberPlace | None, bytes, bytes]],
+    dropped: Iterable[MemberPlace] = (),
 ) -> bytes:
     """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded).
 
@@ -209,7 +209,7 @@ def append(body: bytes, members: bytes) -> bytes:
     return b"".join((head, b"" if head.endswith(b"{") else b",", members, body[end:]))
 
 
-def cut(body: bytes, member: Member) -> bytes:
+def cut(body: bytes, member: MemberPlace) -> bytes:
     """Return `body` without one member and one of the commas beside it."""
     before, after = body[: member.name_start].rstrip(_BLANK), body[member.end :].lstrip(_BLANK)
     if before.endswith(b","):
@@ -217,7 +217,7 @@ def cut(body: bytes, member: Member) -> bytes:
     return before + after.removeprefix(b",")
 
 
-def _with_comma(body: bytes, member: Member) -> tuple[int, int]:
+def _with_comma(body: bytes, member: MemberPlace) -> tuple[int, int]:
     """The bytes of a member and of one comma beside it."""
     end = _skip(body, member.end)
     if body[end] == _COMMA:

@@ -14,7 +14,7 @@ from tests.integration.postgres_gate import PostgresGate
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
+def admission(database_url: str) -> Iterator[PostgresGate]:
     """The way to the test's own database, to be shut, frozen and opened."""
     made = PostgresGate(database_url)
     yield made

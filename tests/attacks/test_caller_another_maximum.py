@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.bound import bound_of
-from gateway.domain.policy import Route
-from gateway.domain.request_fields import FEATURES
+from gateway.domain.policy.policy import Route
+from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.request.bound import bound_of
 from tests import factories
 from tests.attacks.bounded import Bounded
 
@@ -29,7 +29,7 @@ def test_it_is_refused_and_nothing_is_sent(poor: Bounded, member: str) -> None:
 
 def test_where_it_is_allowed_nothing_is_bounded() -> None:
     """So no hard budget admits it."""
-    asked = factories.ask(features=frozenset({"other_maximum"}), output_bound_tokens=10)
+    asked = factories.facts(features=frozenset({"other_maximum"}), output_bound_tokens=10)
     found = bound_of(
         asked,
         route=Route(name="assistant", deployments=("one",)),

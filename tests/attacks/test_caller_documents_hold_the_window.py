@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy import Operation
-from gateway.wire.openai_request import read_request
+from gateway.domain.policy.policy import Operation
+from gateway.wire.openai.request import read_request
 from tests.attacks.bounded import Bounded
 
 PDF = "JVBERi0xLjQK"
@@ -45,4 +45,4 @@ def test_text_is_still_bounded_by_its_bytes(content: list[dict[str, Any]]) -> No
     import msgspec
 
     body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": content}]})
-    assert read_request(Operation.CHAT, body).ask.expansion_tokens is not None
+    assert read_request(Operation.CHAT, body).facts.expansion_tokens is not None

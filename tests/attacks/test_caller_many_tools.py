@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.large_bodies import is_large
-from gateway.domain.policy import Operation
+from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai_request import read_request
-from gateway.wire.request_tools import MAX_TOOLS
+from gateway.wire.openai.request import read_request
+from gateway.wire.openai.request_tools import MAX_TOOLS
 
 
 def with_tools(*tools: bytes) -> bytes:
@@ -41,7 +41,7 @@ def test_more_tools_than_anybody_sends_are_refused(body: bytes) -> None:
 def test_as_many_as_are_allowed_are_read() -> None:
     """OpenAI takes 128."""
     body = with_tools(*[b'{"type":"function","function":{"name":"f"}}'] * (MAX_TOOLS - 2), namespace(1))
-    assert read_request(Operation.CHAT, body).ask.capabilities == {"tools"}
+    assert read_request(Operation.CHAT, body).facts.capabilities == {"tools"}
 
 
 def test_a_small_body_of_many_objects_is_read_in_the_thread() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy import Operation
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome
-from gateway.providers.token_counting import TokenCounter
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import UsageSource
+from gateway.providers.token_counting import OfflineTokenCounter
 from tests import factories
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
-from tests.unit.test_request_service import Stage, body, piece
+from tests.unit.request.test_request_service import Stage, body, piece
 
 TEXT = "word " * 16  # 80 bytes: 20 tokens at four bytes each
 ITEMS = [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]
@@ -28,7 +28,7 @@ ASKED = {Operation.CHAT: {"messages": []}, Operation.COMPLETIONS: {"prompt": "x"
 
 def counting(*pieces: bytes) -> Stage:
     """A stage with the gateway's own counter, without a tokenizer."""
-    return Stage(FakeTransport([FakeUpstreamAnswer(list(pieces))]), counter=TokenCounter({}))  # type: ignore[arg-type]
+    return Stage(FakeTransport([FakeUpstreamAnswer(list(pieces))]), counter=OfflineTokenCounter({}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("operation", MUTE)

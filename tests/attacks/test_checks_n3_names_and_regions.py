@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import PolicyRejected
 from gateway.wire.policy import parse
-from tests.integration.test_gateway_budgets import policy
+from tests.integration.money.test_gateway_budgets import policy
 
 DOCUMENT = policy("http://127.0.0.1:1")
 

@@ -9,18 +9,18 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.intent import Intent
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Key, Outcome, UsageEvent
-from gateway.services.meter import Meter
-from gateway.wire.seen import Seen
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.usage_event import Key, Outcome, UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.services.request.meter import Meter
+from gateway.wire.openai.observed import Observed
 from tests import factories
 from tests.attacks.settling import DONE, ask, policy
 from tests.fakes import FakeJournal, FakeTransport, FakeUpstreamAnswer
 from tests.gateway_process import StartGateway
 from tests.integration.raw_upstream import STREAM, RawUpstream, event, raw_upstream, sends
 from tests.storage.factories import event as an_event
-from tests.unit.test_request_service import TAIL, WHOLE, Stage, body, piece, rest_of
+from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece, rest_of
 
 
 def running(figure: bytes) -> bytes:
@@ -56,7 +56,7 @@ class _Broken:
     """An attempt under way whose figure cannot be had."""
 
     @property
-    def seen(self) -> Seen:
+    def observed(self) -> Observed:
         raise RuntimeError("odd")
 
 
@@ -72,19 +72,22 @@ class _RefusesLongNumbers(FakeJournal):
 
 @dataclass
 class _Live:
-    seen: Seen = field(default_factory=Seen)
+    observed: Observed = field(default_factory=Observed)
 
 
 def test_one_odd_figure_costs_the_other_streams_no_note() -> None:
     """The loop died, and after a `kill -9` healthy streams were unknown at their holds."""
     on = Stage(FakeTransport([]), journal=_RefusesLongNumbers())
     good, odd = _Live(), _Live()
-    good.seen.final, odd.seen.final = TokenUsage(input_tokens=10, output_tokens=3), TokenUsage(input_tokens=10**30)
+    good.observed.final, odd.observed.final = (
+        TokenUsage(input_tokens=10, output_tokens=3),
+        TokenUsage(input_tokens=10**30),
+    )
     keys: list[Key] = [(uuid4(), 1) for _ in range(3)]
     on.meter._live.update(zip(keys, (_Broken(), odd, good), strict=True))
     with capture_logs() as lines:
         on.meter._note_progress()
-    assert on.journal.progress == [{keys[2]: good.seen.final}]
+    assert on.journal.progress == [{keys[2]: good.observed.final}]
     assert [line["event"] for line in lines] == ["usage_not_readable", "progress_not_noted"]
 
 

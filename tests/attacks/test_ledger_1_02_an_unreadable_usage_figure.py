@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome
-from gateway.wire.openai_usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
-from gateway.wire.seen import Seen
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.tokens import UsageSource
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import body, piece, rest_of, stage
+from tests.unit.request.test_request_service import body, piece, rest_of, stage
 
 VLLM: dict[str, Any] = {"provider": "vllm", "is_self_hosted": True}
 UNREADABLE = [
@@ -63,9 +63,9 @@ async def test_a_stream_with_it_is_settled(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", UNREADABLE)
 def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
     """One caller's stream must not silence the notes of all."""
-    seen = Seen()
-    seen.note_running(msgspec.Raw(raw))
-    assert seen.usage is None
+    observed = Observed()
+    observed.note_running(msgspec.Raw(raw))
+    assert observed.usage is None
 
 
 async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
@@ -73,7 +73,7 @@ async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     broken = answer.attempt
-    broken.seen = None  # type: ignore[assignment]  # whatever makes a settlement raise
+    broken.observed = None  # type: ignore[assignment]  # whatever makes a settlement raise
     event = broken.settle(Outcome.OK)
     assert (event.usage_source, event.cost_nusd, event.is_suspect) == (UsageSource.UNKNOWN, None, True)
     assert event.held_nusd == broken.bound.nusd

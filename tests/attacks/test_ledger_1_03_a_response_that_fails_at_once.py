@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy import Operation
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import once, piece, rest_of, stage
+from tests.unit.request.test_request_service import once, piece, rest_of, stage
 
 USAGE = {"input_tokens": 10, "output_tokens": 0}
 RESPONSES = frozenset({Operation.RESPONSES})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.tokens import UsageSource
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
 from tests.providers.scripted import Peer, calling, serving
-from tests.unit.test_request_service import body, piece, stage
+from tests.unit.request.test_request_service import body, piece, stage
 from tests.waiting import soon
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.budgets import (
+from gateway.domain.budgets.budgets import (
     Account,
     AsksRefused,
     BudgetKind,
@@ -21,12 +21,12 @@ from gateway.domain.budgets import (
     SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
-from gateway.services.purses import Purses
+from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.supervisor import Supervisor
-from gateway.storage.budgets import BudgetLeases, write_rules
-from gateway.storage.database import Database
+from gateway.storage.budgets.budgets import BudgetLeaseTable, write_rules
+from gateway.storage.postgres.database import Database
 from tests.fakes import FakeClock, FakeLeases
-from tests.storage.test_budget_slices import ask
+from tests.storage.budgets.test_budget_slices import ask
 
 USD = 1_000_000_000
 HUGE_NUSD = 77_000_000 * USD  # n: 128, max_tokens: 10^9 at USD 600 a million tokens
@@ -43,15 +43,15 @@ def account(team: str, *, limit_nusd: int = 100 * USD) -> Account:
 
 
 @asynccontextmanager
-async def asking(purses: Purses) -> AsyncIterator[None]:
-    """The purses' loop, as in a gateway."""
+async def asking(budget_leases: BudgetLeases) -> AsyncIterator[None]:
+    """The leases' loop, as in a gateway."""
     supervisor = Supervisor(FakeClock(), on_failure=lambda loop: None)
-    supervisor.start({"budgets": purses.run})
+    supervisor.start({"budgets": budget_leases.run})
     try:
         yield
     finally:
         await supervisor.cancel()
-        await purses.close()
+        await budget_leases.close()
 
 
 async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> None:
@@ -59,14 +59,14 @@ async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> 
     red, blue = account("red"), account("blue")
     with database.begin() as connection:
         write_rules(connection, [red.rule, blue.rule], policy_version=1)
-    clock, leases = FakeClock(), BudgetLeases(database)
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=60)
-    async with asking(purses):
-        floods = [purses.hold([red], HUGE_NUSD, moment=clock.now()) for _ in range(1500)]
+    clock, leases = FakeClock(), BudgetLeaseTable(database)
+    budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=60)
+    async with asking(budget_leases):
+        floods = [budget_leases.hold([red], HUGE_NUSD, moment=clock.now()) for _ in range(1500)]
         ends = await asyncio.gather(*floods, return_exceptions=True)
         assert {type(end) for end in ends} == {BudgetExhausted}
-        assert await purses.hold([blue], USD, moment=clock.now())
-        assert purses.away_s is None
+        assert await budget_leases.hold([blue], USD, moment=clock.now())
+        assert budget_leases.away_s is None
     leases.close()
 
 
@@ -74,12 +74,12 @@ async def test_a_hold_above_the_whole_budget_needs_no_question() -> None:
     """Its answer is known: limit and grants, as Postgres has said a moment ago."""
     leases, clock, red = FakeLeases(), FakeClock(), account("red")
     leases.limits["red/month"] = red.rule.limit_nusd
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
-    async with asking(purses):
-        await purses.hold([red], USD, moment=clock.now())
+    budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
+    async with asking(budget_leases):
+        await budget_leases.hold([red], USD, moment=clock.now())
         asked = len(leases.asked)
         with pytest.raises(BudgetExhausted):
-            await purses.hold([red], 101 * USD, moment=clock.now())
+            await budget_leases.hold([red], 101 * USD, moment=clock.now())
         assert len(leases.asked) == asked
 
 
@@ -96,24 +96,24 @@ async def test_a_refused_question_is_dropped_and_told(database: Database) -> Non
     """Who waits for it is told at once and loudly; who asked in the same exchange is answered."""
     red, blue = account("red"), account("blue")
     leases, clock = Picky(limits={"blue/month": 100 * USD}), FakeClock()
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
+    budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
     with capture_logs() as logs:
-        async with asking(purses):
+        async with asking(budget_leases):
             refused, held = await asyncio.gather(
-                purses.hold([red], USD, moment=clock.now()), purses.hold([blue], USD, moment=clock.now()),
+                budget_leases.hold([red], USD, moment=clock.now()), budget_leases.hold([blue], USD, moment=clock.now()),
                 return_exceptions=True,
             )  # fmt: skip
             assert isinstance(refused, Unavailable)
             assert "budget_ask_refused" in refused.message
             assert not isinstance(held, BaseException)
-            assert purses.away_s is None
-            assert not purses._unanswered
+            assert budget_leases.away_s is None
+            assert not budget_leases._unanswered
     assert {line["log_level"] for line in logs if line["event"] == "budget_ask_refused"} == {"error"}
 
 
 def test_postgres_says_which_questions_it_refuses(database: Database) -> None:
     """A number beyond its column (22003) is about the question: asked again it would be refused again."""
-    leases = BudgetLeases(database)
+    leases = BudgetLeaseTable(database)
     with pytest.raises(AsksRefused, match="22003"):
         leases.exchange(uuid4(), [ask(1, 2**63)])
     leases.close()

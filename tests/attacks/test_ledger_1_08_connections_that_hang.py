@@ -12,17 +12,17 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from gateway.domain.budgets import LeasesLost
+from gateway.domain.budgets.budgets import LeasesLost
 from gateway.errors import DatabaseUnavailable
-from gateway.services.writer import EventWriter
-from gateway.storage.budgets import BudgetLeases
-from gateway.storage.changes import ChangeFeed
-from gateway.storage.database import Database
-from gateway.storage.event_journal import LeftJournals, open_own
-from gateway.storage.journals_table import JournalTable
-from gateway.storage.keys import KeyStore
-from gateway.storage.leadership import Leadership
-from gateway.storage.ledger import Ledger
+from gateway.services.ledger.writer import EventWriter
+from gateway.storage.budgets.budgets import BudgetLeaseTable
+from gateway.storage.ledger.event_journal import LeftJournals, open_own
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.postgres.changes import ChangeFeed
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.leadership import Leadership
 from tests.fakes import FakeClock
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
@@ -35,9 +35,9 @@ HEALED_WITHIN_S, ENDED_WITHIN_S = 45.0, 35.0
 
 
 @pytest.fixture
-def behind(gate: PostgresGate) -> Iterator[Database]:
+def behind(admission: PostgresGate) -> Iterator[Database]:
     """A serving process's database behind the gate, with a limit that a test can wait for."""
-    database = Database(gate.url, limit_s=LIMIT_S)
+    database = Database(admission.url, limit_s=LIMIT_S)
     yield database
     database.close()
 
@@ -47,7 +47,7 @@ STEPS: dict[str, Callable[[Database], Callable[[], object]]] = {
     "drained": lambda database: lambda: JournalTable(database).drained(uuid4()),
     "keys": lambda database: lambda: KeyStore(database).live(),
     "write": lambda database: _writing(Ledger(database, limit_s=LIMIT_S)),
-    "exchange": lambda database: _exchanging(BudgetLeases(database, limit_s=LIMIT_S)),
+    "exchange": lambda database: _exchanging(BudgetLeaseTable(database, limit_s=LIMIT_S)),
     "leadership": lambda database: Leadership(database, "a test").is_mine,
     "changes": lambda database: _listening(ChangeFeed(database)),
 }
@@ -57,7 +57,7 @@ def _writing(ledger: Ledger) -> Callable[[], object]:
     return lambda: ledger.write([event(time.monotonic_ns())])
 
 
-def _exchanging(leases: BudgetLeases) -> Callable[[], object]:
+def _exchanging(leases: BudgetLeaseTable) -> Callable[[], object]:
     journal_id = uuid4()
 
     def exchange() -> object:
@@ -74,11 +74,11 @@ def _listening(feed: ChangeFeed) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_no_question_waits_for_a_frozen_connection(gate: PostgresGate, behind: Database, step: str) -> None:
+def test_no_question_waits_for_a_frozen_connection(admission: PostgresGate, behind: Database, step: str) -> None:
     """Each step of the writer and of the refresher kept its thread for ever; now it fails once, and then works."""
     ask = STEPS[step](behind)
     ask()
-    gate.freeze()
+    admission.freeze()
     began_s = time.monotonic()
     with suppress(DatabaseUnavailable):
         ask()
@@ -86,7 +86,7 @@ def test_no_question_waits_for_a_frozen_connection(gate: PostgresGate, behind: D
     ask()
 
 
-async def test_a_writer_that_was_frozen_writes_again(gate: PostgresGate, behind: Database, tmp_path: Path) -> None:
+async def test_a_writer_that_was_frozen_writes_again(admission: PostgresGate, behind: Database, tmp_path: Path) -> None:
     """Register, write and drained go through the one thread: whichever hung, nothing was written ever again."""
     own = open_own(
         tmp_path, max_bytes=32 * 2**20, syncs=False, on_failed_sync=lambda error: None, on_synced=lambda seconds: None
@@ -98,7 +98,7 @@ async def test_a_writer_that_was_frozen_writes_again(gate: PostgresGate, behind:
     )  # fmt: skip
     assert await writer.write_all()
     for _ in range(2):
-        gate.freeze()
+        admission.freeze()
         tries = 0
         while not await writer.write_all():
             tries += 1
@@ -107,9 +107,9 @@ async def test_a_writer_that_was_frozen_writes_again(gate: PostgresGate, behind:
 
 
 @pytest.fixture
-def gateway(gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+def gateway(admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
     """A gateway that reaches Postgres through the gate."""
-    return start_gateway(small(fake_upstream.url), database_url=gate.url)
+    return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
 
 def ask(gateway: Gateway, key: str) -> httpx2.Response:
@@ -119,11 +119,11 @@ def ask(gateway: Gateway, key: str) -> httpx2.Response:
     return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
 
 
-def test_a_gateway_goes_on_where_only_new_connections_work(gateway: Gateway, gate: PostgresGate) -> None:
+def test_a_gateway_goes_on_where_only_new_connections_work(gateway: Gateway, admission: PostgresGate) -> None:
     """A failover whose old host hangs: the event is written, and a revoked key is refused, without a restart."""
     fresh = gateway.make_key("payments")
     eventually(lambda: ask(gateway, fresh).status_code == 200, "the new key")
-    gate.freeze()
+    admission.freeze()
     request_id = ask(gateway, gateway.key).headers["x-request-id"]
     gateway.revoke_key(fresh)
     eventually(lambda: ask(gateway, fresh).status_code == 401, "the revocation", within_s=HEALED_WITHIN_S)
@@ -132,13 +132,13 @@ def test_a_gateway_goes_on_where_only_new_connections_work(gateway: Gateway, gat
 
 
 @pytest.mark.parametrize("state", ["freeze", "hang", "shut"])
-def test_a_stop_ends_whatever_postgres_does(gateway: Gateway, gate: PostgresGate, state: str) -> None:
+def test_a_stop_ends_whatever_postgres_does(gateway: Gateway, admission: PostgresGate, state: str) -> None:
     """The process was still there after 75 s: threads that hang in Postgres kept it from ending."""
     assert ask(gateway, gateway.key).status_code == 200
-    getattr(gate, state)()
+    getattr(admission, state)()
     assert ask(gateway, gateway.key).status_code == 200
     began_s = time.monotonic()
     gateway.stop(signal.SIGTERM)
     took_s = time.monotonic() - began_s
-    gate.open()  # the gateway's fixture looks into the database
+    admission.open()  # the gateway's fixture looks into the database
     assert took_s < ENDED_WITHIN_S

@@ -9,14 +9,14 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold, SliceAsk
-from gateway.services.dead_letters import retry
-from gateway.storage.budgets import BudgetLeases, budget_mistakes, write_rules
-from gateway.storage.database import Database
-from gateway.storage.dead_letters import DeadLetters
-from gateway.storage.documents import encode_event
-from gateway.storage.journals_table import JournalTable
-from gateway.storage.ledger import Ledger
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold, SliceAsk
+from gateway.services.ledger.dead_letters import retry
+from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes, write_rules
+from gateway.storage.ledger.dead_letters import DeadLetters
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 USD = 1_000_000_000
@@ -57,7 +57,7 @@ def refused_attempt(database: Database, ledger: Ledger) -> tuple[UUID, UUID]:
     )  # fmt: skip
     with database.begin() as connection:
         write_rules(connection, [rule], policy_version=1)
-    journal, leases = uuid4(), BudgetLeases(database)
+    journal, leases = uuid4(), BudgetLeaseTable(database)
     ask = SliceAsk(
         account_id="payments/month", rule_id="payments/month", starts_at=NOVEMBER, ends_at=DECEMBER, turn=1,
         returned_nusd=0, least_nusd=5 * USD, needed_nusd=5 * USD, most_nusd=5 * USD, held_nusd=0,

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome
-from gateway.storage import rollups
-from gateway.storage.adjustments import expire_holds
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.storage.ledger import rollups
+from gateway.storage.ledger.adjustments import expire_holds
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 USD = 1_000_000_000

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.storage.event_journal import LeftJournals, open_own
 from gateway.storage.journal import layout
+from gateway.storage.ledger.event_journal import LeftJournals, open_own
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(tmp_path:
 
 
 def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> None:
-    """Its lock stayed open in the process that had failed on it: removed or mended, it still looked held."""
+    """Its lock stayed open in the process that had failed on it: removed or fixed, it still looked held."""
     bad = tmp_path / str(UUID(int=1))
     (bad / "spare-1.segment").mkdir(parents=True)  # where a file should be
     journals = LeftJournals(tmp_path)

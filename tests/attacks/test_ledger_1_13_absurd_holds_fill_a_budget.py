@@ -8,19 +8,19 @@ from __future__ import annotations
 from decimal import Decimal
 from uuid import uuid4
 
-from gateway.domain.bound import bound_of
-from gateway.domain.budgets import BudgetKind
-from gateway.domain.policy import Operation, Route
-from gateway.domain.pricing import MOST_NUSD
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import UsageEvent
-from gateway.domain.written import Written
-from gateway.storage.adjustments import Verdict, resolve
-from gateway.storage.budget_alerts import BudgetAlertStore
-from gateway.storage.budgets import BudgetLeases, budget_mistakes
-from gateway.storage.database import Database
-from gateway.storage.documents import encode_event
-from gateway.storage.ledger import Ledger
+from gateway.domain.budgets.budgets import BudgetKind
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.ledger.written import Written
+from gateway.domain.policy.policy import Operation, Route
+from gateway.domain.pricing.pricing import MOST_NUSD
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.request.bound import bound_of
+from gateway.storage.budgets.alerts import BudgetAlertStore
+from gateway.storage.budgets.budgets import BudgetLeaseTable, budget_mistakes
+from gateway.storage.ledger.adjustments import SaidCost, resolve
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests import factories
 from tests.storage.budget_books import ask, balance, declare, hold, rows, team_rule
 from tests.storage.factories import NOON, event, request_id
@@ -51,7 +51,7 @@ def test_a_soft_budget_takes_any_number_of_absurd_holds(database: Database) -> N
     assert balance(database)[0] == 130 * ABSURD_NUSD > MOST_NUSD
     assert ledger.write_documents([encode_event(unknown(130, 5))]) == Written(inserted=1)
     assert budget_mistakes(database) == ()
-    resolve(database, request_id(3), attempt=None, cost=Verdict.ZERO, reason="the provider's bill")
+    resolve(database, request_id(3), attempt=None, cost=SaidCost.ZERO, reason="the provider's bill")
     assert balance(database)[0] == 129 * ABSURD_NUSD + 5
     assert budget_mistakes(database) == ()
     (shown,) = rows(database, "SELECT spent_usd FROM finance.budgets WHERE starts_at IS NOT NULL")
@@ -66,7 +66,7 @@ def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> Non
     alerts.raise_crossed(now=NOON)
     assert [alert.spent_nusd for alert in alerts.unannounced()] == [MOST_NUSD]
     declare(database, team_rule(kind=BudgetKind.HARD))
-    leases = BudgetLeases(database)
+    leases = BudgetLeaseTable(database)
     (told,) = leases.exchange(WORKER, [ask(1, 100)])
     leases.close()
     assert (told.granted_nusd, told.spent_nusd) == (0, MOST_NUSD)
@@ -74,7 +74,7 @@ def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> Non
 
 def test_a_request_without_a_bound_of_its_own_holds_no_more_than_a_column_takes() -> None:
     """Two million prompts at a window each: only a hard budget or a token limit refuses them."""
-    asked = factories.ask(Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128)
+    asked = factories.facts(Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128)
     found = bound_of(
         asked,
         route=Route(name="assistant", deployments=("one",)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.tokens import UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import RequestError
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import WHOLE, body, once, stage
+from tests.unit.request.test_request_service import WHOLE, body, once, stage
 
 
 @pytest.mark.parametrize("status", [408, 499, 504, 524])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Operation
-from gateway.domain.tokens import UsageSource
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.wire.surrogates import hidden, without_halves
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import body, rest_of, stage
+from tests.unit.request.test_request_service import body, rest_of, stage
 
 HALVES = [rb"\ud83d", rb"\uDE00", rb"x\ud83dy\\ud83d", rb"\ud83d\ud83d", rb"\ud83d\ude00\ud83d", rb"\ue000\uD83D"]
 USAGE = b'"usage":{"prompt_tokens":10,"completion_tokens":5}'

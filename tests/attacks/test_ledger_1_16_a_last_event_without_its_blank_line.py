@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
 from gateway.wire.sse import EventSplitter
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import TAIL, body, piece, rest_of, stage
+from tests.unit.request.test_request_service import TAIL, body, piece, rest_of, stage
 
 
 @pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\n", b"data: [DONE]\r\r"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.domain.tokens import MOST_SAID, TokenUsage
-from gateway.storage.documents import decode_event
-from gateway.storage.event_journal import OwnJournal
+from gateway.domain.pricing.tokens import MOST_SAID, TokenUsage
+from gateway.storage.ledger.documents import decode_event
+from gateway.storage.ledger.event_journal import OwnJournal
 from tests.journal.factories import a_journal
 from tests.storage.factories import event
-from tests.storage.test_event_journal import intent
+from tests.storage.ledger.test_event_journal import intent
 
 
 async def test_counts_of_thousands_of_digits_are_written_down_cut(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ Both were billed beyond the hold: the one on top of the maximum, the other beyon
 
 from __future__ import annotations
 
-from gateway.domain.policy import Operation
-from gateway.wire.openai_request import read_request
+from gateway.domain.policy.policy import Operation
+from gateway.wire.openai.request import read_request
 from tests.attacks.bounded import Bounded
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -35,4 +35,4 @@ def test_tools_are_held_for_as_templates_write_them(poor: Bounded) -> None:
 def test_a_template_of_the_callers_own_has_no_bound() -> None:
     """It may repeat anything: only the window bounds what it makes."""
     read = read_request(Operation.CHAT, b'{"model":"m","messages":[],"chat_template":"{{ x }}"}')
-    assert read.ask.expansion_tokens is None
+    assert read.facts.expansion_tokens is None

@@ -6,13 +6,13 @@ import json
 
 import msgspec
 
-from gateway.domain.tokens import TokenUsage
-from gateway.wire.seen import Seen
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.openai.observed import Observed
 
 
 def test_choices_share_their_prompts_cached_tokens() -> None:
     """Two prompts with two choices each: their input counts once a prompt, their output once a choice."""
-    seen = Seen()
+    seen = Observed()
     for choice in range(4):
         usage = {
             "prompt_tokens": 100 + choice // 2,

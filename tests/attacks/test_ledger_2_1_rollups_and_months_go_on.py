@@ -12,10 +12,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from gateway.errors import DatabaseUnavailable
-from gateway.services.months import MonthKeeper
-from gateway.services.rollups import RollupKeeper
+from gateway.services.ledger.months import MonthKeeper
+from gateway.services.ledger.rollups import RollupKeeper
 from gateway.services.supervisor import Supervisor
-from gateway.storage.database import Database
+from gateway.storage.postgres.database import Database
 from tests.fakes import FakeClock
 from tests.waiting import soon
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from gateway.domain.budgets import SliceAsk, SliceGranted
+from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
 from gateway.errors import DatabaseUnavailable
-from gateway.services.purses import Purses
+from gateway.services.budgets.leases import BudgetLeases
 from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
@@ -30,19 +30,19 @@ async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> No
     red, blue = account("red"), account("blue", limit_nusd=USD)
     leases = LosesFirst(limits={"red/month": 100 * USD, "blue/month": 50 * USD})
     clock = FakeClock()
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
-    lost = asyncio.create_task(purses.hold([red], USD, moment=clock.now()))
-    await soon(lambda: any(purse.waiting for purse in purses._purses.values()), "red's hold")
-    assert not await purses.exchange()
+    budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
+    lost = asyncio.create_task(budget_leases.hold([red], USD, moment=clock.now()))
+    await soon(lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()), "red's hold")
+    assert not await budget_leases.exchange()
     await asyncio.gather(lost, return_exceptions=True)
-    purses._away_since_s = None
-    both = asyncio.create_task(purses.hold([red, blue], 2 * USD, moment=clock.now()))
-    await soon(lambda: any(purse.waiting for purse in purses._purses.values()), "the hold on both")
-    await purses.exchange()  # the same words again: red alone
+    budget_leases._away_since_s = None
+    both = asyncio.create_task(budget_leases.hold([red, blue], 2 * USD, moment=clock.now()))
+    await soon(lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()), "the hold on both")
+    await budget_leases.exchange()  # the same words again: red alone
     await asyncio.sleep(0)
     assert not both.done(), "nothing was said of blue"
     while not both.done():
-        await purses.exchange()
+        await budget_leases.exchange()
         await asyncio.sleep(0)
     assert [hold.account_id for hold in await both] == ["red/month", "blue/month"]
-    await purses.close()
+    await budget_leases.close()

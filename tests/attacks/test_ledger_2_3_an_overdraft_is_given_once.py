@@ -6,23 +6,23 @@ import asyncio
 from dataclasses import replace
 from uuid import uuid4
 
-from gateway.domain.budgets import Account, Hold
+from gateway.domain.budgets.budgets import Account, Hold
 from gateway.errors import Unavailable
-from gateway.services.purses import Purses
+from gateway.services.budgets.leases import BudgetLeases
 from tests.attacks.test_ledger_1_05_a_refused_ask_blocks_nobody_else import USD, account
 from tests.fakes import FakeClock, FakeLeases
 
 
-async def held(purses: Purses, red: Account, clock: FakeClock) -> Hold | None:
+async def held(budget_leases: BudgetLeases, red: Account, clock: FakeClock) -> Hold | None:
     """Try to hold a dollar, and ask Postgres once if that takes a question."""
-    holding = asyncio.create_task(purses.hold([red], USD, moment=clock.now()))
+    holding = asyncio.create_task(budget_leases.hold([red], USD, moment=clock.now()))
     await asyncio.sleep(0)
     while not holding.done():
-        await purses.exchange()
+        await budget_leases.exchange()
         await asyncio.sleep(0)
     if isinstance(holding.exception(), Unavailable):
         return None
-    purses.settle(holding.result(), USD)
+    budget_leases.settle(holding.result(), USD)
     return holding.result()[0]
 
 
@@ -31,22 +31,22 @@ async def test_a_postgres_that_flaps_gives_no_overdraft_twice() -> None:
     bare = account("red", limit_nusd=1000 * USD)
     red = replace(bare, rule=replace(bare.rule, overdraft_nusd=3 * USD))
     leases, clock = FakeLeases(limits={"red/month": 1000 * USD}), FakeClock()
-    purses = Purses(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
+    budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
     written_until_s = clock.monotonic()
-    purses.written_until_s = lambda: written_until_s
+    budget_leases.written_until_s = lambda: written_until_s
 
     async def overdrawn() -> int:
         """Postgres is away for a while: how much is spent that is not leased?"""
         leases.is_away, spent_nusd = True, 0
-        while (hold := await held(purses, red, clock)) is not None:
+        while (hold := await held(budget_leases, red, clock)) is not None:
             spent_nusd += hold.held_nusd * hold.is_overdraft
         leases.is_away = False
-        await purses.exchange()
-        assert await held(purses, red, clock), "Postgres answers"
+        await budget_leases.exchange()
+        assert await held(budget_leases, red, clock), "Postgres answers"
         clock.advance(2)
         return spent_nusd
 
     assert [await overdrawn() for _ in range(4)] == [3 * USD, 0, 0, 0]
     written_until_s = clock.monotonic()
     assert await overdrawn() == 3 * USD, "what is written makes room again"
-    await purses.close()
+    await budget_leases.close()

@@ -7,10 +7,10 @@ from datetime import date
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.repricing import Adjustment
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
-from gateway.storage.repricing import RepriceStore
+from gateway.domain.pricing.repricing import Adjustment
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.repricing import RepriceStore
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 MONTH = date(2026, 11, 1)

@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from gateway.services.endings import Endings
-from gateway.services.refusals import Refusals
-from gateway.serving.parts import Parts
-from gateway.storage.database import Database
-from gateway.storage.journals_table import JournalTable
+from gateway.services.request.abandoned import AbandonedAnswers
+from gateway.services.request.refusals import Refusals
+from gateway.serving.worker import Worker
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.postgres.database import Database
 from tests.attacks.test_supervisor_lets_no_loop_die import serving
 
 
@@ -26,10 +26,10 @@ class Broken:
         raise ZeroDivisionError("a step of the stop")
 
 
-def with_broken_steps(parts: Parts) -> Parts:
+def with_broken_steps(parts: Worker) -> Worker:
     """The same parts, of which two cannot end."""
     return replace(
-        parts, dispatch=replace(parts.dispatch, endings=cast(Endings, Broken())),
+        parts, dispatch=replace(parts.dispatch, abandoned=cast(AbandonedAnswers, Broken())),
         allowances=replace(parts.allowances, refusals=cast(Refusals, Broken())),
     )  # fmt: skip
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from gateway.domain.money import plain_usd
-from gateway.domain.tokens import UsageSource
+from gateway.domain.pricing.tokens import UsageSource
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import DONE, body, piece, rest_of, stage
+from tests.unit.request.test_request_service import DONE, body, piece, rest_of, stage
 
 USAGE = b'data: {"model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":%d}}\n\n'
 LATE_TIER = b'data: {"model":"m-1","choices":[],"service_tier":"batch"}\n\n'

@@ -20,9 +20,9 @@ import pytest
 from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from gateway.storage import logins
-from gateway.storage.database import Database
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.storage.postgres import logins
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.cli.conftest import Cli
 from tests.gateway_process import REPOSITORY
 
@@ -42,7 +42,7 @@ def test_no_login_is_made_before_its_password_is_kept(database: Database, databa
     """Postgres does not tell it again: the next start went on as the owner, and `up` told nobody."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from gateway.storage import logins; from gateway.storage.database import Database\n"
+        "from gateway.storage.postgres import logins; from gateway.storage.postgres.database import Database\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "logins.ensure(Database(sys.argv[1]), sys.argv[1], Path(sys.argv[2]), given={})"
     )

@@ -17,9 +17,9 @@ import httpx2
 import pytest
 
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.integration.money.test_gateway_budgets import ask
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
-from tests.integration.test_gateway_budgets import ask
 
 SIZE_MIB = 20  # a new journal takes 16
 
@@ -73,21 +73,21 @@ def small_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
+def admission(database_url: str) -> Iterator[PostgresGate]:
     """A gate in front of this test's database."""
-    gate = PostgresGate(database_url)
-    yield gate
-    gate.close()
+    admission = PostgresGate(database_url)
+    yield admission
+    admission.close()
 
 
 def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
-    small_disk: Disk, gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    small_disk: Disk, admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Without Postgres the start says what to do, and that nothing there may be deleted."""
     gateway = start_gateway(
-        small(fake_upstream.url), database_url=gate.url, enter=small_disk.enter, journal_dir=small_disk.path
+        small(fake_upstream.url), database_url=admission.url, enter=small_disk.enter, journal_dir=small_disk.path
     )
-    gate.shut()
+    admission.shut()
     asked = [ask(gateway, model="vllm", fake="out=40").headers["x-request-id"] for _ in range(5)]
     small_disk.fill()
     ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=10).json()
@@ -98,7 +98,7 @@ def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
 
     with pytest.raises(AssertionError, match="Delete nothing below"):
         gateway.start()
-    gate.open()
+    admission.open()
     gateway.start()
     for request_id in asked:
         (event,) = gateway.events(request_id)

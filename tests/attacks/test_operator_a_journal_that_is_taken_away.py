@@ -17,15 +17,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from gateway.domain.intent import Intent
+from gateway.domain.ledger.intent import Intent
 from gateway.errors import JournalFull
-from gateway.storage.event_journal import LeftJournals, OwnJournal, open_own
 from gateway.storage.journal import Segments, SettlementReader, journals_on
 from gateway.storage.journal.layout import segment_path
+from gateway.storage.ledger.event_journal import LeftJournals, OwnJournal, open_own
 from tests.factories import price
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.integration.money.test_gateway_budgets import ask
 from tests.integration.policy import small
-from tests.integration.test_gateway_budgets import ask
 from tests.storage.factories import event
 from tests.waiting import eventually
 

@@ -14,26 +14,26 @@ from sqlalchemy import text
 from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from gateway.storage import database as module
-from gateway.storage.database import Database
+from gateway.storage.postgres import database as module
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.integration.postgres_gate import PostgresGate
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
+def admission(database_url: str) -> Iterator[PostgresGate]:
     """A gate in front of this test's database."""
-    gate = PostgresGate(database_url)
-    yield gate
-    gate.close()
+    admission = PostgresGate(database_url)
+    yield admission
+    admission.close()
 
 
 @pytest.mark.parametrize("command", ["doctor", "budget list", "report spend"])
-def test_a_command_ends_where_no_question_is_answered(gate: PostgresGate, tmp_path: Path, command: str) -> None:
+def test_a_command_ends_where_no_question_is_answered(admission: PostgresGate, tmp_path: Path, command: str) -> None:
     """A job of cron hung for ever, and the next one beside it."""
-    cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=gate.url)))
+    cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=admission.url)))
     cli.ok("db", "upgrade")
-    gate.mute()
+    admission.mute()
     done = cli(*command.split())
     assert done.code == 3
     assert "did not answer in time" in done.out + done.err
@@ -45,13 +45,13 @@ def test_a_long_question_of_a_server_that_lives_is_waited_for(database: Database
         assert connection.execute(text(f"SELECT 7 FROM pg_sleep({module.LOOK_AFTER_S + 1})")).scalar_one() == 7
 
 
-def test_a_server_without_room_for_a_look_is_alive(database: Database, gate: PostgresGate) -> None:
+def test_a_server_without_room_for_a_look_is_alive(database: Database, admission: PostgresGate) -> None:
     """An error is an answer."""
     assert database.answers()
-    behind = Database(gate.url)
-    gate.shut()
+    behind = Database(admission.url)
+    admission.shut()
     assert behind.answers()
-    gate.hang()
+    admission.hang()
     assert not behind.answers()
     with pytest.raises(DatabaseUnavailable), behind.begin():
         pass

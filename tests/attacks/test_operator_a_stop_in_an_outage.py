@@ -12,26 +12,26 @@ from decimal import Decimal
 import pytest
 
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
+from tests.integration.money.test_gateway_budgets import account, ask, policy
 from tests.integration.postgres_gate import PostgresGate
-from tests.integration.test_gateway_budgets import account, ask, policy
 from tests.waiting import eventually
 
 BUDGET = ", budgets: [{period: month, limit_usd: 10}]"
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
+def admission(database_url: str) -> Iterator[PostgresGate]:
     """A gate in front of this test's database."""
-    gate = PostgresGate(database_url)
-    yield gate
-    gate.close()
+    admission = PostgresGate(database_url)
+    yield admission
+    admission.close()
 
 
 def test_the_next_start_gives_back_what_was_leased(
-    gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Everything is written, so nothing is lost: the budget shows what the events cost."""
-    gateway = start_gateway(policy(fake_upstream.url, team=BUDGET), database_url=gate.url)
+    gateway = start_gateway(policy(fake_upstream.url, team=BUDGET), database_url=admission.url)
 
     def leased() -> Decimal:
         answer = ask(gateway, fake="out=40")
@@ -39,10 +39,10 @@ def test_the_next_start_gives_back_what_was_leased(
         return Decimal(account(gateway, "payments/month")["leased_usd"])
 
     eventually(leased, "money at hand, and everything written")
-    gate.shut()
+    admission.shut()
     gateway.stop()
     (journal,) = (gateway.home / "journal").glob("*-*")
-    gate.open()
+    admission.open()
     gateway.start()
     eventually(lambda: not journal.exists(), "the journal's end")
     row = account(gateway, "payments/month")

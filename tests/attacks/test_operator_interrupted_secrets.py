@@ -1,4 +1,4 @@
-"""A full disk, or a kill, left an empty file where a secret should be, and no command mended it.
+"""A full disk, or a kill, left an empty file where a secret should be, and no command fixed it.
 
 Found by an attacker who played an operator of a failing system, on 2026-11-23.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import BadUsage
-from gateway.storage import pepper, private_files
+from gateway.storage import private_files
+from gateway.storage.policy import pepper
 
 
 def test_an_empty_pepper_is_made_again(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_an_empty_pepper_is_made_again(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     """The next run begins as if there had been none."""
     code = (
-        "import resource, signal, sys; from pathlib import Path; from gateway.storage import pepper\n"
+        "import resource, signal, sys; from pathlib import Path; from gateway.storage.policy import pepper\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "pepper.create(Path(sys.argv[1]))"
     )

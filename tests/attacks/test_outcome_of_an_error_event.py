@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import body, piece, stage
+from tests.unit.request.test_request_service import body, piece, stage
 from tests.waiting import soon
 
 ERROR = b'data: {"error":{"message":"gone","code":500}}\n\n'

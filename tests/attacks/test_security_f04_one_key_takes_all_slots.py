@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from gateway.api.slots import Slots
+from gateway.api.slots import RequestSlots
 from gateway.errors import Overloaded
 from tests.attacks.raw_callers import (
     answer,
@@ -85,7 +85,7 @@ def test_who_leaves_an_answer_unread_does_not_keep_its_connection(
 
 def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
     """Four times what is free: 32 of 40 for one, and each further team finds a place."""
-    slots = Slots(40)
+    slots = RequestSlots(40)
 
     def take_all(team: str) -> int:
         for taken in itertools.count():
@@ -104,7 +104,7 @@ def test_a_team_alone_is_hardly_limited_and_leaves_room_for_one_more() -> None:
 
 def test_a_policy_with_one_team_keeps_no_place_free() -> None:
     """There is nobody to keep it for."""
-    slots = Slots(5)
+    slots = RequestSlots(5)
     for _ in range(5):
         slots.take("red", is_only_team=True)
     with pytest.raises(Overloaded):

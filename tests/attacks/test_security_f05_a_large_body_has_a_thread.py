@@ -11,9 +11,9 @@ import json
 import threading
 
 from gateway.api.large_bodies import LARGE_BYTES
-from gateway.domain.policy import Priority
+from gateway.domain.policy.policy import Priority
 from tests.memory_transport import Line
-from tests.unit.test_forward_shedding import KEYS, Door
+from tests.unit.edge.test_forward_shedding import KEYS, Door
 
 LARGE = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BYTES}]}).encode()
 

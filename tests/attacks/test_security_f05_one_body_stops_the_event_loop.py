@@ -13,9 +13,9 @@ import pytest
 
 from bench.hostile_bodies import BODIES, CHAT, MESSAGES, MODEL, Body, padded
 from gateway.api.route_explain import read_question
-from gateway.domain.policy import Operation
+from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai_request import prepare, read_request
+from gateway.wire.openai.request import prepare, read_request
 
 MIB = 2**20
 SIZE = 2 * MIB  # a fifth of the default limit, with more values than any request has
@@ -82,7 +82,7 @@ def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
     body = b"{" + b" " * MIB + b'"model": "m", "messages": [], %b}' % members.encode()
     tracemalloc.start()
     try:
-        assert read_request(CHAT, body).ask.model == "m"
+        assert read_request(CHAT, body).facts.model == "m"
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -95,7 +95,7 @@ def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
     _, operation, make = honest
     body = make(10 * MIB)
     read = read_request(operation, body)
-    assert read.ask.features == frozenset()
+    assert read.facts.features == frozenset()
     assert prepare(read, {}) == body
 
 
@@ -105,7 +105,7 @@ def test_a_text_full_of_brackets_and_escapes_is_one_value() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     content = [{"type": "text", "text": text}, part]
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
-    assert read_request(CHAT, body).ask.capabilities == {"vision"}
+    assert read_request(CHAT, body).facts.capabilities == {"vision"}
 
 
 def test_arrays_of_numbers_are_counted_too() -> None:
@@ -121,4 +121,4 @@ def test_an_answer_cannot_be_asked_for_by_millions_of_numbers_in_a_message() -> 
     with pytest.raises(InvalidRequest, match="'messages' holds more than 40000 values"):
         read_request(CHAT, body)
     tokens = padded(MODEL + b'"prompt":[1', b",1", b"]}")(SIZE)
-    assert read_request(Operation.COMPLETIONS, tokens).ask.prompts == 1
+    assert read_request(Operation.COMPLETIONS, tokens).facts.prompts == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy import ResidencyRule
+from gateway.domain.policy.policy import ResidencyRule
 from tests.residency.cases import TEAM, TODAY, Ask
 from tests.residency.corpus import BODIES, PATHS, URL, policy
 from tests.residency.lane import Lane, Reply

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.known_members import NAMED_MEMBERS
-from gateway.domain.policy import Operation
+from gateway.domain.policy.known_members import NAMED_MEMBERS
+from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai_request import prepare, read_request
+from gateway.wire.openai.request import prepare, read_request
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 SCHEMA = {"type": "object", "properties": {"Model": {"Type": "string"}, "model": {"type": "string"}}}
@@ -53,7 +53,7 @@ def refused(sent: bytes, operation: Operation = Operation.CHAT) -> InvalidReques
 def test_a_name_that_differs_by_case_alone_is_refused(name: str, meant: str | None) -> None:
     """Go, Java and .NET match names without case and take the last one: another model would have run."""
     if meant is None:
-        assert read_request(Operation.CHAT, body(**{name: 1})).ask.named == (("unknown_fields", name),)
+        assert read_request(Operation.CHAT, body(**{name: 1})).facts.named == (("unknown_fields", name),)
         return
     error = refused(body(**{name: 1}))
     assert error.param == meant

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from gateway.storage.database import Database
-from gateway.storage.keys import KeyStore
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import key
 
 CHANGES = [

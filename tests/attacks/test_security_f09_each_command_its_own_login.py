@@ -18,13 +18,13 @@ from gateway.domain.logins import As
 from gateway.errors import DatabaseUnavailable
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from gateway.storage.database import Database
-from gateway.storage.documents import encode_event
-from gateway.storage.ledger import Ledger
-from gateway.storage.logins import renewed
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.logins import renewed
 from tests.cli.conftest import Cli
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
-from tests.integration.test_gateway_budgets import ask, policy
+from tests.integration.money.test_gateway_budgets import ask, policy
 from tests.policy.documents import EXAMPLE
 from tests.postgres import separate_server
 from tests.storage.factories import event

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.host_names import answers_to
+from gateway.domain.allowed_hosts import answers_to
 from tests.gateway_process import FakeUpstreamProcess, StartGateway, free_port
-from tests.integration.test_gateway_budgets import policy
+from tests.integration.money.test_gateway_budgets import policy
 from tests.waiting import eventually
 
 UPGRADE = {

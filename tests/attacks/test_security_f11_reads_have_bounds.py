@@ -11,10 +11,10 @@ from typing import cast
 import httpx2
 import pytest
 
-from gateway.domain.limits import LimitedBy
+from gateway.domain.budgets.limits import LimitedBy
 from gateway.errors import Unavailable
-from gateway.services.limiter import Admission, Limiter
-from gateway.services.own_reads import AT_ONCE_PER_TEAM, OwnReads
+from gateway.services.budgets.limiter import Limiter, LimitGrant
+from gateway.services.budgets.own_reads import AT_ONCE_PER_TEAM, OwnReads
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import small
 from tests.integration.postgres_gate import PostgresGate
@@ -26,17 +26,17 @@ ANSWERS_WITHIN_S = 5.0
 class Unlimited:
     """Limits that let every read through."""
 
-    async def admit_read(self, limited: Sequence[LimitedBy]) -> Admission:
-        return Admission(cast(Limiter, None), [], taken_s=0, tokens=0)
+    async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
+        return LimitGrant(cast(Limiter, None), [], taken_s=0, tokens=0)
 
 
 async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
     """Forty loops of one team made another's receipt take 2.2 s instead of 0.01."""
-    gate, began = threading.Event(), list[str]()
+    admission, began = threading.Event(), list[str]()
 
     def hang() -> str:
         began.append("red")
-        gate.wait(60)
+        admission.wait(60)
         return "red"
 
     reads = OwnReads(Unlimited(), patience_s=30)
@@ -44,30 +44,30 @@ async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
     await soon(lambda: len(began) == AT_ONCE_PER_TEAM, "the first reads of red")
     assert await reads.read("blue", (), lambda: "blue") == "blue"
     assert len(began) == AT_ONCE_PER_TEAM
-    gate.set()
+    admission.set()
     assert set(await asyncio.gather(*flood)) == {"red"}
     await reads.close()
 
 
 async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> None:
     """It hung for more than a minute and kept its thread; a place that is freed too early would let more in."""
-    gate, ended = threading.Event(), list[bool]()
+    admission, ended = threading.Event(), list[bool]()
     reads = OwnReads(Unlimited(), patience_s=0.05)
     for _ in range(AT_ONCE_PER_TEAM):
         with pytest.raises(Unavailable, match="did not answer within"):
-            await reads.read("red", (), lambda: ended.append(gate.wait(60)))
+            await reads.read("red", (), lambda: ended.append(admission.wait(60)))
     with pytest.raises(Unavailable):
         await reads.read("red", (), lambda: ended.append(True))
-    gate.set()
+    admission.set()
     await soon(lambda: len(ended) == AT_ONCE_PER_TEAM, "the end of the threads")
     assert await reads.read("red", (), lambda: "read") == "read"
     await reads.close()
 
 
 @pytest.fixture
-def gateway(gate: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+def gateway(admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
     """A gateway that reaches Postgres through the gate."""
-    return start_gateway(small(fake_upstream.url), database_url=gate.url)
+    return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
 
 def usage(gateway: Gateway) -> httpx2.Response:
@@ -83,18 +83,18 @@ def chat(gateway: Gateway) -> int:
     return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60).status_code
 
 
-def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(gateway: Gateway, gate: PostgresGate) -> None:
+def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(gateway: Gateway, admission: PostgresGate) -> None:
     """It hung for more than 60 s. Requests go on meanwhile, and so do reads once new connections work."""
     assert usage(gateway).status_code == 200
-    gate.hang()
+    admission.hang()
     for _ in range(2):
         began_s = time.monotonic()
         assert usage(gateway).status_code == 503
         assert time.monotonic() - began_s < ANSWERS_WITHIN_S
         assert chat(gateway) == 200
-    gate.open()
+    admission.open()
     eventually(lambda: usage(gateway).status_code == 200, "Postgres")
-    gate.freeze()
+    admission.freeze()
     began_s = time.monotonic()
     assert usage(gateway).status_code in (200, 503), "the connection is replaced, if that is soon enough"
     assert time.monotonic() - began_s < ANSWERS_WITHIN_S

@@ -7,12 +7,12 @@ from decimal import Decimal
 import httpx2
 import pytest
 
-from gateway.domain.budgets import EACH
-from gateway.services.snapshot import MOST_PROJECTS
+from gateway.domain.budgets.budgets import EACH
+from gateway.services.snapshot.snapshot import MOST_PROJECTS
 from gateway.wire.policy import parse
 from tests import factories
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
-from tests.integration.test_gateway_budgets import policy
+from tests.integration.money.test_gateway_budgets import policy
 
 EACH_PROJECT = '{name: "*", budgets: [{period: month, limit_usd: 0.005}]}'
 PROJECTS = f", projects: [{{name: checkout}}, {EACH_PROJECT}]"

@@ -7,14 +7,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from gateway.domain.breaker import LEAST_OUTCOMES
+from gateway.domain.deployments.breaker import LEAST_OUTCOMES
 from gateway.errors import InvalidRequest, UpstreamAuth
 from gateway.providers.openai import OpenAI
-from gateway.services.health import Health
+from gateway.services.deployments.state import Health
 from tests.factories import deployment
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 from tests.integration.policy import PRICE
-from tests.unit.test_dispatch import ONE, TWO, dispatch, ok, says
+from tests.unit.deployments.test_dispatch import ONE, TWO, dispatch, ok, says
 
 OPENROUTER = (
     b'{"error":{"code":403,"message":"Your chosen model requires moderation","metadata":{"reasons":["violence"],'

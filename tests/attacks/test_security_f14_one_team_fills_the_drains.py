@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.domain.tokens import UsageSource
-from gateway.services.endings import DrainLimits
+from gateway.domain.pricing.tokens import UsageSource
+from gateway.services.request.abandoned import DrainLimits
 from tests.fakes import FakeTransport, FakeUpstreamAnswer
-from tests.unit.test_request_service import DONE, TAIL, Stage, body, leaves, piece
+from tests.unit.request.test_request_service import DONE, TAIL, Stage, body, leaves, piece
 from tests.waiting import soon
 
 
@@ -19,5 +19,5 @@ async def test_a_team_leaves_a_place_and_what_is_not_read_on_is_unknown() -> Non
     (event,) = on.journal.events
     assert (event.usage_source, event.cost_nusd) == (UsageSource.UNKNOWN, None)
     assert event.held_nusd
-    assert len(on.endings._tasks) == 3
-    await on.endings.close()
+    assert len(on.abandoned._tasks) == 3
+    await on.abandoned.close()

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import httpx2
 
-from gateway.storage import pepper
+from gateway.storage.policy import pepper
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
 from tests.integration.policy import PRICE
 

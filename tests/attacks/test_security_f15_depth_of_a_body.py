@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.policy import Operation
+from gateway.domain.policy.policy import Operation
 from gateway.errors import InvalidRequest
-from gateway.wire.openai_request import prepare, read_request
+from gateway.wire.openai.request import prepare, read_request
 
 
 def nested(levels: int, member: str, *, filling: str = "") -> bytes:
@@ -45,7 +45,7 @@ def test_deep_ones_are_found_among_many() -> None:
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):
         read_request(Operation.CHAT, body)
     teeth = b"[" * 40 + b"],[" * 200 + b"]" * 40  # taking out innermost pairs leaves forty levels
-    assert read_request(Operation.CHAT, b'{"model":"m","stop":[%b]}' % teeth).ask.model == "m"
+    assert read_request(Operation.CHAT, b'{"model":"m","stop":[%b]}' % teeth).facts.model == "m"
     shallow = b'{"model":"m","stop":[%b]}' % (b"[" * 60 + b"1,{}" + b"]" * 60)
     assert read_request(Operation.CHAT, shallow).body == shallow
 

@@ -6,7 +6,7 @@ end with the event that they stand in.
 
 from __future__ import annotations
 
-from gateway.wire.openai_answer import chat_stream
+from gateway.wire.openai.answer import chat_stream
 
 
 def test_fields_of_an_event_pass_as_they_came() -> None:

@@ -6,12 +6,12 @@ import gzip
 
 import pytest
 
-from gateway.domain.policy import Operation
-from gateway.domain.tokens import UsageSource
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import UpstreamError
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.test_request_service import WHOLE, body, stage
+from tests.unit.request.test_request_service import WHOLE, body, stage
 from tests.waiting import soon
 
 EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'

@@ -16,22 +16,22 @@ from structlog.testing import capture_logs
 from gateway import reports
 from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import Slots
+from gateway.api.slots import RequestSlots
 from gateway.cli.toolbox import Stores
 from gateway.main import SystemClock
-from gateway.services.snapshot import SnapshotHolder
+from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
+from gateway.serving.context import ProcessContext, request_ids
 from gateway.serving.edge import _plain_endpoints
-from gateway.serving.ground import Ground, request_ids
-from gateway.serving.parts import Parts, build_parts
 from gateway.serving.process import LOOPS, WRITER, start_loops, stop
+from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
-from gateway.storage.budgets import BudgetStore
-from gateway.storage.database import SERVING_LIMIT_S, Database
-from gateway.storage.keys import KeyStore
-from gateway.storage.ledger import Ledger
-from gateway.storage.policies import PolicyStore
-from gateway.storage.prices import PriceStore
+from gateway.storage.budgets.budgets import BudgetStore
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
 from gateway.telemetry.metrics import Metrics
 from tests.factories import PEPPER
 from tests.waiting import soon
@@ -43,8 +43,8 @@ class Died(Exception):
 
 @asynccontextmanager
 async def serving(
-    database_url: str, home: Path, *, stopped_as: Callable[[Parts], Parts] = lambda parts: parts
-) -> AsyncIterator[Parts]:
+    database_url: str, home: Path, *, stopped_as: Callable[[Worker], Worker] = lambda parts: parts
+) -> AsyncIterator[Worker]:
     """All parts of a serving process but its listener, with every loop running. It is stopped as `stopped_as` says."""
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
@@ -54,11 +54,11 @@ async def serving(
             url=database_url, database=database, keys=KeyStore(database), policies=PolicyStore(database),
             prices=PriceStore(database), ledger=Ledger(database), budgets=BudgetStore(database),
         )  # fmt: skip
-        ground = Ground(
+        context = ProcessContext(
             settings=settings, stores=stores, reports=opened, peppers=(PEPPER,), clock=clock, allows_demo_keys=False,
             metrics=metrics, holder=SnapshotHolder(clock=clock, outage_s=900), drain=Drain(), new_id=request_ids(clock),
         )  # fmt: skip
-        parts = build_parts(ground)
+        parts = build_parts(context)
         start_loops(parts)
         try:
             yield parts
@@ -67,14 +67,14 @@ async def serving(
     database.close()
 
 
-def failures(parts: Parts, loop: str) -> float:
+def failures(parts: Worker, loop: str) -> float:
     """What `/metrics` counts."""
-    found = parts.ground.metrics.registry.get_sample_value("tollgate_background_failures_total", {"loop": loop})
+    found = parts.context.metrics.registry.get_sample_value("tollgate_background_failures_total", {"loop": loop})
     assert found is not None, "each loop is counted from the start"
     return found
 
 
-def waits_for(parts: Parts, loop: str) -> asyncio.Future[object] | None:
+def waits_for(parts: Worker, loop: str) -> asyncio.Future[object] | None:
     """The future that a loop waits for at this moment."""
     found: asyncio.Future[object] | None = getattr(parts.supervisor.task(loop), "_fut_waiter", None)
     return found if found is not None and not found.done() else None
@@ -106,7 +106,7 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
 
     async with serving(database_url, tmp_path) as parts:
         parts.supervisor.start({"broken": broken})
-        endpoints = _plain_endpoints(parts, Slots(10), LargeBodies())
+        endpoints = _plain_endpoints(parts, RequestSlots(10), LargeBodies())
         down = await soon(lambda: [one for one in endpoints.not_ready() if "broken" in one], "not ready", within_s=60)
         assert "Died('again')" in down[0]
         assert "docs/runbooks/background-loop.md" in down[0]

@@ -30,7 +30,7 @@ import msgspec
 import psycopg
 
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, Kind, scan, segment_seed
+from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, FrameKind, scan, segment_seed
 from tests.chaos.checker import Finding
 
 EVERY_S = 0.1
@@ -229,7 +229,7 @@ class Journals:
             self._read[journal_id, number] = found[-1].end
 
     def _take(self, journal_id: UUID, frame: Frame) -> None:
-        if frame.kind == Kind.INTENT:
+        if frame.kind == FrameKind.INTENT:
             event = _read_intent(frame.payload).event
             parts = [((account, starts_s), held) for account, starts_s, held, is_over in event.holds if not is_over]
         else:

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import psycopg
 
-from gateway.domain.api_keys import key_id_of
+from gateway.domain.policy.api_keys import key_id_of
 from tests.chaos.checker import Books, Finding
 from tests.chaos.client import Call, Leave, ask
 from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line

@@ -58,7 +58,7 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     fired: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
+    abandoned: Counter[str] = field(default_factory=Counter)
 
     def find(self, kind: str, detail: str) -> None:
         """Note something that must not be."""
@@ -74,7 +74,7 @@ def check(books: Books) -> Verdict:
     """Return the verdict on one run."""
     verdict = Verdict()
     verdict.fired = Counter(attempt["fault"] for attempt in books.attempts if _has_fired(attempt))
-    verdict.endings = Counter(call.ending for call in books.calls)
+    verdict.abandoned = Counter(call.ending for call in books.calls)
     pairs = _join(books, verdict)
     for attempt, event in pairs:
         _check_tokens(attempt, event, books, verdict)

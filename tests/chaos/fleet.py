@@ -26,9 +26,9 @@ from psycopg.rows import dict_row
 
 from bench import machine
 from bench.processes import Assembly, end
-from gateway.domain.api_keys import RANDOM_BYTES, key_id_of, mint
-from gateway.storage import pepper as peppers
-from gateway.storage.embedded import EmbeddedPostgres
+from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
+from gateway.storage.policy import pepper as peppers
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from gateway.domain.api_keys import RANDOM_BYTES, mint
+from gateway.domain.policy.api_keys import RANDOM_BYTES, mint
 from tests.chaos.checker import Books
 from tests.chaos.client import Call, ask
 from tests.chaos.fleet import RATES, TEAMS, Fleet, policy_of, team_line

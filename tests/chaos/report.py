@@ -49,7 +49,7 @@ class Result:
         for name in ("requests", "attempts", "events", "kills", "lost", "doubled"):
             self.say(name, f"{counts[name]:,}")
         self.say("callers asked for", _counted(_part(counts, "kind ")))
-        self.say("callers saw", _counted(verdict.endings))
+        self.say("callers saw", _counted(verdict.abandoned))
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))
         self.say("unknown, of what can be counted", f"{counts['unknown per 100,000'] / 1000:.2f} %")

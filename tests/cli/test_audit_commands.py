@@ -175,7 +175,7 @@ def test_tables_are_upgraded_by_their_owner(narrow: Cli) -> None:
 def test_a_login_that_is_no_member_is_named(
     cli_at: Callable[[str], Cli], cli: Cli, database_url: str, tmp_path: Path
 ) -> None:
-    """Commands with all rights are a warning, with the statement that mends it."""
+    """Commands with all rights are a warning, with the statement that fixes it."""
     login = f"bob_{tmp_path.name}"[:60]
     with psycopg.connect(database_url, autocommit=True) as owner:
         name = sql.Identifier(login)

@@ -16,13 +16,13 @@ import pytest
 from sqlalchemy import text
 
 from gateway.cli.budget import expiry
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetScope, Hold
-from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope, Hold
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import BadUsage
-from gateway.storage.budgets import BudgetLeases
-from gateway.storage.database import Database
-from gateway.storage.journals_table import JournalTable
-from gateway.storage.ledger import Ledger
+from gateway.storage.budgets.budgets import BudgetLeaseTable
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.budget_books import ask, declare, rows, team_rule
 from tests.storage.factories import event
@@ -51,7 +51,7 @@ RULES = (
 def till(cli: Cli, database: Database) -> Iterator[Cli]:
     """A command line at noon of 20 November 2036, on budgets that were spent from, leased and left alone."""
     declare(database, *RULES)
-    ledger, leases = Ledger(database), BudgetLeases(database)
+    ledger, leases = Ledger(database), BudgetLeaseTable(database)
     JournalTable(database).register(WORKER, replica="gateway-1")
     month = Hold("payments/month", int(MONTH.timestamp()), 2 * USD)
     day = Hold("payments/day", int(DAY.timestamp()), 0)

@@ -19,7 +19,7 @@ import pytest
 from gateway.cli.app import run_cli
 from gateway.cli.dashboard import environment, is_loopback, run_until_stopped
 from gateway.cli.key import duration
-from gateway.domain.api_keys import key_id_of
+from gateway.domain.policy.api_keys import key_id_of
 from gateway.errors import BadUsage
 from gateway.main import build_toolbox
 from gateway.settings import Settings
@@ -107,7 +107,7 @@ def test_exit_codes_tell_findings_from_faults(
 
 
 def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever mends Tollgate needs what others do not want to see."""
+    """Whoever fixes Tollgate needs what others do not want to see."""
     monkeypatch.setenv("TOLLGATE_DEBUG", "1")
     assert without_database("key", "list") == 3
     assert "Traceback" in capfd.readouterr().err

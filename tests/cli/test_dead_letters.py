@@ -10,9 +10,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from gateway.storage.database import Database
-from gateway.storage.documents import encode_event
-from gateway.storage.ledger import Ledger
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event
 
@@ -78,7 +78,7 @@ def test_a_retry_that_was_cut_off_books_nothing_twice(cli: Cli, ledger: Ledger, 
 
 
 def test_one_refused_does_not_keep_the_others_out(cli: Cli, ledger: Ledger, database_url: str) -> None:
-    """A bug's record beside good ones: those are booked, and it stays for whoever mends the bug."""
+    """A bug's record beside good ones: those are booked, and it stays for whoever fixes the bug."""
     execute(database_url, OLDER)
     assert ledger.write_documents([b"no record", encode_event(event(1))]).dead == 2
     execute(database_url, NEWER)

@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import psycopg
 
-from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event
 

@@ -81,7 +81,7 @@ def test_a_pause_is_shown_and_taken_back(applied: Cli) -> None:
     row = listed(applied)[key["key_id"]]
     assert (row["state"], row["paused_at"] is None) == ("paused", False)
     assert "paused before" in applied("key", "pause", key["key_id"]).err
-    applied.ok("key", "resume", key["key_id"], "--reason", "mended")
+    applied.ok("key", "resume", key["key_id"], "--reason", "fixed")
     assert listed(applied)[key["key_id"]]["state"] == "live"
     assert "was not paused" in applied("key", "resume", key["key_id"]).err
 

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.storage.database import Database
-from gateway.storage.journals_table import JournalTable
-from gateway.storage.ledger import Ledger
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event, request_id
 

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli.app import build_app
-from gateway.cli.policy_live import words
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
-from gateway.storage.serving import ServingWorker
+from gateway.cli.policy.live import words
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.workers import ServingWorker
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 from tests.storage.factories import event, request_id

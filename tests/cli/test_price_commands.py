@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway.domain.pricing import Line
-from gateway.domain.tokens import TokenKind, TokenUsage
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.policy.documents import changed
 from tests.storage.factories import event

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gateway.reports import REPORTS
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event
 

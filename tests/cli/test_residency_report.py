@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.domain.refusals import Refused
-from gateway.domain.stated_places import Contradiction
-from gateway.storage.database import Database
-from gateway.storage.ejections import EjectionStore
-from gateway.storage.ledger import Ledger
-from gateway.storage.refusals import RefusalStore
+from gateway.domain.residency.stated import Contradiction
+from gateway.domain.routing.refusals import Refused
+from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event, request_id
 

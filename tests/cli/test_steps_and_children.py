@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.children import ChildFailed, Children
-from gateway.cli.progress import Step
+from gateway.cli.terminal.progress import ProgressStep
+from gateway.cli.up.children import ChildFailed, Children
 from tests.gateway_process import REPOSITORY
 
 SILENT_STEP = """
 import sys
-from gateway.cli.progress import Step
-with Step("Working", usual_s=60):
+from gateway.cli.terminal.progress import ProgressStep
+with ProgressStep("Working", usual_s=60):
     sys.stdin.readline()
 """
 WAIT_FOR_REAPING = """
@@ -72,7 +72,7 @@ def test_a_child_that_is_done_is_reaped_while_another_is_followed(tmp_path: Path
     try:
         children.start("done", [sys.executable, "-c", write_number], {}, may_end=True)
         children.begin("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(number)], {})
-        with Step("Waiting") as step:
+        with ProgressStep("Waiting") as step:
             children.follow("following", step)
     finally:
         children.stop()
@@ -85,7 +85,7 @@ def test_a_child_that_dies_is_noticed_while_another_is_followed(tmp_path: Path) 
         children.start("gateway", [sys.executable, "-c", "raise SystemExit('no port')"], {})
         children.begin("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(tmp_path / "never")], {})
         with (
-            Step("Waiting") as step,
+            ProgressStep("Waiting") as step,
             pytest.raises(ChildFailed, match=r"gateway ended by itself \(exit 1\)[\s\S]*no port"),
         ):
             children.follow("following", step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.cli.tour import _tokens
+from gateway.cli.up.tour import _tokens
 
 
 def test_what_a_provider_does_not_report_is_left_out() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain import budget_words
-from gateway.domain.budgets import Account, BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.budgets import messages
+from gateway.domain.budgets.budgets import Account, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import nusd_from_usd
 from tests.gateway_process import FakeUpstreamProcess, StartGateway
-from tests.integration.test_gateway_budgets import ask, policy
+from tests.integration.money.test_gateway_budgets import ask, policy
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MOST_NUSD = 9_000_000 * 10**9
@@ -30,7 +30,7 @@ def refusal(limit_nusd: int, *, spent_nusd: int, held_nusd: int = 0, hold_nusd: 
         period=BudgetPeriod.DAY,
         limit_nusd=limit_nusd,
     )
-    return budget_words.exhausted(
+    return messages.exhausted(
         Account(account_id=rule.rule_id, rule=rule),
         rule.period_at(NOW),
         limit_nusd=limit_nusd,

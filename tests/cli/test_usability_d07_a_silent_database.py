@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.cli.heartbeat import heartbeat
+from gateway.cli.terminal.heartbeat import heartbeat
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.database import Database
+from gateway.storage.postgres.database import Database
 
 REPOSITORY = Path(__file__).parents[2]
 

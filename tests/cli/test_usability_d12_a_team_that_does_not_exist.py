@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.storage.factories import event
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.demo_policy import Demo, document
+from gateway.cli.up.demo_policy import Demo, document
 from tests.cli.conftest import Cli
 
 KEY = "the-key-of-the-engine"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.embedded import SYSTEM_DIR, EmbeddedPostgres
+from gateway.storage.postgres.embedded import SYSTEM_DIR, EmbeddedPostgres
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, free_port
 
 

@@ -10,9 +10,9 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from dashboard.source import URL_VARIABLE
-from gateway.domain.usage_event import UsageEvent
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 
 Open = Callable[..., AppTest]
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"

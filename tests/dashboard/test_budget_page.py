@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from dashboard.views.budgets import OVER, USED_UP, WITHIN, outlook
-from gateway.domain.budgets import BudgetPeriod, Hold
-from gateway.storage.database import Database
+from gateway.domain.budgets.budgets import BudgetPeriod, Hold
+from gateway.storage.postgres.database import Database
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import page, texts
 from tests.storage.budget_books import declare, team_rule

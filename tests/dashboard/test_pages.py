@@ -11,8 +11,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import charts, display
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.reports import Column, Kind
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.reports import Column, ColumnKind
 from tests.dashboard.conftest import TIMEOUT_S, Open
 from tests.storage.factories import event, request_id
 
@@ -116,11 +116,11 @@ def test_no_data_yet_shows_how_to_send_the_first_request(look: Open) -> None:
 
 
 def test_a_database_that_is_away_is_said_with_what_to_do(look: Open) -> None:
-    """No figure rather than a wrong one, and the mend beside it."""
+    """No figure rather than a wrong one, and the remedy beside it."""
     app = look("postgresql://nobody@127.0.0.1:9/none")
     assert not app.exception
     assert "cannot be asked" in texts(app)
-    assert "mend TOLLGATE_DATABASE_URL" in texts(app)
+    assert "fix TOLLGATE_DATABASE_URL" in texts(app)
     assert not app.metric
 
 
@@ -193,20 +193,20 @@ def test_a_name_is_only_a_name(look: Open, write: Write, name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "read"),
     [
-        (Kind.MONEY, Decimal("1234.5"), "$1,234.50"),
-        (Kind.MONEY, Decimal("0.000123456"), "$0.0001235"),
-        (Kind.MONEY, None, "unknown"),
-        (Kind.COUNT, 1234567, "1,234,567"),
-        (Kind.COUNT, None, "unknown"),
-        (Kind.SHARE, Decimal("0.000001"), "< 0.01 %"),
-        (Kind.SHARE, Decimal("0.125"), "12.50 %"),
-        (Kind.SECONDS, 0.0213, "21.3 ms"),
-        (Kind.SECONDS, 1.5, "1.50 s"),
-        (Kind.SECONDS, None, "–"),
-        (Kind.TEXT, None, "–"),
+        (ColumnKind.MONEY, Decimal("1234.5"), "$1,234.50"),
+        (ColumnKind.MONEY, Decimal("0.000123456"), "$0.0001235"),
+        (ColumnKind.MONEY, None, "unknown"),
+        (ColumnKind.COUNT, 1234567, "1,234,567"),
+        (ColumnKind.COUNT, None, "unknown"),
+        (ColumnKind.SHARE, Decimal("0.000001"), "< 0.01 %"),
+        (ColumnKind.SHARE, Decimal("0.125"), "12.50 %"),
+        (ColumnKind.SECONDS, 0.0213, "21.3 ms"),
+        (ColumnKind.SECONDS, 1.5, "1.50 s"),
+        (ColumnKind.SECONDS, None, "–"),
+        (ColumnKind.TEXT, None, "–"),
     ],
 )
-def test_cells_read_as_people_write_them(kind: Kind, value: object, read: str) -> None:
+def test_cells_read_as_people_write_them(kind: ColumnKind, value: object, read: str) -> None:
     """Units, separators, and no figure where there is none."""
     assert display.cell(Column(name="x", unit="", kind=kind), value) == read  # type: ignore[arg-type]
 

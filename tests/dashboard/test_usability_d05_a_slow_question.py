@@ -8,8 +8,8 @@ import pytest
 
 from gateway.errors import DatabaseTooSlow
 from gateway.reports import open as open_reports
-from gateway.storage import rollups
-from gateway.storage.database import Database
+from gateway.storage.ledger import rollups
+from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import texts

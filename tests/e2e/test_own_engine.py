@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gateway.cli.demo_policy import Demo, document
-from gateway.domain.policy import DataClass
-from gateway.domain.residency import denials
+from gateway.cli.up.demo_policy import Demo, document
+from gateway.domain.policy.policy import DataClass
+from gateway.domain.residency.rules import denials
 from gateway.wire.policy import parse
 from tests.e2e import road as roads
 from tests.gateway_process import FakeUpstreamProcess

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from gateway.api.errors import error_answer
-from gateway.api.http.exchange import ClientGone, Exchange
+from gateway.api.http.exchange import CallerExchange, ClientGone
 from gateway.errors import RequestError
 
 LIMIT_BYTES = 1_000_000
@@ -36,7 +36,7 @@ class Echo:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
-    async def forward_one(self, exchange: Exchange) -> None:
+    async def forward_one(self, exchange: CallerExchange) -> None:
         """As the edge."""
         try:
             body = await exchange.body(limit_bytes=LIMIT_BYTES)
@@ -68,7 +68,7 @@ class Held(Echo):
         self.begun: list[bytes] = []
         self.told: list[bytes] = []
 
-    async def forward_one(self, exchange: Exchange) -> None:
+    async def forward_one(self, exchange: CallerExchange) -> None:
         """Note who was told that its caller left."""
         body = await exchange.body(limit_bytes=LIMIT_BYTES)
         self.begun.append(body)

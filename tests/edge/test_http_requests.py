@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.api.http.connection import Connection
-from gateway.api.http.exchange import LARGE_BYTES, Exchange
+from gateway.api.http.exchange import LARGE_BYTES, CallerExchange
 from gateway.api.http.limits import HttpLimits
-from gateway.api.http.parser import CONTENT_PER_FRAMING, MAX_FRAMING_BYTES, Fault, Head, RequestParser
+from gateway.api.http.parser import CONTENT_PER_FRAMING, MAX_FRAMING_BYTES, Fault, RequestHead, RequestParser
 from gateway.api.http.plain import PlainExchange
 from tests.edge.applications import Echo, Held
 from tests.edge.raw_requests import CHAT, MALFORMED, START, WELL_FORMED, chunked
@@ -239,7 +239,7 @@ async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
                 line.connection.connection_lost(None)  # as the loop says after the last byte
                 line.transport.protocol = None  # as a loop's transport lets go
                 del line
-        kinds = (Connection, Exchange, PlainExchange, RequestParser)
+        kinds = (Connection, CallerExchange, PlainExchange, RequestParser)
         assert [one for one in gc.get_objects() if isinstance(one, kinds)] == []
     finally:
         gc.enable()
@@ -249,10 +249,10 @@ class Noted:
     """Keeps heads, and counts a body."""
 
     def __init__(self) -> None:
-        self.heads: list[Head] = []
+        self.heads: list[RequestHead] = []
         self.body_bytes = 0
 
-    def on_head(self, head: Head) -> bool:
+    def on_head(self, head: RequestHead) -> bool:
         self.heads.append(head)
         return True
 

@@ -1,4 +1,4 @@
-"""Plain answers against streams put together, on a real engine: the proof behind `gateway.wire.openai_assemble`.
+"""Plain answers against streams put together, on a real engine: the proof behind `gateway.wire.openai.assemble`.
 
 Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. Only what differs
 between any two calls (id, time, the engine's timings) is left out of the comparison.
@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from test_engine_real import IS_READY, RunningEngine, served
 
-from gateway.domain.policy import Operation
+from gateway.domain.policy.policy import Operation
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai_assemble import is_convertible
+from gateway.wire.openai.assemble import is_convertible
 from tests import factories
 
 pytestmark = [

@@ -14,7 +14,7 @@ from engine_factories import REPOSITORY, a_home, free_port, python_variables
 
 from engine import model
 from engine.home import size_bytes_of, write_stamp
-from engine.progress import Progress, duration_text
+from engine.progress import StageProgress, duration_text
 
 
 def engine(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -148,7 +148,7 @@ def test_wait_gives_up_with_3_and_the_last_reason(tmp_path: Path) -> None:
 def test_json_progress_has_the_same_members_in_every_line() -> None:
     """Another program reads it; an absent member is a case it would have to know."""
     out = io.StringIO()
-    progress = Progress(stage="setup", format="json", out=out, clock=lambda: 5.0)
+    progress = StageProgress(stage="setup", format="json", out=out, clock=lambda: 5.0)
     progress.say("python", "Creating")
     progress.advance("download", "Fetching", done=3, total=147, unit="packages", left_s=61.26)
     assert [json.loads(line) for line in out.getvalue().splitlines()] == [
@@ -175,7 +175,7 @@ def test_json_progress_has_the_same_members_in_every_line() -> None:
 def test_text_progress_into_a_file_is_a_few_plain_lines() -> None:
     """A log of 3,000 lines hides the one that matters."""
     out, now_s = io.StringIO(), iter(range(1000))
-    progress = Progress(stage="model", format="text", out=out, clock=lambda: float(next(now_s)))
+    progress = StageProgress(stage="model", format="text", out=out, clock=lambda: float(next(now_s)))
     for step in range(20):
         progress.advance("train", "Training", done=step, total=20, unit="steps", left_s=90)
     assert 2 <= len(out.getvalue().splitlines()) <= 5

@@ -16,13 +16,13 @@ import pytest
 from engine_factories import eventually
 from test_engine_real import IS_READY, RunningEngine, served
 
-from gateway.domain.engine_load import Figures, load_between, read_page
-from gateway.domain.policy import Deployment
+from gateway.domain.deployments.engine_load import EngineMetrics, load_between, read_page
+from gateway.domain.policy.policy import Deployment
 from gateway.main import SystemClock
 from gateway.providers.probe import metrics_page
-from gateway.services.engine_load import EngineLoads
-from gateway.wire.engine_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
-from gateway.wire.openai_usage import engine_queue_s
+from gateway.services.deployments.engine_load import EngineLoads
+from gateway.wire.openai.usage import engine_queue_s
+from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, read_load
 from tests import factories
 from tests.waiting import soon
 
@@ -42,7 +42,7 @@ def deployment_of(engine: RunningEngine) -> Deployment:
     return factories.deployment("qwen", base_url=f"{engine.url}/v1", model="tiny", is_self_hosted=True)
 
 
-def look_at(engine: RunningEngine) -> Figures:
+def look_at(engine: RunningEngine) -> EngineMetrics:
     page = metrics_page(deployment_of(engine))
     assert page is not None
     return read_page(page, model="tiny")

@@ -21,7 +21,7 @@ from engine_factories import REPOSITORY, free_port
 
 from bench import machine
 from engine import preflight
-from engine.preflight import FAIL, OK, WARN, Check, Need
+from engine.preflight import FAIL, OK, WARN, Need, PreflightCheck
 
 FILE = REPOSITORY / "engine" / "preflight.py"
 PYENV = Path.home() / ".pyenv" / "versions"
@@ -233,4 +233,4 @@ def test_memory_is_compared_with_what_was_measured(gigabytes: float, status: str
 
 def test_unreadable_facts_are_no_failure() -> None:
     """A machine whose memory cannot be read may be large enough."""
-    assert preflight.memory_check(None) == Check(OK, "memory", "", "")
+    assert preflight.memory_check(None) == PreflightCheck(OK, "memory", "", "")

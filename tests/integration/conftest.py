@@ -9,11 +9,11 @@ import httpx2
 import openai
 import pytest
 
-from gateway.services.policies import apply_policy
-from gateway.storage.database import Database
-from gateway.storage.keys import KeyStore
-from gateway.storage.policies import PolicyStore
-from gateway.storage.prices import PriceStore, builtin_price
+from gateway.services.policy.apply import apply_policy
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore, builtin_price
+from gateway.storage.postgres.database import Database
 from tests.fakes import CountingListener
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port
 from tests.integration.policy import shared, small
@@ -54,7 +54,7 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture
-def gate(database_url: str) -> Iterator[PostgresGate]:
+def admission(database_url: str) -> Iterator[PostgresGate]:
     """The way to the test's own database, to be shut and opened."""
     made = PostgresGate(database_url)
     yield made

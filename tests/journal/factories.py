@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from gateway.domain.usage_event import Key
-from gateway.storage.journal import AdoptedJournal, Journal, JournalFull, SettlementReader, adopt_free
+from gateway.domain.ledger.usage_event import Key
+from gateway.storage.journal import AdoptedJournal, Journal, NoJournalRoom, SettlementReader, adopt_free
 from gateway.storage.journal.layout import segment_numbers, segment_path
 
 # A segment so small that a test fills several; its records hold at most 256 bytes.
@@ -63,7 +63,7 @@ def admit_until_full(
     for number in range(first, until):
         try:
             journal.intend(key(number), intent)
-        except JournalFull:
+        except NoJournalRoom:
             return number - first
         if settlement is not None:
             journal.settle(key(number), settlement)

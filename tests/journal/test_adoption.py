@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -15,8 +17,8 @@ from zlib import crc32
 
 import pytest
 
-from gateway.storage.journal import Damage, Journal, adopt_free, journals_on
-from gateway.storage.journal.frames import Kind, encode, segment_seed
+from gateway.storage.journal import Damage, Journal, Segments, adopt_free, journals_on, layout
+from gateway.storage.journal.frames import FrameKind, encode, segment_seed
 from gateway.storage.journal.layout import segment_path
 from tests.journal.conftest import MakeJournal
 from tests.journal.factories import (
@@ -62,6 +64,37 @@ def test_the_next_start_finds_everything(make_journal: MakeJournal, root: Path) 
     found.finish()
     assert names(root) == {".lock"}
     assert adopt_free(root) == []
+
+
+def test_a_worker_of_an_older_version_keeps_its_journal(make_journal: MakeJournal, root: Path) -> None:
+    """It locks the file alone."""
+    directory = left_behind(make_journal)
+    with (directory / "lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert adopt_free(root) == []
+    adopted(root).release()
+
+
+@pytest.mark.parametrize(("fails", "number"), [(2, errno.EIO), (1, errno.EMFILE), (3, errno.EIO)])
+def test_a_disk_is_asked_three_times(
+    make_journal: MakeJournal, monkeypatch: pytest.MonkeyPatch, fails: int, number: int
+) -> None:
+    """Only an error of the disk itself may pass; what else fails is told at once."""
+    segments, real = Segments(left_behind(make_journal)), layout.segment_path
+    failures = iter([number] * fails)
+
+    def path(directory: Path, of: int) -> Path:
+        for found in failures:
+            raise OSError(found, os.strerror(found))
+        return real(directory, of)
+
+    monkeypatch.setattr(layout, "segment_path", path)
+    (only,) = (int(one.stem) for one in segments.directory.glob("*.segment"))
+    if (fails, number) == (2, errno.EIO):
+        assert len(segments.load(only, 0, 10)) == 10
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            segments.load(only, 0, 10)
 
 
 def test_a_journal_that_is_not_finished_is_found_again(make_journal: MakeJournal, root: Path) -> None:
@@ -188,7 +221,7 @@ def test_an_intent_that_comes_after_its_settlement_is_settled(make_journal: Make
     """It cannot happen; if it did, the attempt must not be booked a second time as unknown."""
     directory = left_behind(make_journal)
     [listing] = journals_on(root)
-    again = encode(Kind.INTENT, key(1), b"intent 1", seed=segment_seed(listing.journal_id, 2))
+    again = encode(FrameKind.INTENT, key(1), b"intent 1", seed=segment_seed(listing.journal_id, 2))
     segment_path(directory, 2).write_bytes(bytes(40) + again)
     found = adopted(root)
     assert set(found.recovered.open_intents) == {key(99, 2)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.usage_event import Key
+from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import Damage, Segments, SettlementReader, adopt_free
 from gateway.storage.journal.frames import FRAME_BYTES, SEGMENT_HEADER_BYTES
 from gateway.storage.journal.layout import segment_path

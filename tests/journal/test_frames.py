@@ -13,8 +13,8 @@ from gateway.storage.journal.frames import (
     FRAME_MAGIC,
     SEGMENT_HEADER_BYTES,
     Frame,
+    FrameKind,
     Gap,
-    Kind,
     UnknownFormat,
     encode,
     header_gap,
@@ -29,7 +29,7 @@ SEED = segment_seed(JOURNAL, 1)
 
 records = st.lists(
     st.tuples(
-        st.sampled_from(Kind),
+        st.sampled_from(FrameKind),
         st.tuples(st.uuids(), st.integers(0, 2**16 - 1)),
         # What looks like the beginning of a frame inside a payload must not fool the search.
         st.one_of(st.binary(max_size=80), st.just(FRAME_MAGIC * 20)),
@@ -43,7 +43,7 @@ def frames_of(data: bytes, seed: int = SEED) -> list[Frame | Gap]:
 
 
 @given(records=records, spare=st.integers(0, 40))
-def test_what_is_written_is_read(records: list[tuple[Kind, tuple[UUID, int], bytes]], spare: int) -> None:
+def test_what_is_written_is_read(records: list[tuple[FrameKind, tuple[UUID, int], bytes]], spare: int) -> None:
     """Whatever the payloads: records come back whole, in order, and the space behind them is nothing."""
     data = b"".join(encode(*record, seed=SEED) for record in records) + bytes(spare)
     assert [(frame.kind, frame.key, frame.payload) for frame in frames_of(data) if isinstance(frame, Frame)] == records
@@ -52,7 +52,7 @@ def test_what_is_written_is_read(records: list[tuple[Kind, tuple[UUID, int], byt
 
 @given(records=records.filter(bool), junk=st.binary(min_size=1, max_size=60), data=st.data())
 def test_junk_between_records_is_one_gap(
-    records: list[tuple[Kind, tuple[UUID, int], bytes]], junk: bytes, data: st.DataObject
+    records: list[tuple[FrameKind, tuple[UUID, int], bytes]], junk: bytes, data: st.DataObject
 ) -> None:
     """A stretch that is no record costs the records around it nothing, and every byte of it is accounted for."""
     at = data.draw(st.integers(0, len(records) - 1))
@@ -67,24 +67,24 @@ def test_junk_between_records_is_one_gap(
 
 def test_a_hole_of_zeros_hides_nothing_behind_it() -> None:
     """After a power cut a later page may be on the disk and an earlier one not: zeros are an end only up to the end."""
-    first, second = (encode(Kind.SETTLEMENT, key(number), b"paid", seed=SEED) for number in (1, 2))
+    first, second = (encode(FrameKind.SETTLEMENT, key(number), b"paid", seed=SEED) for number in (1, 2))
     found = frames_of(first + bytes(len(first)) + second + bytes(99))
     assert [type(item) for item in found] == [Frame, Gap, Frame]
 
 
 def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
     """Damage may leave the first bytes of a frame whole: the search goes on behind them."""
-    frame = encode(Kind.SETTLEMENT, key(1), b"paid", seed=SEED)
+    frame = encode(FrameKind.SETTLEMENT, key(1), b"paid", seed=SEED)
     for junk in (frame[:7], FRAME_MAGIC * 3, frame[:-1] + b"!", b"x" + frame[:20] + FRAME_MAGIC):
         assert frames_of(junk + frame) == [
             Gap(0, len(junk), is_tail=False),
-            Frame(Kind.SETTLEMENT, key(1)[0].bytes, key(1)[1], b"paid", len(junk) + len(frame)),
+            Frame(FrameKind.SETTLEMENT, key(1)[0].bytes, key(1)[1], b"paid", len(junk) + len(frame)),
         ]
 
 
 def test_a_frame_of_another_segment_is_none_here() -> None:
     """A copied or recycled file must not book old events again."""
-    frame = encode(Kind.SETTLEMENT, key(1), b"paid", seed=segment_seed(JOURNAL, 2))
+    frame = encode(FrameKind.SETTLEMENT, key(1), b"paid", seed=segment_seed(JOURNAL, 2))
     assert frames_of(frame) == [Gap(0, len(frame), is_tail=True)]
     assert frames_of(frame, segment_seed(UUID(int=8), 2)) == [Gap(0, len(frame), is_tail=True)]
 

@@ -15,7 +15,7 @@ from gateway.errors import BadUsage
 from gateway.storage.journal import (
     SETTLEMENT_EXTRA_BYTES,
     Journal,
-    JournalFull,
+    NoJournalRoom,
     NoRoom,
     Position,
     RecordTooLarge,
@@ -393,7 +393,7 @@ async def test_a_failed_sync_ends_everything_and_is_never_tried_again(root: Path
     waiting = journal.intend(key(1), b"intent")
     await asyncio.to_thread(eventually, lambda: errors, "the failure")
     journal.settle(key(1), b"paid")
-    with pytest.raises(JournalFull):
+    with pytest.raises(NoJournalRoom):
         journal.intend(key(2), b"intent")
     assert journal.is_full
     journal.close(is_drained=False)

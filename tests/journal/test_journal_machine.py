@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.domain.usage_event import Key
-from gateway.storage.journal import AdoptedJournal, JournalFull, Position, SettlementReader
+from gateway.domain.ledger.usage_event import Key
+from gateway.storage.journal import AdoptedJournal, NoJournalRoom, Position, SettlementReader
 from gateway.storage.journal.frames import Frame
 from gateway.storage.journal.layout import segment_numbers, segment_path
 from gateway.storage.journal.reader import Segments
@@ -67,7 +67,7 @@ class JournalMachine(RuleBasedStateMachine):
             payload = (b"%d " % self.made * 64)[:size]
             try:
                 acknowledged = self.journal.intend(key(self.made), payload)
-            except JournalFull:
+            except NoJournalRoom:
                 stats = self.journal.stats()
                 assert stats.used_bytes + stats.reserved_bytes > (SEGMENTS - 2) * SEGMENT_BYTES
                 return

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.api.attribution import project
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.limits import NO_LIMITS, Limits
-from gateway.domain.policy import Alerts, CostCentre
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.budgets.limits import NO_LIMITS, Limits
+from gateway.domain.policy.policy import Alerts, CostCentre
 from gateway.errors import InvalidRequest
-from gateway.services.policy_changes import Change, changes
+from gateway.services.policy.changes import Change, changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import ALLOWED, EXAMPLE, changed, findings
 

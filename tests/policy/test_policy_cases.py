@@ -6,13 +6,13 @@ from datetime import date
 
 import pytest
 
-from gateway.domain.policy import Operation, PolicyVersion
-from gateway.domain.replay import Place
+from gateway.domain.policy.policy import Operation, PolicyVersion
+from gateway.domain.routing.replay import Place
 from gateway.errors import CasesRejected
-from gateway.services.policies import prices_of
-from gateway.services.policy_tests import run_cases
+from gateway.services.policy.apply import prices_of
+from gateway.services.policy.cases import run_cases
 from gateway.wire.policy import parse
-from gateway.wire.policy_cases import Case, parse_cases
+from gateway.wire.policy.cases import Case, parse_cases
 from tests.factories import NOW
 
 POLICY = """\

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.domain.policy import DEFAULT_OPERATIONS, DataClass, Deployment, Operation, Route, Team, Timeouts
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.selfhost import GpuRate
-from gateway.domain.tokens import TokenKind
+from gateway.domain.policy.policy import DEFAULT_OPERATIONS, DataClass, Deployment, Operation, Route, Team, Timeouts
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import GpuRate
+from gateway.domain.pricing.tokens import TokenKind
 from gateway.errors import PolicyRejected
 from gateway.wire.policy import parse, to_yaml
 from gateway.wire.policy.findings import MAX_ERRORS
@@ -191,7 +191,7 @@ def is_read(text: str, loader: type[Any]) -> bool:
 
 @pytest.mark.parametrize(("old", "new", "line", "field", "part"), WRONG_VALUES)
 def test_a_wrong_value_is_found_with_line_and_field(old: str, new: str, line: int, field: str, part: str) -> None:
-    """An author mends what is named: the wrong line costs more time than no line."""
+    """An author fixes what is named: the wrong line costs more time than no line."""
     found = [f for f in findings(changed(old, new)) or () if f.field == field and f.line == line]
     assert [f for f in found if part in f.message], findings(changed(old, new))
 

@@ -6,8 +6,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.policy import DataClass
-from gateway.domain.residency import denials
+from gateway.domain.policy.policy import DataClass
+from gateway.domain.residency.rules import denials
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.factories import NOW
 from tests.policy.documents import ALLOWED, EXAMPLE, findings

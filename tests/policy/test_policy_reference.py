@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.known_members import KNOWN_MEMBERS
-from gateway.domain.request_fields import FEATURES
+from gateway.domain.policy.known_members import KNOWN_MEMBERS
+from gateway.domain.policy.request_fields import FEATURES
 from gateway.wire.policy import parse
 from gateway.wire.policy.readers import Field
 from gateway.wire.policy.schema import BLOCKS

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.known_places import KNOWN_PLACES, Statement
-from gateway.domain.policy import DataClass, ResidencyRule
-from gateway.services.policy_changes import Change, changes
+from gateway.domain.places.known_hosts import KNOWN_PLACES, Statement
+from gateway.domain.policy.policy import DataClass, ResidencyRule
+from gateway.services.policy.changes import Change, changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Balance, LatencyPrior, Priority, Route, Timeouts
-from gateway.services.policy_changes import changes
+from gateway.domain.policy.policy import Balance, LatencyPrior, Priority, Route, Timeouts
+from gateway.services.policy.changes import changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 

@@ -9,17 +9,24 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.domain.budgets import BudgetRule
-from gateway.domain.policy import Deployment, Operation, PolicyVersion
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.replay import Place
-from gateway.domain.request import Ask, unsent
-from gateway.domain.tokens import TokenKind, TokenUsage
+from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.policy.policy import Deployment, Operation, PolicyVersion
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.domain.request.request import RequestFacts, unsent
+from gateway.domain.routing.replay import Place
 from gateway.errors import BadUsage, ModelNotFound, NothingFound, PolicyRejected, RouteNotAllowed
-from gateway.services.explanations import explain
-from gateway.services.policies import apply_policy, document_sha256, prices_of, require_current, unpriced, version_of
-from gateway.services.policy_changes import Change, changes
-from gateway.services.unsent_requests import decision_for
+from gateway.services.policy.apply import (
+    apply_policy,
+    document_sha256,
+    prices_of,
+    require_current,
+    unpriced,
+    version_of,
+)
+from gateway.services.policy.changes import Change, changes
+from gateway.services.policy.explain import explain
+from gateway.services.policy.unsent_requests import decision_for
 from gateway.wire.policy import parse
 from tests.policy.documents import ALLOWED, EXAMPLE, changed
 
@@ -271,7 +278,7 @@ def test_the_difference_names_what_was_added_removed_and_changed() -> None:
     assert {change.verb for change in changes(None, parse(EXAMPLE).policy)} == {"added"}
 
 
-def asking(route: str) -> Ask:
+def asking(route: str) -> RequestFacts:
     """A chat request of that route."""
     return unsent(Operation.CHAT, route)
 
@@ -330,7 +337,7 @@ def test_a_wrong_question_is_answered_with_what_there_is(
     """A typo must not look like a refusal."""
     version = current()
     wanted = {"team": "payments"} | asked
-    ask = asking(wanted.pop("route", "assistant"))
+    facts = asking(wanted.pop("route", "assistant"))
     with pytest.raises(error, match=r".*") as raised:
-        decision_for(version, ask, prices=prices(version), place=HERE, **wanted)
+        decision_for(version, facts, prices=prices(version), place=HERE, **wanted)
     assert part in str(raised.value)

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.domain.policy import Timeouts
-from gateway.domain.regions import RegionTree
-from gateway.domain.residency import Permit
-from gateway.domain.routing import origin_of
+from gateway.domain.places.regions import RegionTree
+from gateway.domain.policy.policy import Timeouts
+from gateway.domain.residency.rules import Permit
+from gateway.domain.routing.decide import origin_of
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.transport import Http1Transport
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.upstream_request import UpstreamRequest
 from tests.factories import NOW, class_rule, deployment
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -134,7 +134,7 @@ class Client:
 
     async def send(self, port: int, *, body: bytes = b"{}", url: str | None = None, **timeouts: float) -> Exchange:
         """Hand one request to the transport."""
-        call = UpstreamCall(url=url or f"http://127.0.0.1:{port}/v1/x", headers={"x-request-id": "1"}, body=body)
+        call = UpstreamRequest(url=url or f"http://127.0.0.1:{port}/v1/x", headers={"x-request-id": "1"}, body=body)
         return await self.transport.send(permit(call.url, **timeouts), call)
 
     async def fetch(self, port: int, **how: Any) -> tuple[int, bytes]:

@@ -12,7 +12,7 @@ import pytest
 from gateway.errors import UpstreamNotCalled, UpstreamTimeout
 from gateway.providers.http1.connection import Exchange
 from gateway.providers.transport import SHARE_OF_AN_ORIGIN, Http1Transport, open_transport
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.upstream_request import UpstreamRequest
 from tests.providers.scripted import Client, Peer, answering, calling, permit, serving
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -36,7 +36,7 @@ async def silence(peer: Peer) -> None:
 
 async def streamed(client: Client, port: int, *, within_s: float = 60.0, **timeouts: float) -> Exchange:
     """A request whose answer comes in pieces."""
-    call = UpstreamCall(url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True)
+    call = UpstreamRequest(url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True)
     return await client.transport.send(permit(call.url, **timeouts), call, within_s=within_s)
 
 

@@ -16,7 +16,7 @@ import pytest
 from gateway.errors import ResidencyDenied, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.http1.connection import READ_AHEAD_BYTES
 from gateway.providers.transport import head_bytes, target_of
-from gateway.wire.upstream_call import UpstreamCall
+from gateway.wire.upstream_request import UpstreamRequest
 from tests.providers.recorded_answers import EVENTS, MALFORMED, RECORDED, STREAM, chunked
 from tests.providers.scripted import CHUNKED, OK, Peer, Script, answering, calling, permit, serving, turns_until
 
@@ -488,7 +488,7 @@ async def test_a_long_request_arrives_whole() -> None:
 async def test_nothing_is_sent_where_the_permit_does_not_lead() -> None:
     """The address is compared with the permit before the name is even looked up."""
     async with serving(answering(OK)) as server, calling() as client:
-        call = UpstreamCall(url=f"http://127.0.0.1:{server.port}/v1/x", headers={}, body=b"")
+        call = UpstreamRequest(url=f"http://127.0.0.1:{server.port}/v1/x", headers={}, body=b"")
         with pytest.raises(ResidencyDenied):
             await client.transport.send(permit("http://127.0.0.1:9/v1"), call)
         assert (server.connections, client.counts) == (0, (0, 0))
@@ -505,7 +505,7 @@ async def test_a_header_cannot_become_two(headers: dict[str, str]) -> None:
     """Refused before anything is sent; the message names the header and not its value."""
     async with serving(answering(OK)) as server, calling() as client:
         url = f"http://127.0.0.1:{server.port}/v1/x"
-        call = UpstreamCall(url=url, headers={"x-ok": "1", **headers}, body=b"")
+        call = UpstreamRequest(url=url, headers={"x-ok": "1", **headers}, body=b"")
         with pytest.raises(ValueError, match=r"a header has .*x-a") as refused:
             await client.transport.send(permit(url), call)
         assert "secret" not in str(refused.value)
@@ -531,7 +531,7 @@ HOSTS = {
 @pytest.mark.parametrize("url", HOSTS)
 def test_the_host_header_is_right(url: str) -> None:
     """The default port is left out, IPv6 has its brackets, credentials in an address go nowhere."""
-    head = head_bytes(target_of(url), UpstreamCall(url=url, headers={}, body=b""))
+    head = head_bytes(target_of(url), UpstreamRequest(url=url, headers={}, body=b""))
     assert head.split(b"\r\n")[1] == b"host: " + HOSTS[url].encode()
 
 

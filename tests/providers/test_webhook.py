@@ -15,9 +15,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.domain.budget_alerts import BudgetAlert, NotDelivered, payload
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetScope
-from gateway.domain.policy import Alerts
+from gateway.domain.budgets.alerts import BudgetAlert, NotDelivered, payload
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope
+from gateway.domain.policy.policy import Alerts
 from gateway.providers.webhook import Webhook, signed, signing_key
 from tests.fakes import CountingListener
 from tests.gateway_process import free_port

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gateway import reports
-from gateway.domain.usage_event import UsageEvent
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 
 Write = Callable[..., None]
 

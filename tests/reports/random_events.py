@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from random import Random
 
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import UsageEvent
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports import UNALLOCATED, Dimension
 from tests.storage.factories import NOON, event
 

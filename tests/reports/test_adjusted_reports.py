@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports import Dimension, Reports, ask
-from gateway.reports.aggregate import source_of
-from gateway.reports.latency import MEASURES as LATENCIES
-from gateway.reports.spend import MEASURES as SPEND
-from gateway.reports.unsettled import SUSPECT, WHY
-from gateway.storage import rollups
-from gateway.storage.adjustments import Verdict, expire_holds, resolve
-from gateway.storage.database import Database
-from gateway.storage.documents import encode_event
-from gateway.storage.ledger import Ledger
+from gateway.reports.questions.latency import MEASURES as LATENCIES
+from gateway.reports.questions.spend import MEASURES as SPEND
+from gateway.reports.questions.unsettled import SUSPECT, WHY
+from gateway.reports.sources.aggregate import source_of
+from gateway.storage.ledger import rollups
+from gateway.storage.ledger.adjustments import SaidCost, expire_holds, resolve
+from gateway.storage.ledger.documents import encode_event
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.reports.random_events import random_event
 from tests.storage.factories import NOON, event, request_id
@@ -70,7 +70,7 @@ def test_a_resolved_attempt_is_not_unknown_any_more(finance: Reports, write: Wri
     write(event(1, **UNKNOWN))
     before = finance.run("spend", ask())
     assert (before.total["unknown_attempts"], before.total["total_usd"]) == (1, None)
-    resolve(database, request_id(1), attempt=None, cost=Verdict.ZERO, reason="not on the invoice")
+    resolve(database, request_id(1), attempt=None, cost=SaidCost.ZERO, reason="not on the invoice")
     after = finance.run("spend", ask())
     assert (after.total["unknown_attempts"], after.total["held_usd"]) == (0, Decimal(0))
     assert (after.total["cost_usd"], after.total["total_usd"]) == (None, Decimal(0)), "now known to be nothing"
@@ -175,7 +175,7 @@ def test_unsettled_lists_what_nobody_has_settled(finance: Reports, write: Write,
         event(3, at=NOON - 2 * hour, **UNKNOWN),
         event(4),
     )
-    resolve(database, request_id(3, NOON - 2 * hour), attempt=None, cost=Verdict.ZERO, reason="x")
+    resolve(database, request_id(3, NOON - 2 * hour), attempt=None, cost=SaidCost.ZERO, reason="x")
 
     report = finance.run("unsettled", ask())
 
@@ -213,7 +213,7 @@ def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: 
     status = finance.month_status(NOVEMBER)
     assert findings(finance) == {}
     assert (status.state, status.has_findings) == ("open", False)
-    assert all(not check.mend for check in status.checks)
+    assert all(not check.remedy for check in status.checks)
 
 
 def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, database: Database) -> None:
@@ -248,7 +248,7 @@ def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, databa
         "roll-ups": "1 hour(s) wait to be summed up: totals are right but slow",
     }
     open_checks = [check for check in finance.month_status(NOVEMBER).checks if check.status != "ok"]
-    assert all(check.mend for check in open_checks)
+    assert all(check.remedy for check in open_checks)
 
 
 def test_events_without_a_partition_are_found(finance: Reports, write: Write, database: Database) -> None:

@@ -12,10 +12,10 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.budgets import Account, BudgetKind, BudgetPeriod, BudgetScope, Hold
+from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetScope, Hold
 from gateway.reports import BadUsage, Reports, ask, to_csv, to_json, usage_me_to_json
-from gateway.storage.budgets import BudgetLeases, BudgetStore
-from gateway.storage.database import Database
+from gateway.storage.budgets.budgets import BudgetLeaseTable, BudgetStore
+from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.storage.budget_books import ask as ask_slice
 from tests.storage.budget_books import declare, team_rule
@@ -37,9 +37,9 @@ RULES = (MONTH, SOFT_DAY, EACH_PROJECT, EACH_KEY, CENTRE)
 
 
 @pytest.fixture
-def leases(database: Database) -> Iterator[BudgetLeases]:
+def leases(database: Database) -> Iterator[BudgetLeaseTable]:
     """Where a worker takes slices."""
-    opened = BudgetLeases(database)
+    opened = BudgetLeaseTable(database)
     yield opened
     opened.close()
 
@@ -61,7 +61,7 @@ def view(database: Database, account: str) -> dict[str, Any]:
 
 
 def test_a_callers_budgets_are_those_of_the_finance_view(
-    database: Database, finance: Reports, write: Write, leases: BudgetLeases
+    database: Database, finance: Reports, write: Write, leases: BudgetLeaseTable
 ) -> None:
     """A developer who sees other figures than finance opens a ticket for nothing."""
     declare(database, *RULES)

@@ -9,9 +9,9 @@ from itertools import islice
 
 import pytest
 
-from gateway.domain.pricing import Price, Rate, cost_nusd, lines
-from gateway.domain.tokens import TokenKind, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
+from gateway.domain.pricing.tokens import TokenKind, UsageSource
 from gateway.services.demo_data import DEPLOYMENTS, demo_events, demo_prices
 
 UNTIL = datetime(2026, 11, 20, 16, 40, tzinfo=UTC)

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.engine_sample import EngineSample
+from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.policy import PolicyVersion
-from gateway.domain.selfhost import BilledHours, GpuRate
-from gateway.domain.tokens import TokenUsage, UsageSource
+from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.pricing.selfhost import BilledHours, GpuRate
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import BadUsage
 from gateway.reports import Reports, ask, to_json
-from gateway.storage.database import Database
-from gateway.storage.engine_samples import EngineSamples
+from gateway.storage.deployments.engine_samples import EngineSamples
+from gateway.storage.postgres.database import Database
 from tests import factories
 from tests.reports.conftest import Write
 from tests.reports.test_recent_receipt import adjust

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.reports import Dimension, Reports, ask
 from tests.reports.conftest import Write
 from tests.reports.random_events import random_event, values_of

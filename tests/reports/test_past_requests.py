@@ -9,12 +9,12 @@ from itertools import chain
 from sqlalchemy import text
 
 from gateway import reports
-from gateway.domain.policy import Operation
-from gateway.domain.replay import Alike
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.reports.past_requests import Spent
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.routing.replay import Alike
+from gateway.reports.questions.past_requests import PastSpend
 from gateway.reports.report import Dataset
-from gateway.storage.database import Database
+from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
@@ -93,8 +93,8 @@ def test_what_was_spent_before_is_summed_by_the_quarter_of_an_hour(finance: repo
     slot = int(NOON.timestamp())
     with finance.past(since=NOON, until=NOON + HOUR) as past:
         assert list(past.spent_before(NOON - HOUR)) == [
-            Spent("payments", "checkout", "k123456789", slot - 60 * 60, 1_200_000),
-            Spent("payments", "checkout", "k123456789", slot - 15 * 60, 5),
+            PastSpend("payments", "checkout", "k123456789", slot - 60 * 60, 1_200_000),
+            PastSpend("payments", "checkout", "k123456789", slot - 15 * 60, 5),
         ]
 
 

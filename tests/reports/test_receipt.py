@@ -6,10 +6,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
+from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.pricing import Line
-from gateway.domain.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Dataset, Reports, arithmetic, receipt_to_json
 from tests.reports.conftest import Write
 from tests.storage.factories import event, request_id

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from gateway.domain.identity import occurred_at
-from gateway.domain.pricing import Line
-from gateway.domain.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.ids import occurred_at
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import PriceFact, Reports, receipt_of_events, receipt_to_json
-from gateway.storage.database import Database
-from gateway.storage.prices import PriceStore
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.reports.random_events import random_event
 from tests.storage.factories import event, price, request_id

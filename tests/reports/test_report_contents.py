@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import NothingFound
 from gateway.reports import REPORTS, BadUsage, Dataset, Reports, ask, to_csv, to_json, usage_me_to_json
-from gateway.reports.gpu_days import IDLE_UNKNOWN
+from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.usage_event import UsageEvent
 from gateway.reports import UNALLOCATED, Cell, Dimension, Reports, ask
-from gateway.storage import rollups
-from gateway.storage.database import Database
+from gateway.storage.ledger import rollups
+from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.reports.random_events import parts_of, random_event, values_of
 from tests.storage.factories import event

@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gateway import reports
 from gateway.errors import BadUsage, DatabaseUnavailable
-from gateway.reports.connection import Reader
+from gateway.reports.sources.connection import Reader
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
 
 
 def test_a_database_that_is_away_says_what_to_do() -> None:
-    """Nobody mends a traceback."""
-    with reports.open("postgresql://nobody@127.0.0.1:9/none") as shut, pytest.raises(DatabaseUnavailable, match="mend"):
+    """Nobody fixes a traceback."""
+    with reports.open("postgresql://nobody@127.0.0.1:9/none") as shut, pytest.raises(DatabaseUnavailable, match="fix"):
         shut.run("spend", reports.ask())
 
 

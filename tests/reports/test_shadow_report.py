@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from gateway.domain.refusals import Refused
+from gateway.domain.routing.refusals import Refused
 from gateway.reports import Reports, ask
-from gateway.storage.database import Database
-from gateway.storage.ledger import Ledger
-from gateway.storage.refusals import RefusalStore
+from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from gateway.domain.request_fields import FEATURES
+from gateway.domain.policy.request_fields import FEATURES
 from tests.residency.cases import ROUTE, TEAM, TODAY, Ask
 from tests.residency.lane import Lane
 

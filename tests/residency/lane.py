@@ -18,32 +18,32 @@ from uuid import UUID, uuid4
 from gateway.api.edge import Drain, Edge
 from gateway.api.forward import Forwarder
 from gateway.api.large_bodies import LargeBodies
-from gateway.api.slots import Slots
-from gateway.domain.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
-from gateway.domain.end_user import end_user_key
-from gateway.domain.identity import RANDOM_BYTES as ID_BYTES
-from gateway.domain.identity import uuid7
-from gateway.domain.policy import PolicyVersion
+from gateway.api.slots import RequestSlots
+from gateway.domain.ids import RANDOM_BYTES as ID_BYTES
+from gateway.domain.ids import uuid7
+from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, key_id_of, mint
+from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.request.end_user import end_user_key
 from gateway.providers.registry import build_providers
 from gateway.providers.transport import open_transport
-from gateway.services.attempt import Attempts
-from gateway.services.ejections import Ejections
-from gateway.services.endings import DrainLimits, Endings
-from gateway.services.gate import Gate
-from gateway.services.health import Health
-from gateway.services.idempotency import Claims
-from gateway.services.limiter import Limiter
-from gateway.services.meter import Meter
-from gateway.services.outlook import Outlook
-from gateway.services.policies import prices_of
-from gateway.services.purses import Purses
-from gateway.services.refusals import Refusals
-from gateway.services.request import RequestService
-from gateway.services.shedding import Shedding
-from gateway.services.snapshot import Snapshot, SnapshotHolder
-from gateway.storage.database import Database
-from gateway.storage.idempotency import ClaimTable
-from gateway.storage.limits import LimitWindows
+from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.budgets.limiter import Limiter
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.estimates import Estimates
+from gateway.services.deployments.state import Health
+from gateway.services.policy.apply import prices_of
+from gateway.services.request.abandoned import AbandonedAnswers, DrainLimits
+from gateway.services.request.admission import Admission
+from gateway.services.request.attempt import Attempts
+from gateway.services.request.idempotency import Claims
+from gateway.services.request.meter import Meter
+from gateway.services.request.refusals import Refusals
+from gateway.services.request.service import RequestService
+from gateway.services.request.shedding import Shedding
+from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
+from gateway.storage.budgets.idempotency import ClaimTable
+from gateway.storage.budgets.limits import LimitWindows
+from gateway.storage.postgres.database import Database
 from gateway.telemetry.logs import RequestLog
 from gateway.telemetry.metrics import Metrics
 from gateway.wire.policy import parse
@@ -239,7 +239,7 @@ class Lane:
     def _gateway(self, region: str) -> Edge:
         """The same snapshot and the same way out, for a replica that is in one place."""
         clock, metrics, database = self.clock, Metrics(), Database("postgresql://nobody@localhost/none")
-        purses = Purses(FakeLeases(), clock, worker=uuid4(), lease_s=900)
+        budget_leases = BudgetLeases(FakeLeases(), clock, worker=uuid4(), lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=uuid4())
         claims = Claims(ClaimTable(database), clock, secret=b"secret", journal_id=uuid4())
         refusals = Refusals(FakeRefusals(), clock, journal_id=uuid4())
@@ -247,15 +247,17 @@ class Lane:
         service = RequestService(
             transport=self._transport,
             providers=build_providers(salt_key=b"salt"),
-            gate=Gate(purses=purses, limiter=limiter, claims=claims, refusals=refusals, clock=clock),
+            admission=Admission(
+                budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
+            ),
             attempts=Attempts(Meter(self.journal, on_settled=(), ejections=self.ejections), clock),
-            endings=Endings(FakeCounter(), limits, is_stopping=lambda: False),
+            abandoned=AbandonedAnswers(FakeCounter(), limits, is_stopping=lambda: False),
             clock=clock,
             max_attempts=3,
             region=region,
             refusals=refusals,
             ejections=self.ejections,
-            outlook=Outlook(clock),
+            estimates=Estimates(clock),
             health=Health(),
         )
         shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
@@ -263,7 +265,7 @@ class Lane:
             requests=service, limiter=limiter, metrics=metrics, holder=self.holder,
             lines=RequestLog("error", lambda piece: None), clock=clock, new_id=self._new_id,
             is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=Slots(100), large_bodies=LargeBodies(),
+            end_user_key=end_user_key(PEPPER), slots=RequestSlots(100), large_bodies=LargeBodies(),
         )  # fmt: skip
         return Edge(
             forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=100, metrics_address="",

@@ -20,7 +20,7 @@ from bench.page import replace_between
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "residency.md"
-RULES = ("gateway/domain/residency.py", "gateway/domain/regions.py", "gateway/domain/residency_facts.py")
+RULES = ("gateway/domain/residency/rules.py", "gateway/domain/places/regions.py", "gateway/domain/places/facts.py")
 CASES = 300
 WITHIN_S = 300
 # Mutations that change nothing that a decision depends on, each with the reason why.

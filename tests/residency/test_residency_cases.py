@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from gateway.domain import residency
+from gateway.domain.residency import rules as residency
 from tests.residency.__main__ import SEED, field_findings, trials
 from tests.residency.cases import case
 from tests.residency.corpus import entries
@@ -54,4 +54,4 @@ def test_a_case_is_the_same_every_time() -> None:
     """A failure that is reported can be run again by its number."""
     assert case(SEED, 17) == case(SEED, 17)
     assert replace(case(SEED, 17), number=18) != case(SEED, 18)
-    assert residency.__name__ == "gateway.domain.residency"
+    assert residency.__name__ == "gateway.domain.residency.rules"

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.domain.policy import DataClass, Deployment, Policy, ResidencyRule
-from gateway.domain.residency import Permit, denials, rules_for, verify
-from gateway.domain.usage_event import Outcome
+from gateway.domain.ledger.usage_event import Outcome
+from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule
+from gateway.domain.residency.rules import Permit, denials, rules_for, verify
 from gateway.errors import ResidencyDenied
 from gateway.wire.policy import parse
 from tests.residency.cases import TEAM, Ask, Case

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from gateway.domain.budgets import BudgetPeriod, BudgetRule, BudgetScope, Hold, SliceAsk
-from gateway.domain.tokens import TokenUsage, UsageSource
-from gateway.domain.usage_event import UsageEvent
-from gateway.storage.database import Database
-from gateway.storage.policies import PolicyStore
+from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope, Hold, SliceAsk
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
 ACCOUNT = "payments/month"

@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from gateway.domain.api_keys import KeyRecord, Pepper
-from gateway.domain.identity import uuid7
-from gateway.domain.pricing import Line, Price, Rate
-from gateway.domain.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.usage_event import Outcome, UsageEvent
+from gateway.domain.ids import uuid7
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.policy.api_keys import KeyRecord, Pepper
+from gateway.domain.pricing.pricing import Line, Price, Rate
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper of thirty-two bytes ....")

@@ -16,11 +16,11 @@ import pytest
 from msgspec.structs import asdict
 from openai.types.chat import ChatCompletionChunk
 
-from gateway.domain.policy import Operation
-from gateway.domain.tokens import TokenUsage
+from gateway.domain.policy.policy import Operation
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.providers.registry import build_providers
 from gateway.providers.vllm import Vllm
-from gateway.wire.openai_answer import Seen
+from gateway.wire.openai.answer import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from tests import factories
 
@@ -34,7 +34,7 @@ def cost(usage: TokenUsage) -> str:
     return f"0.{(usage.input_tokens or 0) + (usage.output_tokens or 0):09d}"
 
 
-def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Seen]:
+def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
     """The call upstream, the caller's answer, and what was seen; the stream arrives in pieces of this size."""
     case = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
@@ -43,12 +43,12 @@ def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Seen]:
     one = factories.deployment(provider=case["provider"], is_self_hosted=case["provider"] == "vllm")
     call = provider.call(one, factories.request(read))
     upstream = next(folder.glob("upstream.*")).read_bytes()
-    if not read.ask.is_stream:
-        seen = Seen()
+    if not read.facts.is_stream:
+        seen = Observed()
         return call.body, provider.rewrite(read, upstream, seen, cost=cost), seen
     stream = provider.stream(read, cost=cost, asked_running_usage=call.asks_running_usage)
     pieces = [upstream[at : at + piece_bytes] for at in range(0, len(upstream), piece_bytes)]
-    return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.seen
+    return call.body, b"".join(stream.feed(piece) for piece in pieces), stream.observed
 
 
 def check_file(path: Path, content: bytes) -> None:

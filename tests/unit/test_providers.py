@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy import Operation, OutputLimit, default_output_limit
-from gateway.domain.tokens import TokenUsage
+from gateway.domain.policy.policy import Operation, OutputLimit, default_output_limit
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -84,7 +84,7 @@ def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> Non
         for provider in (OpenAI(), Vllm(b""))
         for body in (chat, responses)
     ]
-    assert [stream.seen.collects_text for stream in streams] == [True, True, False, True]
+    assert [stream.observed.collects_text for stream in streams] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(

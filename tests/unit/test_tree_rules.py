@@ -7,9 +7,10 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from gateway.domain.request_fields import FEATURE_OF_MEMBER, FEATURES
+from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER, FEATURES
 
 ROOT = Path(__file__).parents[2]
+MOST_FILES = 18
 
 
 @cache
@@ -60,15 +61,36 @@ def importers_below(package: str) -> list[str]:
     return sorted(set(found))
 
 
+def test_a_folder_has_few_files_and_a_sign() -> None:
+    """A newcomer looks for a concern, not through a hall; the package's docstring says what is there."""
+    folders: dict[str, list[str]] = {}
+    for path, tree in sources():
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+        if name == "__init__.py":
+            assert ast.get_docstring(tree), f"{path} does not say what its package is for"
+    assert {folder: len(names) for folder, names in folders.items() if len(names) > MOST_FILES} == {}
+
+
+def test_the_name_of_a_class_stands_in_one_module() -> None:
+    """Of two classes with one name each is taken for the other."""
+    homes: dict[str, list[str]] = {}
+    for path, tree in sources():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 def test_a_permit_is_made_in_one_place() -> None:
     """Leave to send a request comes out of the decision alone: a second maker would be a second policy.
 
     The other one is for probes of engines of one's own, and what makes it sees no request at all.
     """
-    assert calls_of("Permit") == ["gateway/domain/probe_permit.py", "gateway/domain/routing.py"]
-    assert calls_of("probe_permit") == ["gateway/services/engine_probes.py"]
+    assert calls_of("Permit") == ["gateway/domain/routing/decide.py", "gateway/domain/routing/probe_permit.py"]
+    assert calls_of("probe_permit") == ["gateway/services/deployments/engine_probes.py"]
     trees = dict(sources())
-    for path in ("gateway/domain/probe_permit.py", "gateway/services/engine_probes.py"):
+    for path in ("gateway/domain/routing/probe_permit.py", "gateway/services/deployments/engine_probes.py"):
         named = {node.id for node in ast.walk(trees[path]) if isinstance(node, ast.Name)}
         assert not named & {"Request", "RequestBody", "Decision", "Ask"}, path
 
@@ -81,13 +103,16 @@ def test_a_probe_has_fixed_content() -> None:
         if isinstance(node, ast.FunctionDef) and node.name == "probe"
     )
     assert [argument.arg for argument in function.args.args] == ["self", "deployment", "probe_id"]
-    assert calls_of("probe") == ["gateway/services/engine_probes.py"]
+    assert calls_of("probe") == ["gateway/services/deployments/engine_probes.py"]
 
 
 def test_no_permit_is_changed_into_another() -> None:
     """`replace` of `msgspec.structs`, by whatever way it is reached, would make a permit without its decision."""
     for path, tree in sources():
-        if "Permit" not in ast.unparse(tree) or path in ("gateway/domain/routing.py", "gateway/domain/probe_permit.py"):
+        if "Permit" not in ast.unparse(tree) or path in (
+            "gateway/domain/routing/decide.py",
+            "gateway/domain/routing/probe_permit.py",
+        ):
             continue
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         assert not called & {"replace", "copy.replace", "structs.replace", "msgspec.structs.replace"}, path
@@ -105,7 +130,7 @@ def test_content_leaves_through_one_module() -> None:
     own = [path for path in importers_below("gateway.providers.http1") if "/http1/" not in path]
     assert own == ["gateway/providers/transport.py"]
     # The doctor's connections carry no content.
-    assert set(calls_of("create_connection")) == {"gateway/cli/doctor.py", "gateway/providers/http1/pool.py"}
+    assert set(calls_of("create_connection")) == {"gateway/cli/checks/doctor.py", "gateway/providers/http1/pool.py"}
     assert set(calls_of("open_connection")) == {"gateway/providers/webhook.py"}  # alerts, which carry no content
     assert (
         list(importers_of("aiohttp") + importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []

@@ -13,9 +13,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.api.errors import error_answer
 from gateway.api.http.deadlines import NEVER
-from gateway.api.http.exchange import STATUS_LINES, Exchange
+from gateway.api.http.exchange import STATUS_LINES, CallerExchange
 from gateway.api.http.limits import HttpLimits
-from gateway.api.http.parser import Fault, Head, RequestParser
+from gateway.api.http.parser import Fault, RequestHead, RequestParser
 from gateway.api.http.plain import PlainExchange
 from gateway.api.http.table import ConnectionTable
 from gateway.api.routes import FORWARDING
@@ -33,7 +33,7 @@ class App(Protocol):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request to any path but the forwarding ones, as ASGI says."""
 
-    async def forward_one(self, exchange: Exchange) -> None:
+    async def forward_one(self, exchange: CallerExchange) -> None:
         """Answer a request to a forwarding endpoint."""
 
     def new_request_id(self) -> bytes:
@@ -77,9 +77,9 @@ class Connection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.slot = NEVER
         self._parser: RequestParser | None = RequestParser(self, table.limits)
-        self._reading: Exchange | PlainExchange | None = None
-        self._answering: Exchange | PlainExchange | None = None
-        self._waiting: deque[Exchange | PlainExchange] = deque()
+        self._reading: CallerExchange | PlainExchange | None = None
+        self._answering: CallerExchange | PlainExchange | None = None
+        self._waiting: deque[CallerExchange | PlainExchange] = deque()
         self._refusal: RequestError | None = None
         # Moments in the loop's time; infinity where the state does not hold.
         self._head_from_s = self._idle_from_s = self._body_from_s = self._paused_from_s = inf
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
 
     # ---- called by the parser
 
-    def on_head(self, head: Head) -> bool:
+    def on_head(self, head: RequestHead) -> bool:
         """Begin with a request, or let it wait for those before it."""
         if len(self._waiting) >= MOST_PIPELINED:
             self._waiting[-1].keeps_alive = False
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
             self.flow.resume_reading()
             self._time_body()
 
-    def answered(self, one: Exchange | PlainExchange) -> None:
+    def answered(self, one: CallerExchange | PlainExchange) -> None:
         """The answer is whole: go on with the next request, or wait for one."""
         self._answering = None
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
@@ -365,7 +365,7 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def _exchange(self, head: Head) -> Exchange | PlainExchange:
+    def _exchange(self, head: RequestHead) -> CallerExchange | PlainExchange:
         """Raises `InvalidRequest`, which stops the parser, for a target that is no address."""
         target = head.target
         endpoint = _ENDPOINTS.get(target)
@@ -376,16 +376,16 @@ class Connection(asyncio.Protocol):
                 return PlainExchange(self, self._app, head, path=path, query=query)
         elif head.method != b"POST":
             return PlainExchange(self, self._app, head, path=target, query=b"")
-        return Exchange(self, endpoint, head)
+        return CallerExchange(self, endpoint, head)
 
-    def _begin(self, one: Exchange | PlainExchange) -> None:
+    def _begin(self, one: CallerExchange | PlainExchange) -> None:
         self._answering = one
         if isinstance(one, PlainExchange):
             self._table.keep(self.loop.create_task(one.run()))
         else:
             self.loop.create_task(self._forward(one))  # the edge keeps it
 
-    async def _forward(self, one: Exchange) -> None:
+    async def _forward(self, one: CallerExchange) -> None:
         try:
             await self._app.forward_one(one)
         finally:
@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
         self._table.deadlines.watch(self, self._idle_from_s + self._limits.keep_alive_s)
 
 
-def _path_of(head: Head) -> tuple[bytes, bytes]:
+def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
     """Path and query of a target that is written in another way than ours. Raises `InvalidRequest`."""
     try:
         url = httptools.parse_url(head.target)

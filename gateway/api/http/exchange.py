@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from gateway.api.errors import Headers
-from gateway.api.http.parser import Fields, Head
+from gateway.api.http.parser import Fields, RequestHead
 from gateway.api.routes import Endpoint
 from gateway.errors import RequestError, RequestTooLarge
 
@@ -25,7 +25,7 @@ class ClientGone(Exception):
     """The caller left before its request was whole."""
 
 
-class Exchange:
+class CallerExchange:
     """The caller's side of one forwarded request. `on_leaving` is called when the caller is gone.
 
     The answer's head is written together with what follows it: one packet, and one write for a plain answer.
@@ -37,7 +37,7 @@ class Exchange:
         "on_leaving", "received_bytes",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, head: Head) -> None:
+    def __init__(self, connection: Connection, endpoint: Endpoint, head: RequestHead) -> None:
         self._connection = connection
         self.endpoint = endpoint
         self.fields: Fields = head.fields

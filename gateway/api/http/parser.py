@@ -21,7 +21,7 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 Fields = list[tuple[bytes, bytes]]
 
 
-class Head:
+class RequestHead:
     """A request's line and fields. `fields` have names in lower case; trailers never join them."""
 
     __slots__ = ("awaits_continue", "fields", "is_http_1_0", "keeps_alive", "method", "target")
@@ -34,10 +34,10 @@ class Head:
         self.is_http_1_0, self.keeps_alive, self.awaits_continue = is_http_1_0, keeps_alive, awaits_continue
 
 
-class Receiver(Protocol):
+class RequestReceiver(Protocol):
     """Who takes requests: the connection."""
 
-    def on_head(self, head: Head) -> bool:
+    def on_head(self, head: RequestHead) -> bool:
         """A head is whole. False: take no further request, not even this one."""
 
     def on_body(self, piece: bytes) -> None:
@@ -63,8 +63,8 @@ class RequestParser:
         "_parser", "_receiver", "_target", "_trailer_bytes", "_trailers", "_wants_no_more", "has_begun_head",
     )  # fmt: skip
 
-    def __init__(self, receiver: Receiver, limits: HttpLimits) -> None:
-        self._receiver: Receiver | None = receiver
+    def __init__(self, receiver: RequestReceiver, limits: HttpLimits) -> None:
+        self._receiver: RequestReceiver | None = receiver
         self._limits = limits
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._error: RequestError | None = None
@@ -194,7 +194,7 @@ class RequestParser:
         self.has_begun_head, self._in_body = False, True
         self._head_bytes = 0
         self._framing_bytes = 0.0
-        head = Head(
+        head = RequestHead(
             method, self._target, self._fields, is_http_1_0=version == "1.0", awaits_continue=expects,
             keeps_alive=parser.should_keep_alive() and version == "1.1" and not is_upgrade,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.api.http.parser import Head
+from gateway.api.http.parser import RequestHead
 from gateway.errors import RequestError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class PlainExchange:
 
     __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
 
-    def __init__(self, connection: Connection, app: Any, head: Head, *, path: bytes, query: bytes) -> None:
+    def __init__(self, connection: Connection, app: Any, head: RequestHead, *, path: bytes, query: bytes) -> None:
         self._connection, self._app = connection, app
         self.is_whole = False
         self.received_bytes = 0

@@ -10,7 +10,7 @@ from gateway.api.http.deadlines import Deadlines, Timed
 from gateway.api.http.limits import HttpLimits
 
 
-class Member(Timed, Protocol):
+class TableEntry(Timed, Protocol):
     """One connection."""
 
     def abort(self) -> None:
@@ -26,12 +26,12 @@ class ConnectionTable:
     def __init__(self, limits: HttpLimits, *, on_closed: Callable[[str], None] = lambda reason: None) -> None:
         self.limits = limits
         self.deadlines = Deadlines()
-        self.open: set[Member] = set()
+        self.open: set[TableEntry] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self._unserved: dict[Member, None] = {}
+        self._unserved: dict[TableEntry, None] = {}
         self.count_closed = on_closed
 
-    def admit(self, new: Member) -> None:
+    def admit(self, new: TableEntry) -> None:
         """Take a connection in. Above the cap the oldest unserved one is closed, which may be the new one."""
         self.open.add(new)
         self._unserved[new] = None
@@ -44,11 +44,11 @@ class ConnectionTable:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def note_served(self, one: Member) -> None:
+    def note_served(self, one: TableEntry) -> None:
         """It has sent a whole head."""
         self._unserved.pop(one, None)
 
-    def forget(self, one: Member) -> None:
+    def forget(self, one: TableEntry) -> None:
         """It is closed."""
         self.open.discard(one)
         self._unserved.pop(one, None)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Protocol, cast
 
-from gateway.domain.policy import Timeouts
+from gateway.domain.policy.policy import Timeouts
 from gateway.errors import RequestError, UpstreamError, UpstreamTimeout
 from gateway.providers.http1.answer import Answer
 
@@ -31,14 +31,14 @@ _JOINING = ThreadPoolExecutor(1, "large-answers-joined")
 class Keeper(Protocol):
     """Who owns connections: the pool."""
 
-    def give_back(self, connection: Connection, *, says_s: float | None) -> None:
+    def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
         """An exchange is over. `says_s` is how long the upstream says that it keeps the connection, if it does."""
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         """A connection is closed."""
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """A socket to one origin. Runs one exchange at a time; between two of them it is idle, or gone.
 
     One timer serves all exchanges: it stands at the earliest deadline it was ever told, and compares when it
@@ -193,10 +193,10 @@ class Exchange:
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, *, name: str, timeouts: Timeouts, now_s: float, within_s: float,
+        self, connection: UpstreamConnection, *, name: str, timeouts: Timeouts, now_s: float, within_s: float,
         awaits_token: bool,
     ) -> None:  # fmt: skip
-        self._connection: Connection | None = connection
+        self._connection: UpstreamConnection | None = connection
         self._loop = connection.loop
         self._name = name
         self._timeouts = timeouts

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohappyeyeballs import start_connection
 
-from gateway.providers.http1.connection import Connection
+from gateway.providers.http1.connection import UpstreamConnection
 
 ADDRESSES_FRESH_S = 30.0
 NEXT_ADDRESS_AFTER_S = 0.25  # RFC 8305 §8
@@ -34,13 +34,13 @@ class Origin:
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.host, self.port, self.tls = host, port, tls
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call before Python 3.12
-        self.idle: dict[Connection, float] = {}  # until when it may be used again, in the loop's time
+        self.idle: dict[UpstreamConnection, float] = {}  # until when it may be used again, in the loop's time
         self.busy = 0  # its share of the pool's
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
 
-    def take_idle(self) -> Connection | None:
+    def take_idle(self) -> UpstreamConnection | None:
         """The connection used last that is still good, so that those not needed grow old and are dropped."""
         now_s = self._loop.time()
         while self.idle:
@@ -106,8 +106,8 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._tls = tls
         self._origins: dict[tuple[str, int, bool], Origin] = {}
-        self.connections: dict[Connection, Origin] = {}
-        self._taken: dict[Connection, Origin] = {}  # by an exchange, also when it is closed by now
+        self.connections: dict[UpstreamConnection, Origin] = {}
+        self._taken: dict[UpstreamConnection, Origin] = {}  # by an exchange, also when it is closed by now
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -123,7 +123,7 @@ class Pool:
             origin = self._origins[key] = Origin(host, port, self._tls if is_tls else None)
         return origin
 
-    async def take(self, origin: Origin, connect_s: float) -> Connection:
+    async def take(self, origin: Origin, connect_s: float) -> UpstreamConnection:
         """Return an idle connection or a new one; its exchange gives it back.
 
         Raises `OriginFull`, `TimeoutError` or `OSError`.
@@ -147,7 +147,7 @@ class Pool:
         self._taken[connection] = origin
         return connection
 
-    def give_back(self, connection: Connection, *, says_s: float | None) -> None:
+    def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
         """An exchange is over; keep its connection if it is still open, as long as the upstream surely does."""
         self._release()
         self._taken.pop(connection).busy -= 1
@@ -163,7 +163,7 @@ class Pool:
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         """A connection is closed."""
         origin = self.connections.pop(connection, None)
         if origin is not None:
@@ -178,7 +178,7 @@ class Pool:
         for origin in self._origins.values():
             origin.stop()
 
-    async def _idle_or_new(self, origin: Origin, connect_s: float) -> Connection:
+    async def _idle_or_new(self, origin: Origin, connect_s: float) -> UpstreamConnection:
         async with asyncio.timeout(connect_s):
             await self._slots.acquire()
             self.busy += 1
@@ -188,11 +188,11 @@ class Pool:
                 self._release()
                 raise
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, origin: Origin) -> UpstreamConnection:
         self._make_room()
         connected = await origin.connect()
         _, connection = await self._loop.create_connection(
-            lambda: Connection(self), sock=connected, ssl=origin.tls,
+            lambda: UpstreamConnection(self), sock=connected, ssl=origin.tls,
             server_hostname=origin.host if origin.tls else None,
         )  # fmt: skip
         if not connection.is_open:

@@ -4,8 +4,8 @@ from gateway.storage.journal.adoption import AdoptedJournal, JournalListing, Rec
 from gateway.storage.journal.journal import (
     SETTLEMENT_EXTRA_BYTES,
     Journal,
-    JournalFull,
     JournalStats,
+    NoJournalRoom,
     NoRoom,
     RecordTooLarge,
 )
@@ -18,9 +18,9 @@ __all__ = [
     "Batch",
     "Damage",
     "Journal",
-    "JournalFull",
     "JournalListing",
     "JournalStats",
+    "NoJournalRoom",
     "NoRoom",
     "Position",
     "RecordTooLarge",

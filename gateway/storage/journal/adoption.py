@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from gateway.domain.usage_event import Key
+from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import Gap, Kind, UnknownFormat
+from gateway.storage.journal.frames import FrameKind, Gap, UnknownFormat
 from gateway.storage.journal.progress import read_progress
 from gateway.storage.journal.reader import Damage, Segments, SettlementReader
 
@@ -151,7 +151,7 @@ def _recover(directory: Path) -> Recovered:
             last_written = number
             if isinstance(item, Gap):
                 gaps.append((number, item))
-            elif item.kind == Kind.SETTLEMENT:
+            elif item.kind == FrameKind.SETTLEMENT:
                 settled.add(item.key)
             else:
                 intents[item.key] = item.payload

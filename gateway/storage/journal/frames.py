@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgspec
 
-from gateway.domain.usage_event import Key
+from gateway.domain.ledger.usage_event import Key
 
 VERSION = 1
 # 0xFF is in no UTF-8 text, so that no JSON payload can hold what looks like the start of a frame.
@@ -26,14 +26,14 @@ FRAME_BYTES = _PREFIX.size + _HEAD.size
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a record says of its attempt."""
 
     INTENT = 1
     SETTLEMENT = 2
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(FrameKind)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -63,7 +63,7 @@ class UnknownFormat(Exception):
     """A segment of another version of Tollgate: to be left alone, not repaired."""
 
 
-def encode(kind: Kind, key: Key, payload: bytes, *, seed: int) -> bytes:
+def encode(kind: FrameKind, key: Key, payload: bytes, *, seed: int) -> bytes:
     """Return the frame of one record. `seed` is its segment's."""
     request_id, attempt = key
     head = _HEAD.pack(kind, attempt, request_id.bytes)

@@ -22,10 +22,10 @@ from uuid import UUID, uuid4
 
 from msgspec import Struct
 
-from gateway.domain.usage_event import Key
+from gateway.domain.ledger.usage_event import Key
 from gateway.errors import BadUsage
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import FRAME_BYTES, Kind, encode
+from gateway.storage.journal.frames import FRAME_BYTES, FrameKind, encode
 from gateway.storage.journal.group_commit import STOP_LIMIT_S, GroupCommit
 from gateway.storage.journal.progress import ProgressFile
 from gateway.storage.journal.reader import Position, read_between
@@ -39,7 +39,7 @@ GROW_AGAIN_S = 1.0
 LOOK_AGAIN_S = 1.0  # for its own folder
 
 
-class JournalFull(Exception):
+class NoJournalRoom(Exception):
     """There is no room for an intent and its settlement: admit nothing until Postgres has taken what waits."""
 
 
@@ -169,7 +169,7 @@ class Journal:
     def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
         """Append an intent; the future resolves when it is durable. Its settlement has its space from now on.
 
-        Raises `JournalFull`, `RecordTooLarge`, and OSError where the disk broke, which `on_failed_sync` then knows.
+        Raises `NoJournalRoom`, `RecordTooLarge`, and OSError where the disk broke, which `on_failed_sync` then knows.
         """
         assert key not in self._open
         if len(payload) > self._sizes.max_payload_bytes:
@@ -177,7 +177,7 @@ class Journal:
         frame_bytes = FRAME_BYTES + len(payload)
         reserved_bytes = self._reservation(len(payload))
         free_bytes = self._make_room(frame_bytes + reserved_bytes)
-        segment = self._append(Kind.INTENT, key, payload)
+        segment = self._append(FrameKind.INTENT, key, payload)
         self._open[key] = _OpenIntent(payload, reserved_bytes, segment, time.monotonic())
         self._reserved_bytes += reserved_bytes
         self._copies_bytes += frame_bytes
@@ -198,7 +198,7 @@ class Journal:
             raise RecordTooLarge(
                 f"a settlement of {len(payload):,} bytes: its intent reserved {intent.reserved_bytes:,}"
             )
-        self._append(Kind.SETTLEMENT, key, payload)
+        self._append(FrameKind.SETTLEMENT, key, payload)
         del self._open[key]
         self._reserved_bytes -= intent.reserved_bytes
         self._copies_bytes -= FRAME_BYTES + len(intent.payload)
@@ -336,7 +336,7 @@ class Journal:
         if size > self._unreserved_bytes() + self._copies_bytes:
             return False
         for key, intent in carried:
-            intent.segment = self._append(Kind.INTENT, key, intent.payload)
+            intent.segment = self._append(FrameKind.INTENT, key, intent.payload)
         return True
 
     def _reservation(self, intent_bytes: int) -> int:
@@ -367,15 +367,15 @@ class Journal:
         return self._segments
 
     def _make_room(self, needed_bytes: int) -> int:
-        """Return how many bytes are free beyond those that are needed. Raises `JournalFull`."""
+        """Return how many bytes are free beyond those that are needed. Raises `NoJournalRoom`."""
         if self._commits.has_failed:
-            raise JournalFull("the disk of the journal failed")
+            raise NoJournalRoom("the disk of the journal failed")
         if self.is_gone:
-            raise JournalFull("its folder was removed or moved away")
+            raise NoJournalRoom("its folder was removed or moved away")
         while (free_bytes := self._free_bytes()) < needed_bytes:
             # Asked twice: the thread may have made the last spare that there may be in between.
             if not self._grow() and self._free_bytes() < needed_bytes:
-                raise JournalFull(f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is reserved")
+                raise NoJournalRoom(f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is reserved")
         return free_bytes - needed_bytes
 
     def _grow_ahead(self) -> None:
@@ -411,7 +411,7 @@ class Journal:
             self._lock.folder, layout.spare_name(next(self._spare_numbers)), self._sizes.segment_bytes, self._disk
         )
 
-    def _append(self, kind: Kind, key: Key, payload: bytes) -> int:
+    def _append(self, kind: FrameKind, key: Key, payload: bytes) -> int:
         """Write a record at the end and return the number of its segment."""
         segment = self._segments[-1]
         try:

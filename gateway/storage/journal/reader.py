@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from gateway.domain.usage_event import Key
+from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, Gap, Kind, header_gap, scan, segment_seed
+from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, FrameKind, Gap, header_gap, scan, segment_seed
 
-_SETTLEMENT = int(Kind.SETTLEMENT)
+_SETTLEMENT = int(FrameKind.SETTLEMENT)
 READ_TRIES = 3
 # A disk that cannot give the bytes, and never will. Everything else may be over at the next try.
 _DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gateway.domain.policy import Policy
+from gateway.domain.policy.policy import Policy
 from gateway.errors import Finding
 from gateway.wire.policy.build import from_wire, to_wire
 from gateway.wire.policy.checks import check

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from gateway.domain.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, rule_id
-from gateway.domain.limits import Limits
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, rule_id
+from gateway.domain.budgets.limits import Limits
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
-from gateway.domain.policy import Alerts, CostCentre, Team
+from gateway.domain.policy.policy import Alerts, CostCentre, Team
 from gateway.wire.policy.findings import Findings, Spot, Wrong
 from gateway.wire.policy.names import budget_name, key_id, project, secret_reference, time_zone, webhook, words
 from gateway.wire.policy.readers import Block, Entry, Field, Listed, Read, decimal, entries, integer, list_of, one_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.domain.budgets import EACH
-from gateway.domain.policy import (
+from gateway.domain.budgets.budgets import EACH
+from gateway.domain.policy.policy import (
     DEFAULT_OPERATIONS,
     DataClass,
     Deployment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 
-from gateway.domain.budgets import BudgetKind
+from gateway.domain.budgets.budgets import BudgetKind
 from gateway.wire.policy.allowances import declared_budgets
 from gateway.wire.policy.findings import Findings, Spot, shown, suggestion
 from gateway.wire.policy.readers import Entry, Listed, entries
@@ -182,10 +182,10 @@ def _check_budgets(document: Entry, findings: Findings) -> None:
             continue
         field = "name" if "name" in budget.spots else "period"
         if identity in first:
-            mend = "choose another name" if field == "name" else "remove one, or give one of them a 'name'"
+            remedy = "choose another name" if field == "name" else "remove one, or give one of them a 'name'"
             findings.error(
                 budget.place(field),
-                f"budget '{shown(identity)}' is there twice (first in line {first[identity].line}); {mend}",
+                f"budget '{shown(identity)}' is there twice (first in line {first[identity].line}); {remedy}",
             )
         else:
             first[identity] = budget.place(field)

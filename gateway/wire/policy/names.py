@@ -9,11 +9,11 @@ from zoneinfo import available_timezones
 
 import yaml
 
-from gateway.domain.api_keys import KID_LENGTH
-from gateway.domain.budgets import EACH, BudgetScope
-from gateway.domain.policy import DataClass
-from gateway.domain.pricing import STANDARD_TIERS
-from gateway.domain.regions import ANY, UNPLACED
+from gateway.domain.budgets.budgets import EACH, BudgetScope
+from gateway.domain.places.regions import ANY, UNPLACED
+from gateway.domain.policy.api_keys import KID_LENGTH
+from gateway.domain.policy.policy import DataClass
+from gateway.domain.pricing.pricing import STANDARD_TIERS
 from gateway.wire.policy.addresses import address_problem, base_address_problem
 from gateway.wire.policy.findings import Findings, Spot, Wrong, nearest, shown, suggestion
 from gateway.wire.policy.readers import plain_text, text

@@ -7,14 +7,14 @@ from datetime import date
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
-from gateway.domain.budgets import EACH, BudgetRule, BudgetScope
-from gateway.domain.known_places import known_place
+from gateway.domain.budgets.budgets import EACH, BudgetRule, BudgetScope
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.policy import Deployment, Operation, Policy, ResidencyRule, Team
-from gateway.domain.pricing import Price
-from gateway.domain.regions import ANY, KNOWN, UNKNOWN, UNPLACED
-from gateway.domain.residency import denials, rules_for
-from gateway.domain.tokens import TokenKind
+from gateway.domain.places.known_hosts import known_place
+from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
+from gateway.domain.policy.policy import Deployment, Operation, Policy, ResidencyRule, Team
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.residency.rules import denials, rules_for
 from gateway.wire.policy.allowances import Declared, declared_budgets
 from gateway.wire.policy.findings import Findings, shown
 from gateway.wire.policy.readers import Entry, Listed, entries

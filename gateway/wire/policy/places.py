@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gateway.domain.known_places import KNOWN_PROVIDERS, Statement
-from gateway.domain.policy import ResidencyRule
+from gateway.domain.places.known_hosts import KNOWN_PROVIDERS, Statement
+from gateway.domain.policy.policy import ResidencyRule
 from gateway.wire.policy.names import day, name, source, words
 from gateway.wire.policy.readers import Block, Entry, Field, Listed, boolean, declared_only, integer, list_of, one_of
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.domain.pricing import Price, Rate
-from gateway.domain.selfhost import BilledHours, GpuRate
-from gateway.domain.tokens import CALL_KINDS, TokenKind
+from gateway.domain.pricing.pricing import Price, Rate
+from gateway.domain.pricing.selfhost import BilledHours, GpuRate
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.wire.policy.names import tier_key, words
 from gateway.wire.policy.readers import Block, Entry, Field, decimal, declared_only, integer, map_of, one_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.domain.known_places import KnownPlace, known_place
-from gateway.domain.regions import ANY, KNOWN, UNPLACED, RegionTree
-from gateway.domain.residency_facts import host_of
+from gateway.domain.places.facts import host_of
+from gateway.domain.places.known_hosts import KnownPlace, known_place
+from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
 from gateway.wire.policy.findings import Findings, Spot, nearest, suggestion
 from gateway.wire.policy.readers import Entry, Listed, entries
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.domain.money import nusd_from_usd, plain_usd
-from gateway.domain.objectives import OBJECTIVES
-from gateway.domain.policy import Balance, Route
+from gateway.domain.policy.policy import Balance, Route
+from gateway.domain.routing.objectives import OBJECTIVES
 from gateway.wire.policy.allowances import dollars
 from gateway.wire.policy.findings import Findings, suggestion
 from gateway.wire.policy.names import alias, deployment_key, model_name, name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.domain.policy import (
+from gateway.domain.policy.policy import (
     DEFAULT_OPERATIONS,
     EndUserRule,
     LatencyPrior,
@@ -13,7 +13,7 @@ from gateway.domain.policy import (
     Priority,
     Timeouts,
 )
-from gateway.domain.request_fields import FEATURES
+from gateway.domain.policy.request_fields import FEATURES
 from gateway.wire.policy.allowances import ALERTS, BUDGET, COST_CENTRE, KEY, LIMITS, PROJECT
 from gateway.wire.policy.findings import Findings, Spot, Wrong
 from gateway.wire.policy.names import (

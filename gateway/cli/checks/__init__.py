@@ -1,0 +1,1 @@
+"""`tollgate doctor` and what it looks at."""

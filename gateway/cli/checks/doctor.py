@@ -1,0 +1,312 @@
+"""`tollgate doctor`: what is wrong on this machine and how to fix it. Sends no content to anyone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from gateway.cli.checks.ledger import journal_checks, ledger_checks
+from gateway.cli.preflight import machine_checks
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
+from gateway.domain.checks import Check, Status
+from gateway.domain.logins import As
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.domain.routing.decide import DEFAULT_PORTS
+from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
+from gateway.services.policy.apply import prices_of, unpriced, version_of
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Options, Stores, Toolbox
+
+PROBE_LIMIT_S = 3.0
+NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out of bounds
+SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
+_TOO_POWERFUL = """
+SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
+WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner, 'MEMBER')
+"""
+_OWN_LOGINS = (
+    "tollgate db upgrade, which makes a login for each purpose. If it says that one is there already: "
+    "tollgate db upgrade --new-passwords"
+)
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "doctor",
+        short_help="Find out what is wrong and how to fix it.",
+        epilog="\b\nExamples:\n  tollgate doctor\n  tollgate doctor --format json",
+    )(doctor)
+
+
+def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
+    """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and this machine.
+
+    Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines are
+    asked for their health and providers for a connection; no prompt is ever sent.
+    """
+    toolbox: Toolbox = ctx.obj
+    checks: list[Check] = list(journal_checks(toolbox))
+    try:
+        with toolbox.open_stores() as stores:
+            checks += _database_checks(toolbox, stores)
+    except DatabaseUnavailable as away:
+        checks.append(Check("database", Status.UNKNOWN, away.message))
+    except BadUsage as wrong:
+        checks.append(Check("database", Status.FAIL, wrong.message))
+    checks += machine_checks(toolbox.options)
+    checks += _port_checks(toolbox.options)
+    checks += _gateway_checks(toolbox.options)
+    rows = [(check.status.value, check.name, check.finding, check.remedy) for check in checks]
+    show(Table(("status", "check", "finding", "what to do"), rows), format, empty="")
+    statuses = {check.status for check in checks}
+    if Status.UNKNOWN in statuses:
+        raise typer.Exit(3)
+    if Status.FAIL in statuses:
+        raise typer.Exit(1)
+    note("Nothing is broken." if Status.WARN not in statuses else "Nothing is broken; mind the warnings.")
+
+
+def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    from gateway.storage.postgres import migrations
+
+    pending = migrations.pending(stores.database)
+    yield Check("database", Status.OK, f"answers at {stores.database.name}")
+    if pending:
+        yield Check("migrations", Status.FAIL, f"{len(pending)} pending: {', '.join(pending)}", "tollgate db upgrade")
+        return  # every further question would fail for that one reason
+    yield Check("migrations", Status.OK, "the tables are those of this version")
+    yield _administration(stores)
+    yield from _logins(toolbox, stores)
+    for check in (_pepper, _clock):
+        yield from _told(check, toolbox, stores)
+    yield from ledger_checks(toolbox, stores)
+    version, policy_check = _policy(stores)
+    yield policy_check
+    if version is not None:
+        yield from _deployments(version)
+        yield from _prices(version, toolbox, stores)
+
+
+def _told(check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    """A check whose own error is its finding."""
+    try:
+        yield check(toolbox, stores)
+    except BadUsage as wrong:
+        yield Check(check.__name__.strip("_"), Status.FAIL, wrong.message)
+
+
+def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
+    from gateway.storage.policy import pepper
+
+    path = toolbox.options.pepper_path
+    pepper.check(stores.database, pepper.load(path))
+    return Check("pepper", Status.OK, f"{path} belongs to this database")
+
+
+def _administration(stores: Stores) -> Check:
+    """Which role commands run as: with all rights of the owner one mistake may go further than it has to."""
+    login, role = stores.database.acts_as()
+    if role == "tollgate_admin":
+        return Check("administration", Status.OK, f"commands run as {role} (login {login})")
+    finding = f"commands run as {role}, with all its rights: {login} is not a member of tollgate_admin"
+    return Check("administration", Status.WARN, finding, f'as its owner: GRANT tollgate_admin TO "{login}"')
+
+
+def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    """Which login each command uses: who takes over the owner's may drop a trigger and change what was booked."""
+    from sqlalchemy import text
+
+    from gateway.storage.postgres.database import parse_url
+
+    users, options = {}, toolbox.options
+    given = {
+        As.GATEWAY: options.gateway_database_url,
+        As.REPORTS: options.reports_database_url,
+        As.ADMIN: options.admin_database_url,
+    }
+    has_shared = options.database_url is not None or options.admin_database_url is None
+    for purpose in As:
+        if given[purpose] is None and not has_shared:
+            continue  # this container has no address for it, and needs none
+        with toolbox.open_address(purpose) as address:
+            users[str(parse_url(address).get("user"))] = purpose
+    with stores.database.begin() as connection:
+        found = connection.execute(text(_TOO_POWERFUL), {"users": list(users)}).all()
+    for user, is_superuser in found:
+        power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
+        finding = f"the login for {users[user]} is {user}, {power}"
+        yield Check("logins", Status.WARN, finding, _OWN_LOGINS)
+    if not found:
+        yield Check("logins", Status.OK, f"{', '.join(users)} are neither the owner's nor a superuser's")
+
+
+def _clock(toolbox: Toolbox, stores: Stores) -> Check:
+    from sqlalchemy import text
+
+    with stores.database.begin() as connection:
+        connection.execute(text("SELECT 1"))  # so that opening the connection is not measured
+        before = toolbox.now()
+        theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        after = toolbox.now()
+    skew_s = (theirs - (before + (after - before) / 2)).total_seconds()
+    finding = f"the database's clock is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
+    if abs(skew_s) > SKEW_FAIL_S:
+        return Check("clock", Status.FAIL, finding, "run a time service (chrony) on both machines")
+    if abs(skew_s) > SKEW_WARN_S:
+        return Check("clock", Status.WARN, finding, "run a time service (chrony) on both machines")
+    return Check("clock", Status.OK, finding)
+
+
+def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
+    stored = stores.policies.current()
+    if stored is None:
+        return None, Check("policy", Status.FAIL, "none was applied yet", "tollgate policy apply FILE")
+    try:
+        version = version_of(stored)
+    except PolicyRejected as rejected:
+        finding = f"version {stored.version} is not valid for this Tollgate: {rejected.findings[0]}"
+        return None, Check("policy", Status.FAIL, finding, "fix it and run: tollgate policy apply FILE")
+    count = f"{len(version.policy.deployments)} deployment(s), {len(version.policy.teams)} team(s)"
+    demo = ", demo" if stored.is_demo else ""
+    return version, Check("policy", Status.OK, f"version {stored.version}{demo}: {count}")
+
+
+def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    from gateway.storage.policy.prices import builtin_price
+
+    book = stores.prices.book(version.policy.deployments.values())
+    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
+    for name in unpriced(version.policy, prices):
+        yield Check(f"price {name}", Status.FAIL, "none: its requests are refused", "add 'price' or 'gpu' to it")
+    if version.policy.deployments and not unpriced(version.policy, prices):
+        yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
+
+
+def _deployments(version: PolicyVersion) -> Iterator[Check]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    deployments = list(version.policy.deployments.values())
+    for deployment in deployments:
+        if deployment.api_key is not None:
+            yield _secret(deployment)
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        yield from pool.map(_reachable, deployments)
+
+
+def _secret(deployment: Deployment) -> Check:
+    from gateway.providers.credentials import resolve
+
+    name = f"secret {deployment.name}"
+    try:
+        resolve(deployment)
+    except RequestError:
+        return Check(
+            name, Status.FAIL, f"{deployment.api_key} is missing or empty here", "set it where the gateway runs"
+        )
+    return Check(name, Status.OK, f"{deployment.api_key} is set here")
+
+
+def _reachable(deployment: Deployment) -> Check:
+    """An engine's own word on its health; from a provider no more than an open connection."""
+    parts = urlsplit(deployment.base_url)
+    host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+    name = f"reach {deployment.name}"
+    remedy = f"start it, or fix base_url; from here: nc -zv {host} {port}"
+    if host.endswith(NEVER_RESOLVES):
+        return Check(name, Status.WARN, f"{host} is a name for examples: nothing is there")
+    try:
+        with socket.create_connection((host, port), timeout=PROBE_LIMIT_S):
+            pass
+    except OSError as broken:
+        reason = broken.strerror or type(broken).__name__
+        return Check(name, Status.FAIL, f"no connection to {host}:{port}: {reason}", remedy)
+    if deployment.provider != "vllm":
+        return Check(name, Status.OK, f"{host}:{port} takes connections")
+    status = _http_status(f"{parts.scheme}://{parts.netloc}/health")
+    if status == 200:
+        return Check(name, Status.OK, f"{host}:{port} is healthy")
+    # Many compatible servers have no /health; one that lists its models is loaded.
+    if status == 404 and _http_status(f"{deployment.base_url}/models", headers=_key_header(deployment)) == 200:
+        return Check(name, Status.OK, f"{host}:{port} lists its models; it has no /health")
+    answer = "does not answer" if status is None else f"answers {status}"
+    return Check(name, Status.FAIL, f"/health of {host}:{port} {answer}", "wait until it is loaded, or see its log")
+
+
+def _port_checks(options: Options) -> Iterator[Check]:
+    """What listens where we would. A gateway that runs already is as good as a free port."""
+    gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
+    dashboard = f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
+    metrics = f"http://{_dialable(options.metrics_host)}:{options.metrics_port}/metrics"
+    yield _port("gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT")
+    yield _port("metrics", options.metrics_host, options.metrics_port, health=metrics, setting="TOLLGATE_METRICS_PORT")
+    yield _port(
+        "dashboard", options.dashboard_host, options.dashboard_port, health=dashboard, setting="TOLLGATE_DASHBOARD_PORT"
+    )
+
+
+def _gateway_checks(options: Options) -> Iterator[Check]:
+    """What a gateway that runs here says of its own journal and writer; nothing where none does.
+
+    Ready or not, it answers: its reasons not to be are failures here.
+    """
+    answer = _json(f"http://{_dialable(options.host)}:{options.port}/readyz")
+    for problem in answer.get("problems", ()):
+        yield Check("gateway", Status.FAIL, str(problem))
+    for told in answer.get("checks", ()):
+        yield Check(f"gateway {told['check']}", Status(told["status"]), told["finding"], told["what_to_do"])
+
+
+def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
+    name = f"port {what}"
+    try:
+        with socket.create_connection((_dialable(host), port), timeout=PROBE_LIMIT_S):
+            pass
+    except OSError:
+        return Check(name, Status.OK, f"{host}:{port} is free")
+    if _http_status(health) == 200:
+        return Check(name, Status.OK, f"{host}:{port} is the {what} that runs")
+    return Check(name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}")
+
+
+def _dialable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - only dialled
+
+
+def _json(url: str) -> dict[str, Any]:
+    """The JSON object that a GET without content brings, whatever its status; empty where none came."""
+    import httpx2
+
+    try:
+        found = httpx2.get(url, timeout=PROBE_LIMIT_S, trust_env=False).json()
+    except (httpx2.HTTPError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _key_header(deployment: Deployment) -> dict[str, str]:
+    """Return the header with the engine's key, or nothing if it declares none or the key is missing here."""
+    from gateway.providers.credentials import resolve
+
+    try:
+        key = resolve(deployment)
+    except RequestError:
+        return {}
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | None:
+    """The status of a GET without content; None where no HTTP answer came."""
+    import httpx2
+
+    try:
+        return int(httpx2.get(url, headers=headers, timeout=PROBE_LIMIT_S, trust_env=False).status_code)
+    except httpx2.HTTPError:
+        return None

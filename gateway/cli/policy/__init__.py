@@ -1,0 +1,1 @@
+"""`tollgate policy`, one file a command."""

@@ -1,0 +1,133 @@
+"""`tollgate policy apply` and `rollback`: make a document, or an older one, the current policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.operator import operator_name
+from gateway.cli.policy.document import FileArgument, confirm, read_document, require_version
+from gateway.cli.policy.live import wait_until_live
+from gateway.cli.policy.plan import DemoOption, ReplayOption, make_plan, show_plan
+from gateway.cli.terminal.output import Format, FormatOption, note, show_record
+from gateway.errors import BadUsage, NothingFound
+from gateway.services.policy.apply import Applied, apply_policy
+from gateway.wire.policy import parse
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.storage.policy.policies import StoredPolicy
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is live everywhere.")]
+
+
+def apply(
+    ctx: typer.Context,
+    file: FileArgument,
+    yes: YesOption = False,
+    message: MessageOption = "",
+    past: ReplayOption = None,
+    demo: DemoOption = False,
+    no_wait: NoWaitOption = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a document the current policy: shows the plan, asks, stores an immutable version, waits until it is live.
+
+    Gateways pick it up within seconds without a restart. A document with an error changes nothing.
+    Printing JSON or CSV is for scripts and does not ask.
+    """
+    toolbox: Toolbox = ctx.obj
+    document = read_document(file)
+    parsed = parse(document)
+    with toolbox.open_stores() as stores:
+        current = stores.policies.current()
+        for finding in parsed.notes:
+            note(str(finding))
+        plan = make_plan(toolbox, stores, document, parsed.policy, current=current, past=past, demo=demo)
+        show_plan(plan, note)
+        if not yes and format is Format.TABLE:
+            confirm(file, "Apply?")
+        _put_in_force(toolbox, stores, document, current=current, message=message, waits=not no_wait, format=format)
+
+
+def rollback(
+    ctx: typer.Context,
+    version: Annotated[
+        int | None, typer.Argument(metavar="VERSION", help="The one before the current, unless given.")
+    ] = None,
+    yes: YesOption = False,
+    message: MessageOption = "",
+    past: ReplayOption = None,
+    demo: DemoOption = False,
+    no_wait: NoWaitOption = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Apply an older version's document again, as a new version: shows the plan, asks, waits until it is live.
+
+    Keys and grants stay as they are, and no version is changed or lost. Again: back to where it was.
+    """
+    toolbox: Toolbox = ctx.obj
+    with toolbox.open_stores() as stores:
+        current = require_version(stores.policies, None)
+        wanted = _wanted(stores, current, version)
+        policy = parse(wanted.document).policy
+        plan = make_plan(toolbox, stores, wanted.document, policy, current=current, past=past, demo=demo)
+        note(f"Back to version {wanted.version}, applied by {wanted.author} at {wanted.applied_at:%Y-%m-%d %H:%M} UTC.")
+        show_plan(plan, note)
+        if not yes and format is Format.TABLE:
+            confirm("", f"Apply version {wanted.version} again?")
+        why = message or f"rollback to version {wanted.version}"
+        _put_in_force(
+            toolbox, stores, wanted.document, current=current, message=why, waits=not no_wait, format=format,
+            is_demo=wanted.is_demo,
+        )  # fmt: skip
+
+
+def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> StoredPolicy:
+    """The version to go back to. Raises `NothingFound` or `BadUsage`."""
+    if version == current.version:
+        raise BadUsage(f"Version {version} is the current one. tollgate policy history lists the others.")
+    if version is not None:
+        return require_version(stores.policies, version)
+    before = next((one for one in stores.policies.history() if one.version < current.version), None)
+    if before is None:
+        raise NothingFound(f"There is no version before {current.version}. Nothing changed.")
+    return before
+
+
+def _put_in_force(
+    toolbox: Toolbox, stores: Stores, document: str, *, current: StoredPolicy | None, message: str, waits: bool,
+    format: Format, is_demo: bool = False,
+) -> None:  # fmt: skip
+    from gateway.storage.policy.audit import AuditLog
+    from gateway.storage.policy.prices import builtin_price
+
+    applied = apply_policy(
+        document,
+        policies=stores.policies,
+        prices=stores.prices,
+        builtin=builtin_price,
+        author=stores.policies.author(operator_name()),
+        message=message,
+        now=toolbox.now(),
+        is_demo=is_demo,
+        expected_version=0 if current is None else current.version,
+    )
+    show_record({"version": applied.version, "sha256": applied.sha256}, format)
+    if not applied.is_new:
+        note("Nothing changed: this document is the current policy already.")
+    elif waits:
+        wait_until_live(stores.database, applied.version)
+    if head := AuditLog(stores.database).head():
+        note(f"Head of the audit log, to be kept elsewhere: {head}")
+    _say_next(applied, current)
+
+
+def _say_next(applied: Applied, current: StoredPolicy | None) -> None:
+    if current is None:
+        note("Next: tollgate key create TEAM, or tollgate policy explain --help")
+    elif applied.is_new:
+        note(f"Undo it with: tollgate policy rollback {current.version}")

@@ -1,0 +1,76 @@
+"""`tollgate policy test`: hold what a policy decides against what is expected of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.policy.document import read_document
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
+from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.routing.replay import Place
+from gateway.services.policy.apply import document_sha256, prices_of, require_current
+from gateway.services.policy.cases import Result
+from gateway.services.policy.cases import run_cases as results_of
+from gateway.wire.policy import parse
+from gateway.wire.policy.cases import parse_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.cli.toolbox import Toolbox
+    from gateway.domain.pricing.pricing import Price
+
+COLUMNS = ("line", "team", "route", "class", "expected", "got", "is_met", "why")
+
+
+def run_cases(
+    ctx: typer.Context,
+    cases: Annotated[str, typer.Argument(metavar="CASES", help="A file of cases; - reads standard input.")],
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE", help="Test this document, not the policy in force.")
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Decide each case of a file and compare. Exit 1 on a miss. Sends nothing.
+
+    A case names a team, a route and perhaps a class, data_tags, an operation and what it needs; it expects the
+    deployments in their order (`expect: [a, b]`) or why it is refused (`denied: residency`). With --policy no
+    database is needed, and prices are the document's and the built-in list's.
+    """
+    toolbox: Toolbox = ctx.obj
+    read = parse_cases(read_document(cases))
+    version, prices = _in_force(toolbox) if policy is None else _of_file(toolbox, policy)
+    place = Place(gateway_region=toolbox.options.region, day=toolbox.now().date())
+    results = results_of(read, version, prices=prices, place=place)
+    missed = [result for result in results if not result.is_met]
+    show(Table(COLUMNS, [_row(result) for result in results]), format, empty="")
+    note(f"{len(results) - len(missed)} of {len(results)} as expected.")
+    if missed:
+        raise typer.Exit(1)
+
+
+def _of_file(toolbox: Toolbox, file: str) -> tuple[PolicyVersion, Mapping[str, Price]]:
+    from gateway.storage.policy.prices import builtin_price
+
+    document = read_document(file)
+    policy = parse(document).policy
+    version = PolicyVersion(version=0, sha256=document_sha256(document), policy=policy)
+    return version, prices_of(policy, at=toolbox.now(), builtin=builtin_price)
+
+
+def _in_force(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
+    from gateway.storage.policy.prices import builtin_price
+
+    with toolbox.open_stores() as stores:
+        version = require_current(stores.policies)
+        book = stores.prices.book(version.policy.deployments.values())
+    return version, prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
+
+
+def _row(result: Result) -> tuple[object, ...]:
+    case = result.case
+    return (
+        case.line, case.team, case.route, case.data_class, result.expected, result.got, result.is_met, result.why,
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Waits until a policy version is in force everywhere, and says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.cli.terminal.output import note
+
+if TYPE_CHECKING:
+    from gateway.storage.ledger.workers import ServingWorker
+    from gateway.storage.postgres.database import Database
+
+PATIENCE_S = 10.0  # a gateway looks every two seconds, also where a notice was lost
+_LOOK_EVERY_S = 0.1
+
+
+def wait_until_live(database: Database, version: int, *, patience_s: float = PATIENCE_S) -> None:
+    """Say in how many replicas a version is in force, as soon as it is in all, or which of them lag."""
+    from gateway.storage.ledger.workers import serving_workers
+
+    began_s = time.monotonic()
+    while True:
+        workers = serving_workers(database)
+        took_s = time.monotonic() - began_s
+        lagging = [worker for worker in workers if (worker.policy_version or 0) < version]
+        if not lagging or took_s > patience_s:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    note(words(workers, lagging, took_s))
+
+
+def words(workers: Sequence[ServingWorker], lagging: Sequence[ServingWorker], took_s: float) -> str:
+    """What came of the wait."""
+    if not workers:
+        return "No gateway is running; each takes it up when it starts."
+    there = len(workers) - len(lagging)
+    said = f"{there}/{len(workers)} replica{'' if len(workers) == 1 else 's'}"
+    if not lagging:
+        return f"Live on {said} in {took_s:.1f} s."
+    named = "; ".join(_lag(worker) for worker in lagging)
+    return f"Live on {said} after {took_s:.0f} s. Behind: {named}. GET /readyz there says why."
+
+
+def _lag(worker: ServingWorker) -> str:
+    name = f"{worker.replica} (journal {worker.id})"
+    if worker.policy_version is None:
+        return f"{name} has not said what it serves"
+    return f"{name} serves version {worker.policy_version}"

@@ -1,0 +1,293 @@
+"""`tollgate policy plan`: what applying a document would change, whom it hurts, and what it would have cost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.key import duration
+from gateway.cli.policy.document import FileArgument, read_document, readable
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, table_text, write
+from gateway.domain.money import format_usd, usd_from_nusd
+from gateway.domain.policy.policy import Policy, PolicyVersion
+from gateway.domain.routing.replay import Place, Refusal
+from gateway.errors import BadUsage, DatabaseUnavailable, UpstreamAuth
+from gateway.services.policy.apply import document_sha256, prices_of
+from gateway.services.policy.changes import Change
+from gateway.services.policy.past_prices import PastPrices
+from gateway.services.policy.plan import Hurt, Plan, Surroundings
+from gateway.services.policy.plan import plan as planned
+from gateway.services.policy.plan_messages import notes
+from gateway.services.policy.replay import Replay, RouteTally, replay
+from gateway.wire.policy import parse
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Stores, Toolbox
+    from gateway.reports import Reports
+    from gateway.storage.policy.policies import StoredPolicy
+
+PROGRESS_AFTER_S, PROGRESS_EVERY_S = 2.0, 0.5
+BAR = 30
+WEEK = timedelta(days=7)
+ReplayOption = Annotated[
+    str | None, typer.Option("--replay", metavar="TIME", help="Decide the requests of this time again, such as 30d.")
+]
+DemoOption = Annotated[bool, typer.Option("--demo", help="Replay generated demo data in place of real events.")]
+
+
+def plan(
+    ctx: typer.Context,
+    file: FileArgument,
+    past: ReplayOption = None,
+    demo: DemoOption = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if anything changes.")] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Say what applying a document would change, what hurts first, and change nothing.
+
+    With --replay past requests are decided again under the document: where they would have gone, what they would
+    have cost, how fast they would have been answered, and which would have been refused. CSV has the replay's rows,
+    or the changes without one.
+    """
+    toolbox: Toolbox = ctx.obj
+    document = read_document(file)
+    policy = parse(document).policy
+    with toolbox.open_stores() as stores:
+        current = stores.policies.current()
+        made = make_plan(toolbox, stores, document, policy, current=current, past=past, demo=demo)
+    if format is Format.JSON:
+        print_json(_as_record(made))
+    elif format is Format.CSV:
+        show(_changes_table(made.changes) if made.replay is None else _replay_table(made.replay), format, empty="")
+        note(made.sentence)
+    else:
+        show_plan(made, lambda text: write(f"{text}\n"))
+    if exit_code and made.changes:
+        raise typer.Exit(1)
+
+
+def make_plan(
+    toolbox: Toolbox, stores: Stores, document: str, policy: Policy, *, current: StoredPolicy | None,
+    past: str | None = None, demo: bool = False,
+) -> Plan:  # fmt: skip
+    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of that time."""
+    from gateway.storage.policy.prices import builtin_price
+
+    now = toolbox.now()
+    known = readable(current)
+    before = None if current is None or known is None else _version(current.version, current.document, known)
+    after = _version(1 if current is None else current.version + 1, document, policy)
+    book = stores.prices.book(policy.deployments.values())
+    place = Place(gateway_region=toolbox.options.region, day=now.date())
+    with toolbox.open_reports() as reports:
+        around = Surroundings(
+            live_keys=_live_keys(stores, now), traffic=_traffic(reports, now),
+            unresolved=_unresolved(policy), place=place,
+            prices=prices_of(policy, at=now, builtin=builtin_price, book=book),
+        )  # fmt: skip
+        found: Replay | None = None
+        if past is not None:
+            from gateway.reports import Dataset
+
+            dataset = Dataset.DEMO if demo else Dataset.REAL
+            prices = PastPrices(policy, builtin=builtin_price, book=book)
+            with reports.past(since=now - _past(past), until=now, dataset=dataset) as source:
+                progress = PlanProgress()
+                found = replay(after, source, prices=prices, place=place, on_progress=progress)
+                progress.end()
+    return planned(before, after, around=around, replay=found, now=now)
+
+
+def show_plan(made: Plan, say: Callable[[str], None]) -> None:
+    """Print a plan for people: what hurts, what differs, the replay, and what it comes to."""
+    say(f"Compared with version {made.version}:" if made.version else "The first policy:")
+    for hurt in made.hurts:
+        if not hurt.is_note:
+            say(f"  HURTS: {hurt.message}.")
+    marks = {"added": "+", "removed": "-", "changed": "~"}
+    for change in made.changes:
+        say(f"  {marks[change.verb]} {change.kind} {change.name}")
+        for detail in change.details:
+            say(f"      {detail}")
+    if not made.changes:
+        say("  no difference in meaning")
+    for hurt in made.hurts:
+        if hurt.is_note:
+            say(f"Note: {hurt.message}.")
+    if made.replay is not None and made.replay.tallies:
+        say(_replay_text(made.replay).rstrip("\n"))
+        for one in notes(made.replay):
+            say(f"Note: {one}")
+    say(made.sentence)
+
+
+class PlanProgress:
+    """A bar on standard error for what takes longer than two seconds; off a terminal a line now and then."""
+
+    def __init__(self) -> None:
+        self._began_s = self._said_s = time.monotonic()
+
+    def __call__(self, done: float, requests: int) -> None:
+        """Say how far it is, from 0 to 1."""
+        now_s = time.monotonic()
+        is_live = sys.stderr.isatty()
+        if now_s - self._began_s < PROGRESS_AFTER_S or now_s - self._said_s < PROGRESS_EVERY_S * (1 if is_live else 20):
+            return
+        self._said_s = now_s
+        share = min(max(done, 0.0), 1.0)
+        left_s = (now_s - self._began_s) * (1 / share - 1) if share else 0.0
+        bar = "#" * round(share * BAR)
+        line = f"[{bar:<{BAR}}] {share:4.0%} {requests:,} requests, about {left_s:.0f} s left"
+        sys.stderr.write(f"\r\x1b[2K{line}" if is_live else f"{line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if sys.stderr.isatty() and self._said_s > self._began_s:
+            sys.stderr.write("\r\x1b[2K")
+
+
+def _version(number: int, document: str, policy: Policy) -> PolicyVersion:
+    return PolicyVersion(version=number, sha256=document_sha256(document), policy=policy)
+
+
+def _past(text: str) -> timedelta:
+    length = duration(text)
+    if not length:
+        raise BadUsage("--replay must name some time, such as 30d.")
+    return length
+
+
+def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
+    """Who used what in the last week. Reports may be read elsewhere: a policy can be applied without them."""
+    try:
+        return reports.recent_traffic(now - WEEK)
+    except DatabaseUnavailable as away:
+        note(f"Which routes were used last week is not known: {away.message}")
+        return {}
+
+
+def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
+    live = [key for key in stores.keys.live() if key.expires_at is None or key.expires_at > now]
+    return Counter(key.team for key in live)
+
+
+def _unresolved(policy: Policy) -> Mapping[str, str]:
+    """The deployments whose secret is not to be found here, each with its reference."""
+    from gateway.providers.credentials import resolve
+
+    found = {}
+    for deployment in policy.deployments.values():
+        try:
+            resolve(deployment)
+        except UpstreamAuth:
+            found[deployment.name] = f"{deployment.api_key} is empty, not set or cannot be read"
+    return found
+
+
+def _replay_table(made: Replay) -> Table:
+    records = [_row(tally, made) for tally in made.tallies]
+    columns = tuple(records[0]) if records else ("team", "route")
+    return Table(columns, [tuple(record.values()) for record in records])
+
+
+def _row(tally: RouteTally, made: Replay) -> dict[str, Any]:
+    """One team's route as a program reads it."""
+    latency = tally.latency(made.speeds)
+    return {
+        "team": tally.team,
+        "route": tally.route,
+        "requests": tally.requests,
+        "moved": sum(tally.moved.values()),
+        "moves": [f"{way.before}→{way.after}: {count}" for way, count in tally.moved.items()],
+        "cost_before_usd": usd_from_nusd(tally.cost_before_nusd),
+        "cost_after_usd": usd_from_nusd(tally.cost_after_nusd),
+        "difference_usd": usd_from_nusd(tally.cost_after_nusd - tally.cost_before_nusd),
+        "not_compared": tally.unknown,
+        "ttft_before_s": _seconds(latency.ttft_before_s),
+        "ttft_after_s": _seconds(latency.ttft_after_s),
+        "tpot_before_s": _seconds(latency.tpot_before_s),
+        "tpot_after_s": _seconds(latency.tpot_after_s),
+        **{f"refused_{refusal}": tally.refused[refusal] for refusal in Refusal},
+        "blocked_budget": tally.blocked.total(),
+    }
+
+
+def _as_record(made: Plan) -> dict[str, Any]:
+    """A plan as JSON."""
+    return {
+        "version": made.version,
+        "hurts": [_hurt(hurt) for hurt in made.hurts],
+        "changes": _changes_table(made.changes).records(),
+        "replay": None if made.replay is None else _replay_record(made.replay),
+        "sentence": made.sentence,
+    }
+
+
+def _replay_record(made: Replay) -> dict[str, Any]:
+    rows = []
+    for tally in made.tallies:
+        moves = [{"from": way.before, "to": way.after, "requests": count} for way, count in tally.moved.items()]
+        rows.append(_row(tally, made) | {"moves": moves, "blocked": dict(tally.blocked)})
+    return {
+        "first_at": made.first_at,
+        "last_at": made.last_at,
+        "requests": made.requests,
+        "cost_before_usd": usd_from_nusd(made.cost_before_nusd),
+        "cost_after_usd": usd_from_nusd(made.cost_after_nusd),
+        "difference_usd": usd_from_nusd(made.cost_after_nusd - made.cost_before_nusd),
+        "regions_before": made.regions_before,
+        "regions_after": made.regions_after,
+        "rows": rows,
+        "notes": list(notes(made)),
+    }
+
+
+def _hurt(hurt: Hurt) -> dict[str, Any]:
+    return {"kind": hurt.kind, "name": hurt.name, "message": hurt.message, "is_note": hurt.is_note}
+
+
+def _changes_table(changes: tuple[Change, ...]) -> Table:
+    return Table(("verb", "kind", "name", "details"), [(c.verb, c.kind, c.name, list(c.details)) for c in changes])
+
+
+def _replay_text(made: Replay) -> str:
+    """The replay as a table for people: what is the same everywhere is left out."""
+    columns = ("team", "route", "requests", "moved", "cost before", "after", "difference", "ttft", "tpot", "refused")
+    rows = [_words(tally, made) for tally in made.tallies]
+    return table_text(columns, rows, lambda place: columns[place] in ("requests", "cost before", "after", "difference"))
+
+
+def _words(tally: RouteTally, made: Replay) -> list[str]:
+    before, after = usd_from_nusd(tally.cost_before_nusd), usd_from_nusd(tally.cost_after_nusd)
+    latency = tally.latency(made.speeds)
+    refused = [f"{count:,} {refusal}" for refusal, count in sorted(tally.refused.items())]
+    refused += [f"{count:,} {account}" for account, count in sorted(tally.blocked.items())]
+    return [
+        tally.team, tally.route, f"{tally.requests:,}",
+        ", ".join(f"{way.before}→{way.after} {count:,}" for way, count in tally.moved.items()) or "—",
+        format_usd(before), format_usd(after), _signed(after - before),
+        _from_to(latency.ttft_before_s, latency.ttft_after_s), _from_to(latency.tpot_before_s, latency.tpot_after_s),
+        ", ".join(refused) or "—",
+    ]  # fmt: skip
+
+
+def _signed(amount_usd: Decimal) -> str:
+    return f"+{format_usd(amount_usd)}" if amount_usd > 0 else format_usd(amount_usd)
+
+
+def _from_to(before_s: float | None, after_s: float | None) -> str:
+    words = ["—" if value is None else f"{value:.3g} s" for value in (before_s, after_s)]
+    return words[0] if words[0] == words[1] else "→".join(words)
+
+
+def _seconds(value: float | None) -> Decimal | None:
+    """Plain in JSON and CSV, to a tenth of a millisecond."""
+    return None if value is None else Decimal(f"{value:.6f}")

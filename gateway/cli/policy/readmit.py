@@ -1,0 +1,34 @@
+"""`tollgate policy readmit`: take a deployment in again that its upstream's own words had taken out of use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.operator import operator_name
+from gateway.cli.terminal.output import note
+from gateway.errors import NothingFound
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Toolbox
+
+
+def readmit(
+    ctx: typer.Context,
+    deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT")],
+    reason: Annotated[str, typer.Option("--reason", "-m", help="What was found out, for the audit log.")],
+) -> None:
+    """Take a deployment in again whose upstream said that it ran elsewhere than promised.
+
+    Find out first where it runs: correct its region or its residency in the policy, or have its provider fix it.
+    """
+    from gateway.storage.deployments.ejections import EjectionStore
+
+    toolbox: Toolbox = ctx.obj
+    with toolbox.open_stores() as stores:
+        store = EjectionStore(stores.database)
+        if not store.readmit(deployment, by=operator_name(), reason=reason):
+            others = ", ".join(f"{one.deployment} (said {one.stated})" for one in store.current()) or "none"
+            raise NothingFound(f"Deployment '{deployment}' is not out of use. Out of use: {others}.")
+    note(f"{deployment} takes requests again within seconds.")

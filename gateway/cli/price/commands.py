@@ -1,0 +1,230 @@
+"""`tollgate price`: what deployments cost, did and will, and where each figure comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.price import changes
+from gateway.cli.price.changes import current_policy, outdated_models
+from gateway.cli.price.terms import moment_of
+from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, show_record, write
+from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey
+from gateway.domain.pricing.pricing import Price, cost_nusd, lines
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.errors import NothingFound
+from gateway.services.policy.apply import price_of, prices_of, require_current, unpriced
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Stores, Toolbox
+
+COLUMNS = (
+    "deployment", "provider", "model", "kind", "usd_per_mtok", "from_input_tokens", "service_tier", "source",
+    "price_id",
+)  # fmt: skip
+RATE_COLUMNS = ("service_tier", "kind", "from_input_tokens", "usd_per_mtok")
+HISTORY_COLUMNS = ("valid_from", "daily", "origin", "source", "price_id", "author", "reason", "created_at")
+IN_FORCE_COLUMNS = ("valid_from", "price_id", "source", "policy_version")
+EXAMPLE_TOKENS = 1000
+SHOWN_IN_FORCE = 20
+
+app = typer.Typer(
+    name="price", help="Prices: what they are, were and will be.", no_args_is_help=True, rich_markup_mode=None
+)
+AtOption = Annotated[str | None, typer.Option("--at", metavar="DATE", help="At this moment (UTC); now, unless given.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is known of one deployment or model: its price at the moment, and how it came about."""
+
+    name: str
+    price: Price | None
+    history: Sequence[tuple[Any, ...]]
+    in_force: Sequence[tuple[Any, ...]] = ()
+
+
+@app.command(
+    "list",
+    short_help="List the rates in force.",
+    epilog="\b\nExamples:\n  tollgate price list --format csv\n  tollgate price list --at 2026-12-01",
+)
+def list_prices(ctx: typer.Context, at: AtOption = None, format: FormatOption = Format.TABLE) -> None:
+    """List the rates in force, in USD per million tokens: one row for each kind of token and tier.
+
+    A deployment takes the policy's price, else what `price add` says, else its GPU rate, else the built-in
+    list's, else the policy's stand-in. Without any its requests are refused, never billed at zero. Calls of a
+    provider's tools (web_search, ...) are in USD per million calls.
+    """
+    from gateway.storage.policy.prices import builtin_price
+
+    toolbox: Toolbox = ctx.obj
+    moment = toolbox.now() if at is None else moment_of(at)
+    with toolbox.open_stores() as stores:
+        policy = require_current(stores.policies).policy
+        book = stores.prices.book(policy.deployments.values())
+        outdated = outdated_models(stores, policy, toolbox.now())
+    prices = prices_of(policy, at=moment, builtin=builtin_price, book=book)
+    rows = [row for name, deployment in policy.deployments.items() for row in _rows(deployment, prices.get(name))]
+    show(Table(COLUMNS, rows), format, empty="The policy has no deployment.")
+    for name in unpriced(policy, prices):
+        note(f"{name} has no price: its requests are refused (unpriced_model). Give it one: tollgate price add --help")
+    for name in (name for name, price in prices.items() if price.is_stand_in):
+        note(f"{name} is charged by its stand-in price, and its events are flagged. Next: tollgate price add --help")
+    if outdated:
+        note(f"The built-in list says otherwise of {', '.join(outdated)}. Next: tollgate price sync --dry-run")
+
+
+@app.command(
+    "show",
+    short_help="Say what a model costs, and since when.",
+    epilog="\b\nExamples:\n  tollgate price show gpt-5.5\n  tollgate price show gpt-eu --at 2026-10-01 --format json",
+)
+def show_price(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A deployment, its model, or a model of the list.")],
+    at: AtOption = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Say what a model or deployment costs at a moment: rates, source, history, and what an example request costs.
+
+    The example has 1,000 tokens each way. The history has every entry of the price book, and what the deployment
+    was charged by. A model of the list that no deployment uses is shown as listed. CSV has the rates alone.
+    """
+    toolbox: Toolbox = ctx.obj
+    moment = toolbox.now() if at is None else moment_of(at)
+    with toolbox.open_stores() as stores:
+        found = _find(stores, name, moment)
+    if format is Format.CSV:
+        rows = [(one.name, *row) for one in found for row in _rate_rows(one.price)]
+        show(Table(("name", *RATE_COLUMNS), rows), format, empty="")
+    elif format is Format.JSON:
+        print_json([_as_record(one, moment) for one in found])
+    else:
+        if len(found) > 1:
+            note(f"{len(found)} are called '{name}': {', '.join(one.name for one in found)}. Each is shown below.")
+        for one in found:
+            _print(one, moment)
+
+
+changes.register(app)
+
+
+def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ...]]:
+    head = (deployment.name, deployment.provider, deployment.model)
+    if price is None:
+        yield (*head, None, None, None, None, "no price", None)
+        return
+    for tier, kind, from_input_tokens, usd_per_mtok in _rate_rows(price):
+        yield (*head, kind, usd_per_mtok, from_input_tokens, tier, price.source, price.price_id)
+
+
+def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
+    """The standard tier first, then the others by name."""
+    rates = sorted(price.rates, key=lambda rate: rate.service_tier or "") if price is not None else []
+    return [
+        (rate.service_tier or "standard", rate.kind.value, rate.from_input_tokens, rate.usd_per_mtok) for rate in rates
+    ]
+
+
+def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
+    """What a name means: deployments of the policy, else models of the list. Raises `NothingFound`."""
+    from gateway.storage.policy.price_list import keys_of
+
+    policy = current_policy(stores)
+    meant = [] if policy is None else [d for d in policy.deployments.values() if name in (d.name, d.model)]
+    found = [_of_deployment(stores, deployment, at) for deployment in meant]
+    found = found or [_of_model(stores, key, at) for key in keys_of(name)]
+    if not found:
+        raise NothingFound(f"No deployment and no model of the built-in list is called '{name[:100]}'.")
+    return found
+
+
+def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Shown:
+    from gateway.storage.policy.prices import builtin_price, key_of
+
+    stored = stores.prices.book([deployment])
+    record = stores.prices.in_force(deployment.name, limit=SHOWN_IN_FORCE)
+    return Shown(
+        name=deployment.name,
+        price=price_of(deployment, at=at, builtin=builtin_price, book=stored),
+        history=[_entry_row(entry) for entry in stored.book.history(deployment, key_of(deployment))],
+        in_force=[(entry.valid_from, entry.price_id, entry.source, entry.policy_version) for entry in record],
+    )
+
+
+def _of_model(stores: Stores, key: ModelKey, at: datetime) -> Shown:
+    from gateway.storage.policy.price_list import listed_price, schedule
+
+    book = stores.prices.entries([key])
+    name = f"{key.provider}/{key.model}"
+    if book.has_listed(key):
+        history = [_entry_row(entry) for entry in book.list_entries(key)]
+        return Shown(name=name, price=book.listed(key, at), history=history)
+    bundled = [(*_dated_row(dated, "bundled list", None), None, None, None) for dated in schedule(key)]
+    return Shown(name=name, price=listed_price(key, at), history=bundled)
+
+
+def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
+    head = _dated_row(entry.dated, entry.origin.value, entry.source)
+    return (*head, entry.author, entry.reason, entry.created_at)
+
+
+def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]:
+    price = dated.price
+    named = source if source is not None or price is None else price.source
+    return (dated.valid_from, changes.daily(dated), origin, named, "none" if price is None else price.price_id)
+
+
+def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
+    """What a request of 1,000 tokens each way costs in each tier; a model that writes nothing has no output."""
+    for tier in (None, *price.service_tiers):
+        own = price.for_tier(tier)
+        writes = own.rate(TokenKind.OUTPUT, input_tokens=EXAMPLE_TOKENS) is not None
+        usage = TokenUsage(input_tokens=EXAMPLE_TOKENS, output_tokens=EXAMPLE_TOKENS if writes else 0)
+        yield tier or "standard", usd_from_nusd(cost_nusd(lines(usage, own)))
+
+
+def _as_record(one: Shown, at: datetime) -> dict[str, Any]:
+    examples = [] if one.price is None else list(_examples(one.price))
+    return {
+        **_about(one, at),
+        "rates": Table(RATE_COLUMNS, _rate_rows(one.price)).records(),
+        "example_cost_usd": dict(examples),
+        "history": Table(HISTORY_COLUMNS, one.history).records(),
+        "in_force": Table(IN_FORCE_COLUMNS, one.in_force).records(),
+    }
+
+
+def _about(one: Shown, at: datetime) -> dict[str, Any]:
+    price = one.price
+    return {
+        "name": one.name,
+        "at": at,
+        "source": "no price" if price is None else price.source,
+        "price_id": None if price is None else price.price_id,
+        "is_stand_in": price is not None and price.is_stand_in,
+    }
+
+
+def _print(one: Shown, at: datetime) -> None:
+    show_record(_about(one, at), Format.TABLE)
+    if one.price is not None:
+        write("\nRates, USD per million:\n")
+        show(Table(RATE_COLUMNS, _rate_rows(one.price)), Format.TABLE, empty="")
+        write("\nA request of 1,000 tokens in and 1,000 out:\n")
+        examples = [(tier, f"${plain_usd(nusd_from_usd(cost_usd))}") for tier, cost_usd in _examples(one.price)]
+        show(Table(("service_tier", "cost_usd"), examples), Format.TABLE, empty="")
+    write("\nIn the price book:\n")
+    show(Table(HISTORY_COLUMNS, one.history), Format.TABLE, empty="nothing: it is priced from elsewhere.")
+    if one.in_force:
+        write("\nWhat it was charged by, newest first:\n")
+        show(Table(IN_FORCE_COLUMNS, one.in_force), Format.TABLE, empty="")
+    write("\n")

@@ -1,0 +1,125 @@
+"""Reading what `tollgate price` is given: moments, months and rates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+from gateway.domain.policy.policy import Deployment, Operation
+from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
+from gateway.errors import BadUsage
+
+CALLS_PER_RATE = 1000
+MOST_USD = 1_000_000
+_USD = re.compile(r"(0|[1-9][0-9]{0,6})(\.[0-9]{1,12})?")
+_RATE = re.compile(
+    r"(?P<kind>[a-z0-9_]+)(@(?P<tokens>[1-9][0-9]{0,8}))?(/(?P<tier>[a-z][a-z0-9_-]{0,29}))?=(?P<usd>.+)"
+)
+_KINDS = {kind.value: kind for kind in TokenKind}
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceTerms:
+    """What an added price is for, and why. It names a model, perhaps at one provider, or a deployment."""
+
+    model: str | None
+    deployment: str | None
+    provider: str | None
+    source: str | None
+    reason: str
+
+    def check(self, rates: Sequence[Rate], *, is_withdrawn: bool, meant: Sequence[Deployment]) -> None:
+        """Raise `BadUsage` unless this can be a price, or the end of one."""
+        if (self.model is None) == (self.deployment is None):
+            raise BadUsage("Say either a MODEL or --deployment NAME.")
+        if self.provider is not None and self.model is None:
+            raise BadUsage("--provider goes with a MODEL; a deployment has its provider.")
+        if not self.reason.strip():
+            raise BadUsage("Say --reason: a price is never edited, so the book must tell why it is there.")
+        if is_withdrawn:
+            if rates:
+                raise BadUsage("--withdraw ends a price and takes no rates.")
+            return
+        if not (self.source or "").strip():
+            raise BadUsage("Say --source: where the figures come from, such as 'contract 2026-117'.")
+        _check_tiers(rates, writes_output=any(set(d.operations) != {Operation.EMBEDDINGS} for d in meant) or not meant)
+
+    def price(self, rates: Sequence[Rate], meant: Sequence[Deployment]) -> Price:
+        """The price that these rates make."""
+        providers = {deployment.provider for deployment in meant}
+        models = {deployment.model for deployment in meant}
+        return Price(
+            provider=self.provider or (providers.pop() if len(providers) == 1 else "negotiated"),
+            model=self.model or models.pop(),
+            source=self.source or "",
+            rates=tuple(rates),
+        )
+
+
+def rates_of(named: Mapping[str, str | None], others: Sequence[str]) -> list[Rate]:
+    """The rates of the options: one for each kind, and `KIND[@TOKENS][/TIER]=USD`. Raises `BadUsage`."""
+    rates = [
+        Rate(kind=TokenKind(kind), usd_per_mtok=_usd(f"--{kind.replace('_', '-')}", usd))
+        for kind, usd in named.items()
+        if usd is not None
+    ]
+    rates += [_rate(text) for text in others]
+    places = [(rate.kind, rate.from_input_tokens, rate.service_tier) for rate in rates]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise BadUsage(f"There are two rates for {twice[0]}. Give one.")
+    return rates
+
+
+def moment_of(text: str) -> datetime:
+    """Read a date or a time; without an offset it is UTC. Raises `BadUsage`."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadUsage(
+            f"'{text[:40]}' is no moment. Write a day or a time in UTC: 2026-12-01 or 2026-12-01T08:00."
+        ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def month_of(text: str) -> date:
+    """Read `YYYY-MM` as the first day of that month. Raises `BadUsage`."""
+    if not _MONTH.fullmatch(text):
+        raise BadUsage(f"'{text[:40]}' is no month. Write it as YYYY-MM.")
+    return date.fromisoformat(f"{text}-01")
+
+
+def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
+    """Each service tier has its rates for input and output: absent is not 0, and not the standard tier's."""
+    for tier in [None, *sorted({rate.service_tier for rate in rates if rate.service_tier is not None})]:
+        kinds = {rate.kind for rate in rates if rate.service_tier == tier and rate.from_input_tokens == 0}
+        missing = {TokenKind.INPUT, *((TokenKind.OUTPUT,) if writes_output else ())} - kinds
+        if missing:
+            place = "" if tier is None else f"/{tier}"
+            options = " and ".join(f"--rate {kind}{place}=USD" for kind in sorted(missing))
+            raise BadUsage(f"A rate is missing; give {options} (absent is not 0).")
+
+
+def _rate(text: str) -> Rate:
+    match = _RATE.fullmatch(text)
+    if match is None or match["kind"] not in _KINDS or match["tier"] in STANDARD_TIERS:
+        raise BadUsage(f"--rate '{text[:60]}' is not KIND[@TOKENS][/TIER]=USD. Kinds: {', '.join(_KINDS)}.")
+    kind = _KINDS[match["kind"]]
+    usd = _usd("--rate", match["usd"])
+    return Rate(
+        kind=kind,
+        usd_per_mtok=usd * CALLS_PER_RATE if kind in CALL_KINDS else usd,
+        from_input_tokens=int(match["tokens"] or 0),
+        service_tier=match["tier"],
+    )
+
+
+def _usd(option: str, text: str) -> Decimal:
+    if not _USD.fullmatch(text) or Decimal(text) > MOST_USD:
+        raise BadUsage(f"{option} {text[:40]}: write plain dollars from 0 to {MOST_USD}, such as 0.80.")
+    return Decimal(text)

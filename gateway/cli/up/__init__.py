@@ -1,0 +1,1 @@
+"""`tollgate up`: its steps, its children, its tour."""

@@ -1,0 +1,381 @@
+"""`tollgate up`: everything on one machine, from nothing to a printed receipt."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli import preflight
+from gateway.cli.terminal.progress import ProgressStep
+from gateway.cli.up import demo_policy
+from gateway.cli.up.children import Children
+from gateway.cli.up.demo_policy import Demo
+from gateway.cli.up.readiness import wait_for
+from gateway.errors import BadUsage
+
+if TYPE_CHECKING:
+    from gateway.cli.toolbox import Options, Stores, Toolbox
+    from gateway.cli.up.tour import Tour
+
+TINY = "The tiny model's answers mean nothing. "
+ENGINE_WITHIN_S = 300.0
+CONTEXT_WINDOW = 4096
+DEMO_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What the command line said."""
+
+    model: str | None
+    engine_url: str | None
+    engine_key: str | None
+    allow_external: bool
+    with_demo_data: bool
+
+
+def register(app: typer.Typer, toolbox: Toolbox) -> None:
+    """Add the command."""
+
+    @app.command(
+        short_help="Start everything on this machine.",
+        epilog="\b\nExamples:\n  tollgate up\n  tollgate up --engine-url http://127.0.0.1:8000\n"
+        "  TOLLGATE_PORT=9090 tollgate up --no-demo-data",
+    )
+    def up(
+        model: Annotated[
+            str | None, typer.Option(help="Serve this model (folder or hub name) instead of the tiny one.")
+        ] = None,
+        engine_url: Annotated[
+            str | None, typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000")
+        ] = None,
+        engine_key: Annotated[str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")] = None,
+        allow_external: Annotated[
+            bool, typer.Option("--allow-external", help="Let the demo route fall back to OpenAI (costs money).")
+        ] = False,
+        no_demo_data: Annotated[bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")] = False,
+    ) -> None:
+        """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
+
+        It checks this machine first: nothing is downloaded or made where something stands in the way.
+        The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two cores);
+        later ones take under a minute. Ctrl-C ends everything it started.
+        """
+        options = UpOptions(
+            model=model, engine_url=engine_url, engine_key=engine_key, allow_external=allow_external,
+            with_demo_data=not no_demo_data,
+        )  # fmt: skip
+        run(toolbox, options)
+
+
+def run(toolbox: Toolbox, chosen: UpOptions) -> None:
+    """Bring everything up, show it, and stay until told to stop."""
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have started us ignoring SIGINT
+        signal.signal(stop, _stop)
+    options = toolbox.options
+    try:
+        brought = _brought_engine(chosen)  # first: a wrong address must not cost a home and half a minute
+        preflight.require(options, has_engine_elsewhere=brought is not None)
+        _make_home(options.home)
+        print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME){_second_place(options)}.\n", flush=True)
+        up_file = options.home / "up.json"
+        with ExitStack() as opened:
+            with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
+                owner = opened.enter_context(toolbox.open_as_owner())
+                _prepare_database(owner, options)
+                owner.database.close()  # what follows needs less; the embedded server stays up until `opened` ends
+                stores = opened.enter_context(toolbox.open_stores())
+                key = _demo_key(toolbox, stores)
+            children = Children(options.home / "logs")
+            try:
+                _bring_up(
+                    toolbox, stores, children, chosen, brought=brought, key=key, up_file=up_file, url=owner.url
+                )  # fmt: skip
+                _stay(children)
+            finally:
+                up_file.unlink(missing_ok=True)
+                print(flush=True)
+                with ProgressStep("Stopping what was started", usual_s=5):
+                    children.stop()
+                    opened.close()
+    except KeyboardInterrupt:
+        print("Stopped. Nothing was lost; `tollgate up` goes on from here.", flush=True)
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadUsage(f"The home {home} cannot be made: {error.strerror}. Fix that, or set TOLLGATE_HOME.") from error
+
+
+def _second_place(options: Options) -> str:
+    """Where the database lies if not in the home: a copied home is no backup then."""
+    from gateway.storage.postgres.embedded import EmbeddedPostgres
+
+    place = EmbeddedPostgres(options.home).place()
+    if options.database_url is not None or place.is_relative_to(options.home.resolve()):
+        return ""
+    return f", and the database in {place}: Postgres does not run as root, and its user cannot enter the home"
+
+
+def _bring_up(
+    toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, *, brought: tuple[str, str] | None,
+    key: str, up_file: Path, url: str,
+) -> None:  # fmt: skip
+    from gateway.cli.up.tour import Tour
+
+    options = toolbox.options
+    if chosen.engine_url is not None:
+        _warn_of_own_policy(stores, chosen.engine_url)
+    if brought is None:  # beside gateway and dashboard: it takes the longest by far
+        setup = [sys.executable, "-m", "engine", "setup", "--progress", "json"]
+        children.begin("engine-setup", setup, _engine_variables(options))
+    variables = _variables(options, url)
+    with ProgressStep("Gateway and dashboard", usual_s=10):
+        children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
+        children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
+        wait_for(f"{gateway_url(options)}/healthz", children)
+        wait_for(f"{dashboard_url(options)}/_stcore/health", children)
+    if chosen.with_demo_data:  # beside the engine's start, which takes longer
+        demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
+        children.start("demo-data", demo_data, variables, may_end=True)
+    print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
+    engine_url, engine_model = brought or _engine(options, children, chosen)
+    version = _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
+    if chosen.with_demo_data:
+        with ProgressStep(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo", usual_s=30):
+            children.finish("demo-data")
+    # Not before this policy is in force: an older one may lead to an engine that is gone.
+    with ProgressStep("Gateway: taking up the policy", usual_s=3):
+        wait_for(
+            f"{gateway_url(options)}/readyz", children,
+            is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
+        )  # fmt: skip
+    _write_private(up_file, json.dumps(_addresses(options, url, engine_url, key), indent=2) + "\n")
+    if version is None:
+        _show_addresses(options, chosen)
+        return
+    with closing(Tour(gateway_url(options), key)) as tour:
+        _show_tour(tour, chosen)
+    _show_addresses(options, chosen)
+    _show_key(options, key)
+
+
+def _prepare_database(stores: Stores, options: Options) -> None:
+    from gateway.storage.policy import pepper
+    from gateway.storage.postgres import logins, migrations
+
+    migrations.upgrade(stores.database)
+    if options.database_url is None:  # another server's logins are for `tollgate db upgrade` to make
+        for note in logins.ensure(stores.database, stores.url, options.home, given={}).notes:
+            print(f"\n  {note}", flush=True)
+    pepper.create(options.pepper_path)
+    pepper.register(stores.database, pepper.load(options.pepper_path))
+
+
+def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
+    """The key of the demo team: the same at every start, made anew where it was revoked or lost."""
+    from gateway.cli.key import record_of
+    from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
+    from gateway.storage.policy import pepper
+
+    file = toolbox.options.home / "demo-key"
+    key = file.read_text().strip() if file.exists() else ""
+    if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
+        return key
+    key = mint(toolbox.random_bytes(RANDOM_BYTES))
+    current = pepper.load(toolbox.options.pepper_path)[0]
+    record = record_of(key, team=demo_policy.TEAM, project=None, expires_at=None, pepper=current)
+    stores.keys.create(replace(record, is_demo=True), created_by="tollgate up")
+    _write_private(file, key + "\n")
+    return key
+
+
+def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[str, str]:
+    """Start an engine; return its address and model."""
+    url = f"http://127.0.0.1:{options.engine_port}"
+    with ProgressStep("Engine: vLLM in an environment of its own", usual_s=120) as step:
+        children.follow("engine-setup", step)
+    name = Path(chosen.model).name if chosen.model else "tiny"
+    serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
+    serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
+    with ProgressStep("Engine: starting vLLM", usual_s=60) as step:
+        children.start("engine", [sys.executable, "-m", "engine", *serve], _engine_variables(options))
+        wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
+    return url, name
+
+
+def _engine_variables(options: Options) -> dict[str, str]:
+    return {"TOLLGATE_ENGINE_HOME": str(options.engine_home)}
+
+
+def _engine_key_file(options: Options) -> Path:
+    """The engine's own key: it keeps other programs on this machine from using the engine unmetered."""
+    file = options.home / "engine-key"
+    if not file.exists():
+        _write_private(file, secrets.token_urlsafe(32) + "\n")
+    return file
+
+
+def _brought_engine(chosen: UpOptions) -> tuple[str, str] | None:
+    """Return address and model of the engine that the caller names; None if one is to be started."""
+    if chosen.engine_url is None:
+        return None
+    url = chosen.engine_url.rstrip("/").removesuffix("/v1")
+    if not url.startswith(("http://", "https://")):
+        raise BadUsage(f"--engine-url {chosen.engine_url} must begin with http:// or https://.")
+    return url, _model_of(url, chosen.engine_key)
+
+
+def _model_of(url: str, key_reference: str | None) -> str:
+    """The first model that an engine names. Raises `BadUsage` naming the option that is wrong."""
+    import httpx2
+
+    kind, _, name = (key_reference or "").partition(":")
+    try:
+        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text() if name else ""
+    except OSError as broken:
+        raise BadUsage(f"--engine-key {key_reference}: {broken.strerror}.") from None
+    headers = {"authorization": f"Bearer {secret.strip()}"} if secret else {}
+    try:
+        answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as broken:
+        raise BadUsage(f"No engine answers at {url}: {broken}. Start it, or fix --engine-url.") from None
+    if answer.status_code in (401, 403):
+        raise BadUsage(f"The engine at {url} wants another key ({answer.status_code}). Name it with --engine-key.")
+    try:
+        answer.raise_for_status()
+        return str(answer.json()["data"][0]["id"])
+    except (httpx2.HTTPError, KeyError, IndexError, TypeError, ValueError) as broken:
+        raise BadUsage(f"--engine-url {url}: GET /v1/models did not name a model ({broken}).") from None
+
+
+def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
+    """Say that the option leads nowhere where an operator's own policy stays in force."""
+    current = stores.policies.current()
+    if current is not None and not current.is_demo:
+        print(
+            f"  --engine-url has no effect: policy version {current.version} is your own and stays in force. To use "
+            f"the engine, add a deployment with base_url {engine_url} to it and run: tollgate policy apply FILE",
+            flush=True,
+        )
+
+
+def _apply_demo_policy(
+    toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
+) -> int | None:
+    """Apply the demo policy and return its version; None where an operator's own is in force: it stays."""
+    from gateway.services.policy.apply import apply_policy
+    from gateway.storage.policy.prices import builtin_price
+
+    current = stores.policies.current()
+    if current is not None and not current.is_demo:
+        print(f"  Policy version {current.version} is your own and stays in force: no demo team, no tour.", flush=True)
+        return None
+    own_key = f"file:{_engine_key_file(toolbox.options)}" if chosen.engine_url is None else chosen.engine_key
+    text = demo_policy.document(
+        Demo(
+            engine_url=engine_url, engine_model=engine_model, engine_key=own_key, context_window=CONTEXT_WINDOW,
+            has_external=bool(os.environ.get("OPENAI_API_KEY")), may_fall_back=chosen.allow_external,
+        )
+    )  # fmt: skip
+    applied = apply_policy(
+        text, policies=stores.policies, prices=stores.prices, builtin=builtin_price, author="tollgate up",
+        message="demo policy", now=toolbox.now(), is_demo=True,
+    )  # fmt: skip
+    return applied.version
+
+
+def _show_tour(tour: Tour, chosen: UpOptions) -> None:
+    with ProgressStep("Tour: three requests", usual_s=5):
+        stops = [visit() for visit in (tour.answer, tour.refusal, tour.unknown_model)]
+    print("\nThe tour: every line below was a real request.\n")
+    for stop in stops:
+        print("\n      ".join((f"  {stop.title}", *stop.lines)))
+    is_tiny = chosen.model is None and chosen.engine_url is None
+    print(f"      ({TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.)")
+    if os.environ.get("OPENAI_API_KEY"):
+        joined = "may fall back to it" if chosen.allow_external else "never falls back to it (--allow-external)"
+        print(f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI and costs real money.")
+        print(f"  Route '{demo_policy.ROUTE}' {joined}.")
+
+
+def _show_addresses(options: Options, chosen: UpOptions) -> None:
+    dashboard = dashboard_url(options)
+    demo = f"   demo figures: {dashboard}/?data=demo" if chosen.with_demo_data else ""
+    print(f"\n  Dashboard   {dashboard}{demo}\n  Gateway     {gateway_url(options)}/v1")
+
+
+def _show_key(options: Options, key: str) -> None:
+    print(f"""\
+  API key     {key}   (team {demo_policy.TEAM}, demo)
+
+  Point an existing client here with two lines:
+    - client = OpenAI(api_key="sk-...")
+    + client = OpenAI(api_key="{key}",
+    +                 base_url="{gateway_url(options)}/v1")
+
+  curl {gateway_url(options)}/v1/chat/completions -H "Authorization: Bearer {key}" \\
+    -H "Content-Type: application/json" \\
+    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")
+
+
+def _stay(children: Children) -> None:
+    print("\n  Ctrl-C stops everything.", flush=True)
+    while True:
+        children.require_alive()
+        time.sleep(0.5)
+
+
+def _variables(options: Options, url: str) -> dict[str, str]:
+    """The children's settings: this process keeps the embedded Postgres open for them."""
+    return {"TOLLGATE_HOME": str(options.home), "TOLLGATE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
+
+
+def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[str, str]:
+    return {
+        "gateway_url": gateway_url(options),
+        "dashboard_url": dashboard_url(options),
+        "engine_url": engine_url,
+        "database_url": url,
+        "api_key": key,
+    }
+
+
+def gateway_url(options: Options) -> str:
+    """The gateway's address on this machine."""
+    return f"http://{_reachable(options.host)}:{options.port}"
+
+
+def dashboard_url(options: Options) -> str:
+    """The dashboard's address on this machine."""
+    return f"http://{_reachable(options.dashboard_host)}:{options.dashboard_port}"
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    new = file.with_name(f".{file.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        opened.write(text)
+    new.replace(file)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,90 @@
+"""`tollgate demo-data`: generated usage to look at before there is any of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.terminal.output import Format, FormatOption, note, show_record
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gateway.cli.toolbox import Toolbox
+    from gateway.domain.ledger.usage_event import UsageEvent
+    from gateway.domain.pricing.pricing import Price
+
+DAYS = 90
+SEED = 1  # the same figures on every machine, so that a screenshot can be compared
+BATCH = 1000
+PROGRESS_EVERY_S = 2.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "demo-data",
+        short_help="Write generated usage to look at.",
+        epilog="\b\nExample:\n  tollgate demo-data --small && tollgate report spend --demo",
+    )(demo_data)
+
+
+def demo_data(
+    ctx: typer.Context,
+    small: Annotated[bool, typer.Option("--small", help="90 days of three teams: the only size so far.")] = True,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Write generated usage, marked as demo. Reports show it only with --demo; real figures never contain it.
+
+    Running it again adds the days since, and nothing twice.
+    """
+    from gateway.services.demo_data import demo_events, demo_prices
+    from gateway.storage.ledger import rollups
+    from gateway.storage.postgres import partitions
+
+    toolbox: Toolbox = ctx.obj
+    now = toolbox.now()
+    prices = demo_prices(_listed_prices(now))
+    events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
+    written, said_s = 0, monotonic()
+    with toolbox.open_booking() as stores:
+        partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
+        stores.prices.keep(prices.values())
+        for batch in _batches(events):
+            written += stores.ledger.write(batch)
+            said_s = _say_progress(f"{written:,} events written.", said_s)
+        note("Summing up the hours, so that reports and dashboard are fast.")
+        rollups.refresh(stores.database)
+    show_record({"days": DAYS, "new_events": written}, format)
+    note("Look at it with: tollgate report spend --demo, or in the dashboard.")
+
+
+def _say_progress(text: str, said_s: float) -> float:
+    """Report now and then; return when that was last."""
+    if monotonic() - said_s < PROGRESS_EVERY_S:
+        return said_s
+    note(text)
+    return monotonic()
+
+
+def _listed_prices(now: datetime) -> dict[str, Price]:
+    """The built-in list's prices of the demo's external deployments."""
+    from gateway.services.demo_data import DEPLOYMENTS
+    from gateway.storage.policy.prices import builtin_price
+
+    listed = {
+        name: builtin_price(provider=deployment.provider, model=deployment.model, base_url="", at=now)
+        for name, deployment in DEPLOYMENTS.items()
+        if deployment.gpu is None
+    }
+    return {name: price for name, price in listed.items() if price is not None}
+
+
+def _batches(events: Iterator[UsageEvent]) -> Iterator[list[UsageEvent]]:
+    while batch := list(islice(events, BATCH)):
+        yield batch

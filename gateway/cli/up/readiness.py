@@ -1,0 +1,54 @@
+"""Whether what `up` needs is free, and whether what it started answers yet."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.cli.terminal.progress import ProgressStep
+from gateway.errors import BadUsage, OperatorError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from gateway.cli.up.children import Children
+
+READY_WITHIN_S = 60.0
+
+
+def wait_for(
+    url: str, children: Children, *, within_s: float = READY_WITHIN_S, step: ProgressStep | None = None,
+    is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
+) -> None:  # fmt: skip
+    """Return when `url` answers 200 with what `is_right` accepts. Raises `OperatorError` with what it said last."""
+    import httpx2
+
+    began_s = time.monotonic()
+    last = "no answer"
+    while time.monotonic() - began_s < within_s:
+        children.require_alive()
+        try:
+            answer = httpx2.get(url, timeout=5, trust_env=False)
+            if answer.status_code == 200 and is_right(answer):
+                return
+            last = f"HTTP {answer.status_code} {answer.text[:500]}"
+        except httpx2.HTTPError as broken:
+            last = str(broken) or type(broken).__name__
+        if step is not None:
+            step.advance("loading the model")
+        time.sleep(0.2)
+    raise OperatorError(f"{url} was not ready in {within_s:.0f} s: {last}")
+
+
+def require_free(host: str, port: int, *, setting: str) -> None:
+    """Raise `BadUsage` naming the setting if the port cannot be had, before anything is started."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as broken:
+            raise BadUsage(
+                f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with {setting}."
+            ) from None

@@ -1,0 +1,1 @@
+"""Budgets and limits: periods, leases, windows, alerts."""

@@ -1,0 +1,161 @@
+"""Budget alerts: which thresholds are reached, what an alert says, and when it is sent again.
+
+A threshold is a share of the limit and its grants. That it is raised once a period is the store's to see to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from msgspec import Raw
+
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.budgets.messages import GRANT_SHARE, moment_text
+from gateway.domain.money import EXACT, format_usd, plain_usd, usd_from_nusd
+
+TYPE = "budget.threshold"
+# Events of a period are written a little after its end, and more than a little after an outage.
+LOOK_BACK = timedelta(hours=1)
+GIVE_UP_AFTER = timedelta(hours=24)
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 600.0
+_MOST_DOUBLINGS = 16  # far beyond the longest pause
+
+
+class NotDelivered(Exception):
+    """The receiver did not take an alert. The message says why, and never quotes a secret or the whole address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetAlert:
+    """One threshold of one budget's period, as it was when it was raised. `tries` are those that failed so far."""
+
+    alert_id: UUID
+    account_id: str
+    scope: BudgetScope
+    team: str | None  # None for a cost centre's
+    owner: str
+    kind: BudgetKind
+    period: BudgetPeriod
+    time_zone: str
+    starts_at: datetime
+    ends_at: datetime | None
+    threshold: Decimal
+    limit_nusd: int
+    granted_nusd: int
+    spent_nusd: int
+    raised_at: datetime
+    tries: int = 0
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether requests are refused from here on: all of a hard budget is spent."""
+        return self.kind is BudgetKind.HARD and self.threshold >= 1
+
+    def is_too_old(self, now: datetime) -> bool:
+        """Whether nobody needs to be told any more."""
+        return now - self.raised_at >= GIVE_UP_AFTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How one try ended, of `tries` in all: delivered, to be tried again at `next_try_at`, or given up."""
+
+    alert_id: UUID
+    tries: int
+    error: str | None = None
+    delivered_at: datetime | None = None
+    next_try_at: datetime | None = None
+    given_up_at: datetime | None = None
+
+
+def crossed(
+    rule: BudgetRule, *, starts_at: datetime, spent_nusd: int, granted_nusd: int, now: datetime
+) -> tuple[Decimal, ...]:
+    """The thresholds that one account's period has reached, lowest first; none of a period that is long over.
+
+    None either of a period that the rule would not begin at that moment: a name that was a month's yesterday and is a
+    day's today leaves the month's sum behind, and that says nothing of the new limit.
+    """
+    if starts_at not in {rule.period_at(moment).starts_at for moment in (now, now - LOOK_BACK)}:
+        return ()
+    available_nusd = Decimal(rule.limit_nusd + granted_nusd)
+    return tuple(
+        threshold for threshold in sorted(set(rule.alert_at)) if spent_nusd >= EXACT.multiply(threshold, available_nusd)
+    )
+
+
+def plain_share(threshold: Decimal) -> str:
+    """A threshold as a plain decimal, each with one spelling: `0.8`."""
+    return f"{threshold.normalize():f}"
+
+
+def payload(alert: BudgetAlert) -> dict[str, Any]:
+    """What is posted, in its order. Built from what is stored alone: the same at every try."""
+    return {
+        "id": alert.alert_id,
+        "type": TYPE,
+        "created_at": alert.raised_at,
+        "budget": alert.account_id,
+        "scope": alert.scope,
+        "team": alert.team,
+        "owner": alert.owner,
+        "kind": alert.kind,
+        "period": alert.period,
+        "starts_at": alert.starts_at,
+        "ends_at": alert.ends_at,
+        "threshold": _number(plain_share(alert.threshold)),
+        "limit_usd": _number(plain_usd(alert.limit_nusd)),
+        "granted_usd": _number(plain_usd(alert.granted_nusd)),
+        "spent_usd": _number(plain_usd(alert.spent_nusd)),
+        "text": text(alert),
+    }
+
+
+def text(alert: BudgetAlert) -> str:
+    """What people read: how much of what is spent, what follows, when it begins anew and who can make room."""
+    return " ".join(part for part in (_reached(alert), _follows(alert), _resets(alert), _room(alert)) if part)
+
+
+def retry_pause_s(tries: int, *, draw: float) -> float:
+    """How long to wait after so many failed tries, in seconds. `draw` is from 0 to 1: full jitter."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), MAX_PAUSE_S) * draw
+
+
+def _reached(alert: BudgetAlert) -> str:
+    share = plain_share(alert.threshold * 100)
+    available = _usd(alert.limit_nusd + alert.granted_nusd)
+    of = f"{available} ({_usd(alert.limit_nusd)} limit, {_usd(alert.granted_nusd)} granted)"
+    return (
+        f"Budget {alert.account_id} has reached {share}% of its limit: {_usd(alert.spent_nusd)} of "
+        f"{of if alert.granted_nusd else available} spent."
+    )
+
+
+def _follows(alert: BudgetAlert) -> str:
+    if alert.kind is BudgetKind.SOFT:
+        return "It is soft: nothing is refused."
+    return "It is hard: requests that do not fit are refused." if alert.is_refusing else ""
+
+
+def _resets(alert: BudgetAlert) -> str:
+    return "It never resets." if alert.ends_at is None else f"Resets {moment_text(alert.ends_at, alert.time_zone)}."
+
+
+def _room(alert: BudgetAlert) -> str:
+    if not alert.is_refusing:
+        return ""
+    suggested = plain_usd(max(alert.limit_nusd // GRANT_SHARE, 1))
+    return f"For more: tollgate budget grant {alert.account_id} {suggested} --reason …"
+
+
+def _number(plain: str) -> Raw:
+    """A JSON number, digit by digit: through a float or an exponent it would not be the sum in the books."""
+    return Raw(plain.encode())
+
+
+def _usd(nusd: int) -> str:
+    return format_usd(usd_from_nusd(nusd))

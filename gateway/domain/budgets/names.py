@@ -1,0 +1,54 @@
+"""How people name a budget: by its account, or shorter where only one can be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from gateway.domain.budgets.budgets import BudgetScope
+from gateway.errors import BadUsage, NothingFound
+
+MOST_NEAR = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedBudget:
+    """What a budget may be called by. `scope`, `team` and `period` are None where its rule is not known any more."""
+
+    account_id: str
+    scope: str | None
+    team: str | None
+    period: str | None
+
+    @property
+    def shorthands(self) -> tuple[str, ...]:
+        """What a team's own budget is called besides: by the team, and by team and period."""
+        if self.scope != BudgetScope.TEAM or self.team is None:
+            return ()
+        return (self.team, f"{self.team}/{self.period}")
+
+
+def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
+    """Return the account that a name means: the account's own name first, then what is short for just one.
+
+    Raises `NothingFound` naming those that are near, `BadUsage` where several can be meant.
+    """
+    budgets = {budget.account_id: budget for budget in known}
+    if wanted in budgets:
+        return wanted
+    meant = sorted(name for name, budget in budgets.items() if wanted in budget.shorthands)
+    if len(meant) > 1:
+        raise BadUsage(f"'{wanted}' can mean several budgets: {', '.join(meant)}. Name one of them.")
+    if not meant:
+        raise NothingFound(_nothing(wanted, budgets))
+    return meant[0]
+
+
+def _nothing(wanted: str, names: Collection[str]) -> str:
+    near = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.5)
+    there = f"Near: {', '.join(near)}. " if near else ""
+    return (
+        f"No budget '{wanted}'. {there}tollgate budget list --all has all of them; one that a rule for each project "
+        f"or key keeps is there from its first request on."
+    )

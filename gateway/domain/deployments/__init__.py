@@ -1,0 +1,1 @@
+"""Deployments as the gateway sees them: load, samples, breakers."""

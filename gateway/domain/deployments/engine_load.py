@@ -1,0 +1,306 @@
+"""How busy an engine says that it is: read from its metrics page, and what changed between two looks at it.
+
+Names by engine are data. The page is scanned for the few lines that are needed and not parsed: it has 100 KB and is
+read every second by every worker. Asking for it is `services.deployments.engine_load`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from math import isfinite
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
+    """What one engine said last, None where it does not say.
+
+    Now: `running`, `waiting` requests, `kv_use` from 0 to 1, `block_size` tokens. Over the looks of the last seconds,
+    None where nothing ended in them: means of `prefill_s`, `queue_s` and `tpot_s`, `finished_per_s`, and
+    `prefix_hit_share` of the prompt tokens that were looked up. `sent_since` is what this worker has sent after
+    it, `age_s` how long ago it was. `room` is how many ran at most while others waited.
+    """
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_use: float | None = None
+    block_size: float | None = None
+    prefill_s: float | None = None
+    queue_s: float | None = None
+    tpot_s: float | None = None
+    finished_per_s: float | None = None
+    prefix_hit_share: float | None = None
+    sent_since: int = 0
+    age_s: float = 0.0
+    room: float | None = None
+
+
+class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
+    """One page's figures, None where they do not stand on it. All but the first four count up from the start."""
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_use: float | None = None
+    block_size: float | None = None
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    steps: float | None = None
+    finished: float | None = None
+    prefill_sum_s: float | None = None
+    prefill_count: float | None = None
+    queue_sum_s: float | None = None
+    queue_count: float | None = None
+    tpot_sum_s: float | None = None
+    tpot_count: float | None = None
+    prefix_looked_up: float | None = None
+    prefix_hits: float | None = None
+
+    @property
+    def progress(self) -> tuple[float | None, ...] | None:
+        """What moves while an engine works; None where it tells none of it. A long prefill moves the KV use alone."""
+        told = (self.generation_tokens, self.prompt_tokens, self.steps, self.finished)
+        return None if told == _NOTHING_TOLD else (*told, self.kv_use)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything runs or waits there."""
+        return bool(self.running or self.waiting)
+
+
+_NOTHING_TOLD = (None, None, None, None)
+
+
+class How(StrEnum):
+    """What becomes of several lines of one name: an engine has one for each of its cores."""
+
+    SUM = auto()
+    MEAN = auto()
+    LABEL = auto()  # the figure is not the line's value but one of its labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """Where one figure stands."""
+
+    figure: str
+    name: str
+    how: How = How.SUM
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one engine names things, and where its page is."""
+
+    prefix: str
+    signals: tuple[Signal, ...]
+    path: str = "/metrics"
+
+
+def _signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
+    return tuple(Signal(figure=figure, name=name) for figure, name in names.items())
+
+
+def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
+    """The two lines of a histogram that its mean needs."""
+    return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(figure=f"{figure}_count", name=f"{name}_count")
+
+
+# vLLM 0.32 as seen; the others as their documents and the protocol page of the llm-d router say.
+SIGNALS: Mapping[str, Dialect] = {
+    "vllm": Dialect(
+        prefix="vllm:",
+        signals=(
+            *_signals(
+                {
+                    "running": "vllm:num_requests_running",
+                    "waiting": "vllm:num_requests_waiting",
+                    "prompt_tokens": "vllm:prompt_tokens_total",
+                    "generation_tokens": "vllm:generation_tokens_total",
+                    "steps": "vllm:iteration_tokens_total_count",
+                    "finished": "vllm:request_success_total",
+                    "prefix_looked_up": "vllm:prefix_cache_queries_total",
+                    "prefix_hits": "vllm:prefix_cache_hits_total",
+                }
+            ),
+            Signal(figure="kv_use", name="vllm:kv_cache_usage_perc", how=How.MEAN),
+            Signal(figure="block_size", name="vllm:cache_config_info", how=How.LABEL, label="block_size"),
+            *_mean_of("prefill", "vllm:request_prefill_time_seconds"),
+            *_mean_of("queue", "vllm:request_queue_time_seconds"),
+            *_mean_of("tpot", "vllm:request_time_per_output_token_seconds"),
+        ),
+    ),
+    "sglang": Dialect(
+        prefix="sglang:",
+        signals=(
+            *_signals(
+                {
+                    "running": "sglang:num_running_reqs",
+                    "waiting": "sglang:num_queue_reqs",
+                    "prompt_tokens": "sglang:prompt_tokens_total",
+                    "generation_tokens": "sglang:generation_tokens_total",
+                    "finished": "sglang:num_requests_total",
+                    "prefix_looked_up": "sglang:prompt_tokens_total",
+                    "prefix_hits": "sglang:cached_tokens_total",
+                }
+            ),
+            Signal(figure="kv_use", name="sglang:token_usage", how=How.MEAN),
+            Signal(figure="block_size", name="sglang:cache_config_info", how=How.LABEL, label="page_size"),
+            *_mean_of("queue", "sglang:queue_time_seconds"),
+            *_mean_of("tpot", "sglang:inter_token_latency_seconds"),
+        ),
+    ),
+    "trtllm": Dialect(
+        prefix="trtllm_",
+        path="/prometheus/metrics",
+        signals=(
+            *_signals(
+                {
+                    "running": "trtllm_num_requests_running",
+                    "waiting": "trtllm_num_requests_waiting",
+                    "finished": "trtllm_request_success_total",
+                }
+            ),
+            Signal(figure="kv_use", name="trtllm_kv_cache_utilization", how=How.MEAN),
+            Signal(figure="block_size", name="trtllm_kv_cache_tokens_per_block", how=How.MEAN),
+            *_mean_of("queue", "trtllm_request_queue_time_seconds"),
+            *_mean_of("tpot", "trtllm_time_per_output_token_seconds"),
+        ),
+    ),
+}
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+_MOST_LINES = 1024  # of one name: cores times models, and a page that repeats itself for ever has an end
+
+
+def read_page(text: str, engine: str | None = None, *, model: str | None = None) -> EngineMetrics:
+    """The figures of a metrics page: those of `model`, where the engine serves several, else over all of them.
+
+    `engine` is a name in `SIGNALS`; None finds it out. Reads what can be read of a page that is cut or garbled, and
+    nothing of an engine that is not known.
+    """
+    dialect = SIGNALS.get(engine) if engine is not None else _dialect_of(text)
+    if dialect is None:
+        return EngineMetrics()
+    whole = "\n" + text[: text.rfind("\n") + 1]  # a last line without its end may lack digits
+    found = {signal.figure: _figure(whole, signal, model) for signal in dialect.signals}
+    if found["kv_use"] is not None and found["kv_use"] > 1:
+        found["kv_use"] = None
+    return EngineMetrics(**found)
+
+
+def load_between(
+    previous: EngineMetrics | None, current: EngineMetrics, *, seconds: float = 0.0, sent_since: int = 0
+) -> EngineLoad:
+    """The load as `current` shows it, with what happened in the `seconds` since `previous`.
+
+    A counter that fell began anew: the engine was restarted in between, and nothing is known of that time.
+    """
+    load = EngineLoad(
+        running=current.running, waiting=current.waiting, kv_use=current.kv_use, block_size=current.block_size,
+        sent_since=sent_since,
+    )  # fmt: skip
+    if previous is None or seconds <= 0 or was_restarted(previous, current):
+        return load
+    finished = _more(previous.finished, current.finished)
+    looked_up = _more(previous.prefix_looked_up, current.prefix_looked_up)
+    hits = _more(previous.prefix_hits, current.prefix_hits)
+    return replace(
+        load,
+        prefill_s=_mean(previous, current, "prefill"),
+        queue_s=_mean(previous, current, "queue"),
+        tpot_s=_mean(previous, current, "tpot"),
+        finished_per_s=finished / seconds if finished else None,
+        prefix_hit_share=min(hits / looked_up, 1.0) if looked_up and hits is not None else None,
+    )
+
+
+def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
+    """Whether an engine has done anything between two looks, a restart included; None where it does not tell."""
+    before, after = previous.progress, current.progress
+    return None if before is None or after is None else before != after
+
+
+def _dialect_of(text: str) -> Dialect | None:
+    return next((dialect for dialect in SIGNALS.values() if f"\n{dialect.prefix}" in f"\n{text}"), None)
+
+
+def _figure(page: str, signal: Signal, model: str | None) -> float | None:
+    """One figure from all lines of its name."""
+    of_model: list[float] = []
+    of_all: list[float] = []
+    for labels, value in _lines(page, signal.name):
+        if signal.how is How.LABEL:
+            number = _number(dict(_LABEL.findall(labels)).get(signal.label, ""))
+        else:
+            number = _number(value)
+        if number is None:
+            continue
+        of_all.append(number)
+        if model is not None and f',model_name="{model}"' in labels:
+            of_model.append(number)
+    chosen = of_model or of_all
+    if not chosen:
+        return None
+    if signal.how is How.LABEL:
+        return chosen[0]
+    total = sum(chosen)
+    return _known(total / len(chosen) if signal.how is How.MEAN else total)
+
+
+def _lines(page: str, name: str) -> Iterator[tuple[str, str]]:
+    """Labels, each with a comma in front, and value of each line of a name.
+
+    A name that only begins alike (`_created`, `_by_reason`) is another.
+    """
+    start = f"\n{name}"
+    at = page.find(start)
+    for _ in range(_MOST_LINES):
+        if at < 0:
+            return
+        after = at + len(start)
+        end = page.index("\n", after)
+        rest = page[after:end]
+        if rest.startswith((" ", "{")):
+            labels, _, value = rest.rpartition("} ") if rest[0] == "{" else ("", "", rest)
+            yield f",{labels[1:]}", value
+        at = page.find(start, end)
+
+
+def _number(text: str) -> float | None:
+    """The number that a value begins with: a time may follow it."""
+    words = text.split(None, 1)
+    try:
+        return _known(float(words[0])) if words else None
+    except ValueError:
+        return None
+
+
+def _known(number: float) -> float | None:
+    """None for what no engine can mean: not a number, without end, below zero."""
+    return number if isfinite(number) and number >= 0 else None
+
+
+def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
+    """Whether some counter fell: they count from an engine's start."""
+    return any(
+        before is not None and after is not None and after < before
+        for before, after in (
+            (getattr(previous, name), getattr(current, name)) for name in EngineMetrics.__struct_fields__[4:]
+        )
+    )
+
+
+def _more(before: float | None, after: float | None) -> float | None:
+    """By how much a counter rose, 0 at least."""
+    return None if before is None or after is None else max(after - before, 0.0)
+
+
+def _mean(previous: EngineMetrics, current: EngineMetrics, figure: str) -> float | None:
+    """The mean of what a histogram took in between, None where that was nothing."""
+    count = _more(getattr(previous, f"{figure}_count"), getattr(current, f"{figure}_count"))
+    total = _more(getattr(previous, f"{figure}_sum_s"), getattr(current, f"{figure}_sum_s"))
+    return None if not count or total is None else total / count

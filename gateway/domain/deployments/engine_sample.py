@@ -1,0 +1,79 @@
+"""What one look at a self-hosted engine saw, and for how long it proves the engine to have been up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
+# Without a process start to go by, an engine that was up at both ends of a longer gap may have been down in it.
+LONGEST_BLIND_GAP = timedelta(minutes=3)
+# After a longer gap the hours are not watched: an engine seen up at both ends proves too little.
+# A reserved machine is billed for them all the same.
+LONGEST_GAP = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSample:
+    """One look at one deployment's engine.
+
+    `is_watched` is False in the last sample of a deployment that left the policy. The counters are those of the
+    engine's process since `started_at`; None where it does not tell.
+    """
+
+    deployment: str
+    at: datetime
+    is_watched: bool = True
+    is_up: bool = False
+    started_at: datetime | None = None
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSpan:
+    """A stretch of time, `begin` to `end`."""
+
+    begin: datetime
+    end: datetime
+
+    def by_hour(self) -> Iterator[tuple[datetime, int]]:
+        """The hours it touches and the milliseconds in each; their sum is the span."""
+        begin = self.begin
+        while begin < self.end:
+            hour = begin.replace(minute=0, second=0, microsecond=0)
+            end = min(self.end, hour + HOUR)
+            yield hour, (end - hour) // MILLISECOND - (begin - hour) // MILLISECOND
+            begin = end
+
+    def within(self, other: UpSpan) -> UpSpan | None:
+        """Return the part that lies in `other`, or None where they do not touch."""
+        begin, end = max(self.begin, other.begin), min(self.end, other.end)
+        return UpSpan(begin=begin, end=end) if begin < end else None
+
+
+def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
+    """The time since the sample before, where it is one the two can speak for."""
+    if previous is None or not previous.is_watched or not sample.is_watched:
+        return None
+    if not timedelta(0) < sample.at - previous.at <= LONGEST_GAP:
+        return None
+    return UpSpan(begin=previous.at, end=sample.at)
+
+
+def up(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
+    """The part of `watched` in which the engine is known to have been up.
+
+    A process that runs now has run since it started, also while nobody looked; one that ended since the sample
+    before was last seen there, and what it ran after that is not known, so not counted.
+    """
+    span = watched(previous, sample)
+    if span is None or previous is None or not sample.is_up:
+        return None
+    if sample.started_at is not None:
+        begin = max(span.begin, min(sample.started_at, span.end))
+        return UpSpan(begin=begin, end=span.end) if begin < span.end else None
+    return span if previous.is_up and span.end - span.begin <= LONGEST_BLIND_GAP else None

@@ -1,0 +1,1 @@
+"""Records of the ledger and how it is doing."""

@@ -1,0 +1,156 @@
+"""Whether an audit log is the one that was written: every line bound to the one before it by a hash.
+
+`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's text as it was stored, so nothing depends on
+how two programs write a number. The columns beside it are what people ask by, so they must say what the line says.
+A chain that was cut at its end, or written anew from some row on, is only found against a head kept elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgspec
+
+BEGINNING = "0" * 64  # what the first row has for the hash of the one before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One row as it is stored. `at` and `details` are text: as Postgres writes them. None where a row lacks one."""
+
+    seq: int | None
+    at: str | None
+    db_user: str | None
+    operator: str | None
+    reason: str | None
+    action: str | None
+    subject: str | None
+    details: str | None
+    line: str | None
+    previous: str | None
+    hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHead:
+    """The last row of a chain at some time: its number and its hash."""
+
+    seq: int
+    hash: str
+
+    def __str__(self) -> str:
+        """As `audit head` prints it."""
+        return f"{self.seq} {self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFinding:
+    """What is wrong, and with which row; `seq` is the number that the row has or should have."""
+
+    seq: int
+    what: str
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    seq: int
+    at: str
+    db_user: str
+    operator: str | None
+    reason: str | None
+    action: str
+    subject: str
+    details: msgspec.Raw
+
+
+_READER = msgspec.json.Decoder(_Line)
+_TEXTS = ("at", "db_user", "operator", "reason", "action", "subject")
+
+
+class ChainWalk:
+    """Checks rows in the order of their numbers, one after the other, without keeping any."""
+
+    def __init__(self, heads: Sequence[ChainHead] = ()) -> None:
+        """Take the heads that were kept elsewhere."""
+        self.rows = 0
+        self._heads = sorted(heads, key=lambda head: head.seq)
+        self._kept: dict[int, set[str]] = {}
+        for head in heads:
+            self._kept.setdefault(head.seq, set()).add(head.hash)
+        self._seq, self._hash = 0, BEGINNING
+
+    @property
+    def head(self) -> ChainHead | None:
+        """The last row so far."""
+        return ChainHead(self._seq, self._hash) if self.rows else None
+
+    def take(self, row: AuditRow) -> Iterator[ChainFinding]:
+        """Yield what is wrong with the next row."""
+        expected = self._seq + 1
+        seq = expected if row.seq is None else row.seq
+        for what in (*_order(row, expected), *_binding(row, self._hash), *_columns(row)):
+            yield ChainFinding(seq, what)
+        if self._kept.get(seq, {row.hash}) != {row.hash}:
+            yield ChainFinding(seq, "it is not the row that the kept head names: from some row up to here all is new")
+        self.rows += 1
+        # After a break the chain is followed from the row as it is, so that each break is told once.
+        self._seq, self._hash = seq, row.hash or ""
+
+    def end(self) -> Iterator[ChainFinding]:
+        """Yield what is missing after the last row."""
+        for head in self._heads:
+            if head.seq > self._seq:
+                yield ChainFinding(head.seq, f"it is missing: a head was kept of it, and the log ends at {self._seq}")
+
+
+def chain_findings(rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ()) -> Iterator[ChainFinding]:
+    """Yield all that is wrong with a log; nothing where it is as it was written."""
+    walk = ChainWalk(heads)
+    for row in rows:
+        yield from walk.take(row)
+    yield from walk.end()
+
+
+def read_head(text: str) -> ChainHead:
+    """Read `SEQ HASH`. Raises `ValueError`."""
+    seq, _, digest = text.strip().partition(" ")
+    if not seq.isascii() or not seq.isdigit() or len(digest) != len(BEGINNING) or not set(digest) <= _HEX:
+        raise ValueError(f"'{text.strip()[:80]}' is not a head: write SEQ HASH, as `tollgate audit head` prints it")
+    return ChainHead(int(seq), digest)
+
+
+_HEX = frozenset("0123456789abcdef")
+
+
+def _order(row: AuditRow, expected: int) -> Iterator[str]:
+    if row.seq is None:
+        yield f"a row has no number where {expected} should be"
+    elif row.seq < expected:
+        yield f"it stands where {expected} should be: numbers only rise"
+    elif row.seq == expected + 1:
+        yield f"row {expected} before it is missing"
+    elif row.seq > expected:
+        yield f"rows {expected} to {row.seq - 1} before it are missing"
+
+
+def _binding(row: AuditRow, expected: str) -> Iterator[str]:
+    if row.previous != expected:
+        yield "it does not follow the row before it: `previous` is not that row's hash"
+    if row.hash != sha256(f"{row.previous}\n{row.line}".encode()).hexdigest():
+        yield "its `hash` is not that of its `previous` and `line`"
+
+
+def _columns(row: AuditRow) -> Iterator[str]:
+    try:
+        line = _READER.decode(row.line or "")
+    except msgspec.DecodeError:
+        yield "its `line` cannot be read"
+        return
+    if line.seq != row.seq:
+        yield f"`seq` is {row.seq}, and its `line` says {line.seq}"
+    for name in _TEXTS:
+        if getattr(row, name) != getattr(line, name):
+            yield f"`{name}` is not what its `line` says"
+    if (row.details or "").encode() != bytes(line.details):
+        yield "`details` are not what its `line` says"

@@ -1,0 +1,172 @@
+"""How the ledger is doing: one worker's journal and writer, and what Postgres says for all of them.
+
+The limits are those of the alert rules (deploy/alerts), so that `doctor`, `/readyz` and an alert agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.domain.checks import Check, Status
+
+RUNBOOKS = "docs/runbooks"
+DISK_SHARE = 0.8  # what is reserved, and the rests of segments, are less than a fifth of a journal
+JOURNAL_WARN_SHARE = 0.5  # five minutes of a journal that holds ten
+# Longer than any attempt may run (`timeouts.total_s` is 600 by default) plus its drain.
+UNSETTLED_WARN_S = 900.0
+WRITER_LAG_WARN_S = 60.0
+UNKNOWN_WARN_SHARE = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerHealth:
+    """One worker's journal and writer, now.
+
+    `oldest_unsettled_s` is the age of the oldest attempt still running, `writer_lag_s` that of the oldest settled
+    record that is not in Postgres yet, `failing_since_s` for how long Postgres has taken nothing; None: there is none.
+    """
+
+    journal_used_bytes: int
+    journal_max_bytes: int
+    oldest_unsettled_s: float | None = None
+    writer_lag_s: float | None = None
+    waiting_events: int = 0
+    is_full: bool = False
+    is_gone: bool = False  # its folder was removed or moved away
+    failing_since_s: float | None = None
+    journal_room_bytes: int | None = None  # what its disk has left for it; None where that was not looked at
+
+    @property
+    def journal_share(self) -> float:
+        """How much of the journal is taken, 0 to 1, or cannot be had because its disk is full."""
+        if not self.journal_max_bytes:
+            return 1.0
+        used = self.journal_used_bytes / self.journal_max_bytes
+        return used if not self.lacks_disk else 1 - (self.journal_room_bytes or 0) / self.journal_max_bytes
+
+    @property
+    def lacks_disk(self) -> bool:
+        """The disk has less room than the journal may still take; its last segments are never whole."""
+        room = self.journal_room_bytes
+        left = self.journal_max_bytes - self.journal_used_bytes
+        return room is not None and room < left * DISK_SHARE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState:
+    """What Postgres says of the ledger, for all workers together.
+
+    `missing_partitions` are those of this month and the ones to come; `unknown_last_hour` counts attempts that
+    nobody has resolved. `has_wrong_rollup` is None where the roll-up was not compared with the events.
+    """
+
+    missing_partitions: tuple[str, ...]
+    default_partition_rows: int
+    dead_letters: int
+    conflicting_events: int
+    attempts_last_hour: int
+    unknown_last_hour: int
+    has_wrong_rollup: bool | None = None
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the last hour's attempts whose usage is unknown, 0 to 1."""
+        return self.unknown_last_hour / self.attempts_last_hour if self.attempts_last_hour else 0.0
+
+
+def health_checks(health: LedgerHealth) -> tuple[Check, ...]:
+    """What one worker's journal and writer are worth saying."""
+    return (_journal(health), _unsettled(health), _writer(health))
+
+
+def state_checks(state: LedgerState) -> tuple[Check, ...]:
+    """What Postgres' figures are worth saying."""
+    return (_unknown(state), _partitions(state), _dead_letters(state), _conflicts(state), _rollup(state))
+
+
+def _journal(health: LedgerHealth) -> Check:
+    finding = (
+        f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in use "
+        f"({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
+    )
+    if health.lacks_disk:
+        finding += f"; its disk has room for {_mebibytes(health.journal_room_bytes or 0)} MiB more"
+    if health.is_gone:
+        finding = f"its folder was removed or moved away ({finding}); nothing new is admitted"
+        return Check("journal", Status.FAIL, finding, _remedy("journal-gone"))
+    if health.is_full:
+        return Check("journal", Status.FAIL, f"full: {finding}; nothing new is admitted", _remedy("journal-filling"))
+    if health.journal_share >= JOURNAL_WARN_SHARE:
+        return Check("journal", Status.WARN, finding, _remedy("journal-filling"))
+    return Check("journal", Status.OK, finding)
+
+
+def _unsettled(health: LedgerHealth) -> Check:
+    age_s = health.oldest_unsettled_s
+    if age_s is None:
+        return Check("unsettled attempts", Status.OK, "none is running")
+    finding = f"the oldest has been running for {age_s:.0f} s"
+    if age_s < UNSETTLED_WARN_S:
+        return Check("unsettled attempts", Status.OK, finding)
+    return Check("unsettled attempts", Status.WARN, finding, _remedy("journal-filling"))
+
+
+def _writer(health: LedgerHealth) -> Check:
+    lag_s = health.writer_lag_s or 0.0
+    finding = f"{health.waiting_events:,} event(s) wait, the oldest for {lag_s:.0f} s"
+    if health.failing_since_s is not None:
+        finding += f"; Postgres has taken none for {health.failing_since_s:.0f} s"
+    if lag_s < WRITER_LAG_WARN_S and health.failing_since_s is None:
+        return Check("writer", Status.OK, finding)
+    return Check("writer", Status.WARN, f"{finding}; nothing is lost meanwhile", _remedy("writer-lag"))
+
+
+def _unknown(state: LedgerState) -> Check:
+    finding = f"{state.unknown_last_hour:,} of {state.attempts_last_hour:,} attempts of the last hour are unknown"
+    if state.unknown_share <= UNKNOWN_WARN_SHARE:
+        return Check("unknown usage", Status.OK, finding)
+    return Check("unknown usage", Status.WARN, f"{finding} ({state.unknown_share:.1%})", _remedy("unknown-usage"))
+
+
+def _partitions(state: LedgerState) -> Check:
+    """A missing month is only late; rows in the default partition are the proof that it was too late."""
+    wrong = []
+    if state.missing_partitions:
+        wrong.append(f"missing: {', '.join(state.missing_partitions)}")
+    if state.default_partition_rows:
+        wrong.append(f"{state.default_partition_rows:,} event(s) in the default partition")
+    if wrong:
+        return Check(
+            "partitions", Status.WARN, "; ".join(wrong), f"tollgate db upgrade; {_remedy('partition-missing')}"
+        )
+    return Check("partitions", Status.OK, "the coming months have theirs; the default one is empty")
+
+
+def _dead_letters(state: LedgerState) -> Check:
+    if state.dead_letters:
+        finding = f"{state.dead_letters:,} record(s) that Postgres cannot take were set aside"
+        return Check("dead letters", Status.WARN, finding, _remedy("rejected-events"))
+    return Check("dead letters", Status.OK, "none")
+
+
+def _conflicts(state: LedgerState) -> Check:
+    if state.conflicting_events:
+        finding = f"{state.conflicting_events:,} event(s) came again with other content"
+        return Check("conflicting events", Status.WARN, finding, _remedy("rejected-events"))
+    return Check("conflicting events", Status.OK, "none")
+
+
+def _rollup(state: LedgerState) -> Check:
+    if state.has_wrong_rollup is None:
+        return Check("roll-up", Status.OK, "not compared with the events yet")
+    if state.has_wrong_rollup:
+        return Check("roll-up", Status.FAIL, "differs from the events", "tollgate db upgrade rebuilds it; report it")
+    return Check("roll-up", Status.OK, "agrees with the events")
+
+
+def _remedy(runbook: str) -> str:
+    return f"see {RUNBOOKS}/{runbook}.md"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.1f}"

@@ -1,0 +1,1 @@
+"""Regions, and what is known of where providers process data."""

@@ -1,0 +1,127 @@
+"""What is known of a deployment's place, each fact with where it comes from and when it was so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from gateway.domain.places.known_hosts import KnownPlace, Statement, known_place
+from gateway.domain.places.regions import UNKNOWN
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    """One thing known. `source` is empty and `as_of` None where nobody but the policy says it."""
+
+    value: T
+    source: str = ""
+    as_of: date | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a deployment: places are regions, `unknown` where nobody says; other facts None then.
+
+    `providers` are the dialect it is spoken to in and, where the host is known, whose host that is.
+    """
+
+    host: str
+    providers: frozenset[str]
+    is_self_hosted: bool
+    processing: Fact[str]
+    at_rest: Fact[str]
+    telemetry: Fact[str]
+    retention_days: Fact[int | None]
+    sub_processor: Fact[str | None]
+
+    def still_counts(self, as_of: date | None, *, day: date, valid_days: int | None) -> bool:
+        """False for a fact of a day that is too long ago, and for an undated one of what others run."""
+        if valid_days is None:
+            return True
+        if as_of is None:
+            return self.is_self_hosted
+        return (day - as_of).days <= valid_days
+
+    def place(self, fact: Fact[str], *, day: date, valid_days: int | None) -> str:
+        """The region that a fact names, `unknown` where it does not count any more."""
+        return fact.value if self.still_counts(fact.as_of, day=day, valid_days=valid_days) else UNKNOWN
+
+
+class Known(NamedTuple):
+    """What of the facts counts on a day."""
+
+    processing: str
+    at_rest: str
+    telemetry: str
+    retention_days: int | None
+    providers: frozenset[str]
+    is_self_hosted: bool
+
+
+@lru_cache(maxsize=4096)  # a policy has a few deployments
+def facts_of(provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None) -> Facts:
+    """What a document says of a deployment, else what ships about its host, else nothing.
+
+    Where it processes is always the document's word. Its date is that of the deployment's own block, else that of what
+    ships about the host, if that says the same.
+    """
+    host = host_of(base_url)
+    known = known_place(host)
+    said = [one for one in (declared, None if known is None else known.said) if one is not None]
+    return Facts(
+        host=host,
+        providers=frozenset({provider} if known is None else {provider, known.provider}),
+        is_self_hosted=is_self_hosted,
+        processing=_processing(region, declared, known),
+        at_rest=_first(said, lambda one: one.at_rest) or Fact(UNKNOWN),
+        telemetry=_first(said, lambda one: one.telemetry) or Fact(UNKNOWN),
+        retention_days=_first(said, lambda one: one.retention_days) or Fact(None),
+        sub_processor=_first(said, lambda one: one.sub_processor) or Fact(None),
+    )
+
+
+@lru_cache(maxsize=4096)  # asked for each attempt
+def known_of(
+    provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None, day: date | None,
+    valid_days: int | None,
+) -> Known:  # fmt: skip
+    """What counts of a deployment's facts on a day; without a day, where facts do not expire, all of them."""
+    facts = facts_of(provider, base_url, region, is_self_hosted, declared)
+    on, days = (date.min, None) if day is None else (day, valid_days)
+    retention = facts.retention_days
+    return Known(
+        processing=facts.place(facts.processing, day=on, valid_days=days),
+        at_rest=facts.place(facts.at_rest, day=on, valid_days=days),
+        telemetry=facts.place(facts.telemetry, day=on, valid_days=days),
+        retention_days=retention.value if facts.still_counts(retention.as_of, day=on, valid_days=days) else None,
+        providers=facts.providers,
+        is_self_hosted=is_self_hosted,
+    )
+
+
+def host_of(base_url: str) -> str:
+    """The host of an address, in lower case and without the dot at its end."""
+    return (urlsplit(base_url).hostname or "").rstrip(".")
+
+
+def _processing(region: str, declared: Statement | None, known: KnownPlace | None) -> Fact[str]:
+    if declared is not None and declared.as_of is not None:
+        return Fact(region, declared.source, declared.as_of)
+    if known is not None and known.processing == region:
+        return Fact(region, known.said.source, known.said.as_of)
+    return Fact(region)
+
+
+def _first(said: Iterable[Statement], part: Callable[[Statement], T | None]) -> Fact[T] | None:
+    """The first statement that has this part, with its own source and date."""
+    for one in said:
+        value = part(one)
+        if value is not None:
+            return Fact(value, one.source, one.as_of)
+    return None

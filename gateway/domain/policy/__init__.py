@@ -1,0 +1,1 @@
+"""The policy document, the price book and API keys, as frozen values."""

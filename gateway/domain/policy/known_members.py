@@ -1,0 +1,137 @@
+"""The top-level members of request bodies that pass without leave, whatever rule applies.
+
+Under a residency rule a member that stands neither here nor in `request_fields` needs leave: it may route, fetch or
+store. A member that one operation knows is known on all: what `input` holds is looked at on chat as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
+
+# The request schemas of https://github.com/openai/openai-openapi at commit f85dbe223d40 (2026-08-21).
+OPENAI_MEMBERS = frozenset(
+    {
+        "best_of",
+        "context_management",
+        "dimensions",
+        "echo",
+        "encoding_format",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "include",
+        "input",
+        "instructions",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "max_tokens",
+        "max_tool_calls",
+        "messages",
+        "metadata",
+        "modalities",
+        "model",
+        "moderation",
+        "n",
+        "parallel_tool_calls",
+        "prediction",
+        "presence_penalty",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning",
+        "reasoning_effort",
+        "response_format",
+        "safety_identifier",
+        "seed",
+        "service_tier",
+        "stop",
+        "store",
+        "stream",
+        "stream_options",
+        "suffix",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+        "verbosity",
+    }
+)
+# Members that clients of the dialect send besides: Codex (`client_metadata`), the AI SDK, LangChain and aider.
+CLIENT_MEMBERS = frozenset(
+    {
+        "client_metadata",
+        "enable_thinking",
+        "include_reasoning",
+        "prompt_mode",
+        "random_seed",
+        "reasoning_format",
+        "safe_prompt",
+        "thinking",
+        "thinking_budget",
+        "usage",
+    }
+)
+# Sampling members of vLLM and llama.cpp: they change how tokens are drawn or shown, and nothing else.
+SAMPLING_MEMBERS = frozenset(
+    {
+        "add_generation_prompt",
+        "add_special_tokens",
+        "bad_words",
+        "cache_prompt",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "dry_allowed_length",
+        "dry_base",
+        "dry_multiplier",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "input_type",
+        "length_penalty",
+        "min_p",
+        "min_tokens",
+        "mirostat",
+        "mirostat_eta",
+        "mirostat_tau",
+        "normalize",
+        "repeat_penalty",
+        "repetition_penalty",
+        "return_token_ids",
+        "return_tokens_as_token_ids",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "stop_token_ids",
+        "thinking_token_budget",
+        "timings_per_token",
+        "top_k",
+        "truncate_prompt_tokens",
+        "typical_p",
+        "xtc_probability",
+        "xtc_threshold",
+    }
+)
+KNOWN_MEMBERS = OPENAI_MEMBERS | CLIENT_MEMBERS | SAMPLING_MEMBERS
+
+
+def folded(name: str) -> str:
+    """Return a name as the most tolerant parser compares it: `STREAM`, `ſtream` and `stream` are one name.
+
+    Go folds case by Unicode (the long s, the Kelvin sign), Java also the Turkish i with and without its dot.
+    """
+    return name.upper().casefold().replace("\u0307", "")
+
+
+def by_folded(names: Iterable[str]) -> Mapping[str, str]:
+    """Return names by what they fold to, to find the one that another spelling means."""
+    return {folded(name): name for name in names}
+
+
+NAMED_MEMBERS = by_folded([*KNOWN_MEMBERS, *FEATURE_OF_MEMBER])

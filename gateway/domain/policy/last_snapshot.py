@@ -1,0 +1,41 @@
+"""What outlives a worker of what it knew last, and for how long that may be served from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.domain.policy.api_keys import KeyRecord
+from gateway.domain.pricing.pricing import Price
+
+
+class NotUsable(ValueError):
+    """The last snapshot must not be served from; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSnapshot:
+    """The policy as it was written, its prices, the keys that were live and the deployments that were out of use.
+
+    No pepper: without it no key is right. `good_at` is when Postgres was asked, by the wall clock: the only one that
+    goes on while no process runs.
+    """
+
+    good_at: datetime
+    version: int
+    sha256: str
+    document: str
+    prices: Mapping[str, Price]
+    keys: tuple[KeyRecord, ...]
+    ejected: Mapping[str, str]
+
+
+def usable_age_s(good_at: datetime, *, now: datetime, outage_s: float) -> float:
+    """How old a snapshot is that may still be served from. Raises `NotUsable`."""
+    age_s = (now - good_at).total_seconds()
+    if age_s < 0:
+        raise NotUsable(f"it is from the future ({good_at:%Y-%m-%d %H:%M:%S} UTC): look at this machine's clock")
+    if age_s > outage_s:
+        raise NotUsable(f"it is of {good_at:%Y-%m-%d %H:%M:%S} UTC and serves for {outage_s:,.0f} s: too old")
+    return age_s

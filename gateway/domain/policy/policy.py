@@ -1,0 +1,336 @@
+"""The policy: deployments, routes, teams, data classes and regions, as frozen values.
+
+`wire.policy` reads the document and reports what is wrong with it; here everything is already valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from enum import IntEnum, StrEnum
+from fnmatch import fnmatchcase
+from functools import cached_property
+from urllib.parse import urlsplit
+
+from gateway.domain.budgets.budgets import Account, BudgetRule, BudgetScope, accounts_of
+from gateway.domain.budgets.limits import NO_LIMITS, Limits
+from gateway.domain.places.facts import Facts, Known, facts_of, known_of
+from gateway.domain.places.known_hosts import Statement
+from gateway.domain.places.regions import ANY, RegionTree
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.selfhost import GpuRate
+
+
+class DataClass(IntEnum):
+    """How sensitive a request is. A request may raise its class, never lower it."""
+
+    PUBLIC = 0
+    INTERNAL = 1
+    CONFIDENTIAL = 2
+    RESTRICTED = 3
+
+    @property
+    def label(self) -> str:
+        """The name used in documents, headers and rows."""
+        return self.name.lower()
+
+
+class Operation(StrEnum):
+    """What a caller asks for. The value is the name a deployment lists under `operations`."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    EMBEDDINGS = "embeddings"
+
+
+DEFAULT_OPERATIONS = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+class OutputLimit(StrEnum):
+    """In which member a chat is sent the most tokens of its answer."""
+
+    MAX_TOKENS = "max_tokens"
+    MAX_COMPLETION_TOKENS = "max_completion_tokens"
+    BOTH = "both"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members that are set; of a chat's two members the other one is left out."""
+        return _LIMIT_MEMBERS if self is OutputLimit.BOTH else (self.value,)
+
+
+_LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
+# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Of other servers some
+# know only the one member and some only the other, and ignore what they do not know.
+OUTPUT_LIMIT_OF_PROVIDER: Mapping[str, OutputLimit] = {
+    "openai": OutputLimit.MAX_COMPLETION_TOKENS,
+    "openai_compatible": OutputLimit.BOTH,
+    "vllm": OutputLimit.BOTH,
+}
+# Mistral refuses members that it does not know (docs.mistral.ai/api, looked up 2026-11-20).
+OUTPUT_LIMIT_OF_HOST: Mapping[str, OutputLimit] = {"api.mistral.ai": OutputLimit.MAX_TOKENS}
+
+
+def default_output_limit(provider: str, base_url: str) -> OutputLimit:
+    """Return the members that are set if the document does not say."""
+    host = urlsplit(base_url).hostname or ""
+    return OUTPUT_LIMIT_OF_HOST.get(host) or OUTPUT_LIMIT_OF_PROVIDER[provider]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidencyRule:
+    """Where requests of a data class, with a data tag or of a team may go. None and empty sets have no say.
+
+    `rule_id` is `class:restricted`, `tag:phi` or `team:payments`. Allowing lists may hold `any`; an empty one allows
+    nothing. A shadow rule denies nothing: what it would deny is counted and shown.
+    """
+
+    rule_id: str
+    regions: frozenset[str] | None = None
+    at_rest: frozenset[str] | None = None
+    telemetry: frozenset[str] | None = None
+    self_hosted_only: bool = False
+    max_retention_days: int | None = None
+    deny_regions: frozenset[str] = frozenset()
+    deny_providers: frozenset[str] = frozenset()
+    gateway_regions: frozenset[str] | None = None
+    is_shadow: bool = False
+
+    @property
+    def restricts(self) -> bool:
+        """True if the rule can deny something: one with `regions: [any]` and no other condition is none."""
+        lists = (self.regions, self.at_rest, self.telemetry, self.gateway_regions)
+        return not self.is_shadow and (
+            any(allowed is not None and ANY not in allowed for allowed in lists)
+            or self.self_hosted_only
+            or self.max_retention_days is not None
+            or bool(self.deny_regions or self.deny_providers)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds. `first_token_s` bounds the wait for the first content: status and headers may come long before it."""
+
+    connect_s: float = 2.0
+    first_byte_s: float = 60.0
+    first_token_s: float = 60.0
+    idle_s: float = 60.0
+    total_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyPrior:
+    """What is expected of a deployment's latency until it was seen, in seconds."""
+
+    ttft_s: float = 0.5
+    tpot_s: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One model at one provider in one region.
+
+    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts only while nothing
+    else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
+    (`domain.policy.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere
+    or steer the engine. `residency` is what the document says of its place besides `region`. Deployments of one `group`
+    are replicas of one engine. `max_in_flight` is how many attempts one worker has there at a time. `output_limit` says
+    how it is told the most tokens of an answer.
+    """
+
+    name: str
+    provider: str
+    base_url: str
+    model: str
+    region: str
+    is_self_hosted: bool
+    residency: Statement | None = None
+    api_key: str | None = None
+    gpu: GpuRate | None = None
+    price: Price | None = None
+    stand_in_price: Price | None = None
+    operations: frozenset[Operation] = DEFAULT_OPERATIONS
+    capabilities: frozenset[str] | None = None
+    allows: frozenset[str] = frozenset()
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    output_limit: OutputLimit = OutputLimit.BOTH
+    input_overhead_tokens: int = 64
+    limits: Limits = NO_LIMITS
+    max_in_flight: int | None = None
+    group: str | None = None
+    prior: LatencyPrior | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of its place, from the document and from what ships about its host."""
+        return facts_of(self.provider, self.base_url, self.region, self.is_self_hosted, self.residency)
+
+    def known_on(self, day: date, valid_days: int | None) -> Known:
+        """What of that counts on a day."""
+        # No day matters where nothing expires, and a new one would be looked up anew.
+        return known_of(
+            self.provider, self.base_url, self.region, self.is_self_hosted, self.residency,
+            day if valid_days is not None else None, valid_days,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """How much cost and latency count against each other under the objective `balanced`."""
+
+    cost: float = 0.5
+    latency: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The public model name a team asks for, and the deployments behind it in order of preference.
+
+    `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are ranked beside them,
+    which is recorded and never followed. `ttft_p95_s` and `max_cost_nusd` are bounds on what is expected of one
+    request; `degrade_to` is the route whose deployments follow where none of this one's keeps them. `weights` has each
+    deployment's where the objective is `weighted`, else nothing. `timeout_s` is for all attempts together.
+    """
+
+    name: str
+    deployments: tuple[str, ...]
+    shadow_deployments: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    objective: str = "priority"
+    balance: Balance = field(default_factory=Balance)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    ttft_p95_s: float | None = None
+    max_cost_nusd: int | None = None
+    degrade_to: str | None = None
+    timeout_s: float = 600.0
+    max_output_tokens: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """True where something expected of a request may be too much."""
+        return self.ttft_p95_s is not None or self.max_cost_nusd is not None
+
+    def answers_to(self, model: str) -> bool:
+        """True if `model` is this route's name or matches one of its aliases (`gpt-4o-*`)."""
+        return model == self.name or any(fnmatchcase(model, alias) for alias in self.aliases)
+
+
+class Priority(StrEnum):
+    """Whose requests keep the best place longest when it gets full."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class EndUserRule(StrEnum):
+    """What the ledger keeps of the name that a request gives its end user."""
+
+    HASH = "hash"  # a keyed hash: the same person is recognised, nobody is named
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Who pays.
+
+    `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits` and `key_limits` are
+    by name or key id; `*` is for each that is not named. `data_tags` are on every request of it. `projects` are the
+    names that it declares.
+    """
+
+    name: str
+    cost_centre: str
+    data_class: DataClass
+    routes: tuple[str, ...]
+    data_tags: frozenset[str] = frozenset()
+    residency: ResidencyRule | None = None
+    end_user: EndUserRule = EndUserRule.HASH
+    priority: Priority = Priority.NORMAL
+    time_zone: str = "UTC"
+    budgets: tuple[BudgetRule, ...] = ()
+    limits: Limits = NO_LIMITS
+    projects: frozenset[str] = frozenset()
+    project_limits: Mapping[str, Limits] = field(default_factory=dict)
+    key_limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    @property
+    def declares_projects(self) -> bool:
+        """True if a request may name declared projects alone: with any other name it would dodge a hard budget."""
+        return any(rule.scope is BudgetScope.PROJECT and rule.is_hard for rule in self.budgets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCentre:
+    """Where finance books several teams, with budgets for all of them together."""
+
+    name: str
+    time_zone: str = "UTC"
+    budgets: tuple[BudgetRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """Where budget alerts are sent. `secret` is a reference (`env:NAME`, `file:PATH`) to what signs them."""
+
+    webhook: str
+    secret: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One valid document. `regions` are those it declares, parent to children; names are unique within their kind.
+
+    `facts_valid_days` is how old a fact of a deployment may be; None: they do not expire.
+    """
+
+    regions: Mapping[str, tuple[str, ...]]
+    classes: Mapping[DataClass, ResidencyRule]
+    deployments: Mapping[str, Deployment]
+    routes: Mapping[str, Route]
+    teams: Mapping[str, Team]
+    cost_centres: Mapping[str, CostCentre] = field(default_factory=dict)
+    data_tags: Mapping[str, ResidencyRule] = field(default_factory=dict)
+    facts_valid_days: int | None = None
+    alerts: Alerts | None = None
+
+    @cached_property
+    def region_tree(self) -> RegionTree:
+        """Its regions together with the built-in ones."""
+        return RegionTree(self.regions)
+
+    @property
+    def budgets(self) -> tuple[BudgetRule, ...]:
+        """Every budget that is declared."""
+        of_teams = [rule for team in self.teams.values() for rule in team.budgets]
+        return (*of_teams, *(rule for centre in self.cost_centres.values() for rule in centre.budgets))
+
+    def accounts(self, team: Team, *, project: str | None, key_id: str) -> tuple[Account, ...]:
+        """The budget accounts that a request of this team is charged to, in the order of their names."""
+        centre = self.cost_centres.get(team.cost_centre)
+        shared = centre.budgets if centre is not None else ()
+        return accounts_of(team.budgets, cost_centre=shared, project=project, key_id=key_id)
+
+    @cached_property
+    def _route_by_name(self) -> dict[str, Route]:
+        exact = {alias: route for route in self.routes.values() for alias in route.aliases if "*" not in alias}
+        return exact | dict(self.routes)
+
+    def route_for(self, model: str) -> Route | None:
+        """The route a model name means: its name first, then exact aliases, then patterns in order."""
+        found = self._route_by_name.get(model)
+        return found or next((r for r in self.routes.values() if r.answers_to(model)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """An applied document: immutable, numbered, hashed."""
+
+    version: int
+    sha256: str
+    policy: Policy

@@ -1,0 +1,162 @@
+"""The price book: dated entries, never edited, and which of them is in force at a moment.
+
+Where a price comes from in the end (policy, override, GPU, list) is `services.policy.apply.prices_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.pricing.pricing import Price, Rate
+
+EVER = datetime(1970, 1, 1, tzinfo=UTC)  # `valid_from` of a listed price that says nothing of its beginning
+
+
+class PriceOrigin(StrEnum):
+    """Who made an entry."""
+
+    LIST = "list"  # imported from the built-in list
+    OVERRIDE = "override"  # `price add`
+
+
+class ModelKey(NamedTuple):
+    """A model as the built-in list names it."""
+
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class DailyWindow:
+    """A part of each day, in UTC; `until` before `since` crosses midnight."""
+
+    since: time
+    until: time
+
+    def holds(self, clock: time) -> bool:
+        """True if this time of day is inside."""
+        if self.until <= self.since:
+            return clock >= self.since or clock < self.until
+        return self.since <= clock < self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dated:
+    """A price from a moment on, at a part of each day only if `daily` says so. None: no price any more."""
+
+    valid_from: datetime
+    price: Price | None
+    daily: DailyWindow | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookEntry:
+    """One stored entry. An override names a deployment, or a model and perhaps its provider; the list both."""
+
+    entry_id: int
+    origin: PriceOrigin
+    provider: str | None
+    model: str | None
+    deployment: str | None
+    dated: Dated
+    source: str
+    author: str
+    reason: str
+    created_at: datetime
+
+    def is_meant_for(self, at: datetime, clock: time) -> bool:
+        """True for a moment and a time of day that the entry speaks of; a later entry may still win over it."""
+        daily = self.dated.daily
+        return self.dated.valid_from <= at and (daily is None or daily.holds(clock))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceBook:
+    """Entries and the rule that chooses: of those meant for a moment the one that began last, then the newest."""
+
+    entries: tuple[BookEntry, ...] = field(default=())
+
+    def override(self, deployment: Deployment, at: datetime) -> Price | None:
+        """The price that `price add` set: for this deployment, else for its provider's model, else for its model.
+
+        A withdrawn one is passed over.
+        """
+        for key in (
+            (None, None, deployment.name),
+            (deployment.provider, deployment.model, None),
+            (None, deployment.model, None),
+        ):
+            found = latest(self._overrides.get(key, ()), at)
+            if found is not None and found.dated.price is not None:
+                return found.dated.price
+        return None
+
+    def has_listed(self, key: ModelKey) -> bool:
+        """True once the list's price of this model was imported: then the book decides, not the bundled list."""
+        return key in self._listed
+
+    def listed(self, key: ModelKey, at: datetime) -> Price | None:
+        """The imported list price of a model at a moment."""
+        found = latest(self.list_entries(key), at)
+        return None if found is None else found.dated.price
+
+    def list_entries(self, key: ModelKey) -> tuple[BookEntry, ...]:
+        """All that was imported for a model, in the order it was."""
+        return self._listed.get(key, ())
+
+    def history(self, deployment: Deployment, key: ModelKey | None) -> tuple[BookEntry, ...]:
+        """Every entry that ever spoke of a deployment, by the moment it began."""
+        own = [
+            entry
+            for entry in self.entries
+            if entry.origin is PriceOrigin.OVERRIDE
+            and (
+                entry.deployment == deployment.name
+                or (entry.model == deployment.model and entry.provider in (None, deployment.provider))
+            )
+        ]
+        listed = () if key is None else self.list_entries(key)
+        return tuple(sorted((*own, *listed), key=lambda entry: (entry.dated.valid_from, entry.entry_id)))
+
+    @cached_property
+    def _overrides(self) -> Mapping[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]]:
+        found: dict[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]] = {}
+        for entry in self.entries:
+            if entry.origin is PriceOrigin.OVERRIDE:
+                key = (entry.provider, entry.model, entry.deployment)
+                found[key] = (*found.get(key, ()), entry)
+        return found
+
+    @cached_property
+    def _listed(self) -> Mapping[ModelKey, tuple[BookEntry, ...]]:
+        found: dict[ModelKey, tuple[BookEntry, ...]] = {}
+        for entry in self.entries:
+            if entry.origin is PriceOrigin.LIST:
+                key = ModelKey(entry.provider or "", entry.model or "")
+                found[key] = (*found.get(key, ()), entry)
+        return found
+
+
+def latest(entries: Iterable[BookEntry], at: datetime, *, clock: time | None = None) -> BookEntry | None:
+    """The entry in force at a moment: of those meant for it the one that began last; of these the newest.
+
+    `clock` asks for another time of the day in UTC than the moment's own.
+    """
+    time_of_day = at.astimezone(UTC).time() if clock is None else clock
+    meant = [entry for entry in entries if entry.is_meant_for(at, time_of_day)]
+    return max(meant, key=lambda entry: (entry.dated.valid_from, entry.entry_id), default=None)
+
+
+def same_rates(one: Price | None, other: Price | None) -> bool:
+    """True where both charge the same, whatever their sources are called."""
+    return _rates(one) == _rates(other)
+
+
+def _rates(price: Price | None) -> frozenset[Rate] | None:
+    return None if price is None else frozenset(price.rates)

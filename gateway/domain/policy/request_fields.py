@@ -1,0 +1,262 @@
+"""Request fields that store, fetch or send data elsewhere, or steer the engine.
+
+They are refused unless the chosen deployment lists the feature under `allows`. What stands neither here nor in
+`known_members` passes untouched while no residency rule applies; under one it needs leave like the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.domain.pricing.pricing import STANDARD_TIERS, tier_name
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A kind of field that needs leave. `leaves_region` decides the error: 403 residency, else 400.
+
+    `members` are top-level members that need it whatever their value is; `fields` are others that may need it.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    leaves_region: bool
+    why: str
+    members: tuple[str, ...] = ()
+
+
+FEATURES: dict[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        Feature(
+            "store",
+            fields=("store",),
+            members=("background", "deferred"),
+            leaves_region=True,
+            why="the provider would keep the answer",
+        ),
+        Feature(
+            "stored_state",
+            fields=("prompt", "file_id", "item_reference", "audio.id"),
+            members=("previous_response_id", "conversation", "cached_content", "cachedContent"),
+            leaves_region=True,
+            why="it fetches data kept elsewhere",
+        ),
+        Feature(
+            "hosted_tools",
+            fields=("tools",),
+            members=(
+                "web_search_options",
+                "plugins",
+                "search_parameters",
+                "search_settings",
+                "compound_custom",
+                "enable_search",
+                "search_options",
+                "web_search",
+                "data_sources",
+                "dataSources",
+                "mcp_servers",
+                "container",
+                "skills",
+            ),
+            leaves_region=True,
+            why="a tool run by the provider sends data elsewhere",
+        ),
+        Feature(
+            "rerouting",
+            fields=(),
+            members=(
+                "models",
+                "route",
+                "provider",
+                "transforms",
+                "fallbacks",
+                "context_window_fallbacks",
+                "context_window_fallback_dict",
+                "content_policy_fallbacks",
+                "api_base",
+                "base_url",
+                "api_key",
+                "api_version",
+                "api_type",
+                "organization",
+                "custom_llm_provider",
+                "model_list",
+                "user_config",
+                "extra_body",
+                "extra_headers",
+                "extra_query",
+                "inference_geo",
+                "region",
+                "region_name",
+                "aws_region_name",
+                "aws_bedrock_runtime_endpoint",
+                "vertex_project",
+                "vertex_location",
+                "vertex_credentials",
+                "azure_ad_token",
+            ),
+            leaves_region=True,
+            why="the upstream would send it to another model, account or place",
+        ),
+        Feature(
+            "remote_media",
+            fields=("messages", "input", "prompt", "instructions"),
+            leaves_region=True,
+            why="the upstream would fetch an address the caller names",
+        ),
+        Feature(
+            "unknown_fields",
+            fields=("any other member, under a residency rule",),
+            leaves_region=True,
+            why="nobody knows what this field does, and a residency rule applies",
+        ),
+        Feature(
+            "engine_control",
+            fields=("chat_template_kwargs", "uuid", "image_embeds", "audio_embeds"),
+            members=(
+                "kv_transfer_params",
+                "priority",
+                "cache_salt",
+                "chat_template",
+                "request_id",
+                "vllm_xargs",
+                "mm_processor_kwargs",
+                "media_io_kwargs",
+                "data_parallel_rank",
+                "ec_transfer_params",
+                "prompt_embeds",
+                "logits_processors",
+                "structured_outputs",
+                "lora_request",
+                "prompt_logprobs",
+                "use_beam_search",
+            ),
+            leaves_region=False,
+            why="it steers an engine that other teams share",
+        ),
+        Feature(
+            "other_maximum",
+            fields=(),
+            members=(
+                "n_predict",
+                "num_predict",
+                "max_new_tokens",
+                "max_length",
+                "max_gen_len",
+                "max_tokens_to_sample",
+                "max_output_length",
+                "maxOutputTokens",
+                "generationConfig",
+                "generation_config",
+                "sampling_params",
+                "parameters",
+                "options",
+                "num_return_sequences",
+                "candidate_count",
+                "candidateCount",
+                "num_beams",
+                "beam_width",
+            ),
+            leaves_region=False,
+            why="some servers let it overrule the maximum that budgets and limits rely on",
+        ),
+        Feature(
+            "service_tier",
+            fields=("service_tier",),
+            leaves_region=False,
+            why="this tier has another price, which is not known here",
+        ),
+        Feature(
+            "audio",
+            fields=("modalities", "messages", "input"),
+            members=("audio",),
+            leaves_region=False,
+            why="audio tokens have no price here yet",
+        ),
+    )
+}
+
+# Top-level members that need leave whatever their value is (null and false excepted).
+FEATURE_OF_MEMBER: dict[str, str] = {
+    member: feature.name for feature in FEATURES.values() for member in feature.members
+}
+
+# What only a residency rule makes needed, and the leave for it: nobody can tell what an unknown field does.
+UNKNOWN_FIELDS, UNKNOWN_TOOLS = "unknown_fields", "unknown_tools"
+NEEDED_UNDER_RULES = {UNKNOWN_FIELDS: "unknown_fields", UNKNOWN_TOOLS: "hosted_tools"}
+
+# Tool types that the caller runs itself, and those that a provider runs on its own side. Any other type counts as
+# unknown: under a residency rule it needs `hosted_tools`, without one tomorrow's must work today.
+OWN_TOOLS = frozenset({"function", "custom"})
+HOSTED_TOOL_PREFIXES = (
+    "browser",
+    "codeexecution",
+    "codeinterpreter",
+    "collectionssearch",
+    "computer",
+    "enterprisewebsearch",
+    "filesearch",
+    "googlemaps",
+    "googlesearch",
+    "imagegeneration",
+    "livesearch",
+    "mcp",
+    "openrouter:",
+    "programmatictoolcalling",
+    "retrieval",
+    "urlcontext",
+    "visitwebsite",
+    "webfetch",
+    "websearch",
+    "wolfram",
+    "xsearch",
+)
+# Where OpenAI's `shell` runs: in these, at the provider.
+HOSTED_ENVIRONMENTS = ("container_auto", "container_reference")
+
+# Keyword arguments of a chat template that reach the tokenizer's own parameters (GHSA-69j4-grxj-j64p).
+TEMPLATE_CONTROLS = frozenset(
+    {
+        "chat_template",
+        "conversation",
+        "documents",
+        "max_length",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+
+# Service tiers that prices name. A deployment whose price covers the tier may be sent it without more leave: its
+# feature then is `service_tier=flex`. The names are known ones, so that a caller cannot invent features without end.
+KNOWN_TIERS = frozenset({"flex", "priority", "scale", "fast", "performance"})
+_TIER_MARK = "="
+
+
+def is_hosted_tool(name: str) -> bool:
+    """Return True for a tool's type, or a member of a tool, that means a tool run by the provider.
+
+    Providers spell the same tool `web_search`, `web-search` and `webSearch`.
+    """
+    return name.lower().replace("-", "").replace("_", "").startswith(HOSTED_TOOL_PREFIXES)
+
+
+def tier_feature(service_tier: str) -> str | None:
+    """The feature that asking for this service tier needs; None for the standard one."""
+    if service_tier in STANDARD_TIERS:
+        return None
+    name = tier_name(service_tier)
+    return f"service_tier{_TIER_MARK}{name}" if name in KNOWN_TIERS else "service_tier"
+
+
+def feature_and_tier(feature: str) -> tuple[str, str | None]:
+    """A feature's name in `FEATURES`, and the service tier it asks for, if it is that one and the tier is known."""
+    name, _, tier = feature.partition(_TIER_MARK)
+    return name, tier or None

@@ -1,0 +1,1 @@
+"""Tokens, prices and the cost of an attempt."""

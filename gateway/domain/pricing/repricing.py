@@ -1,0 +1,63 @@
+"""Pricing the events of an open month again: what is read of an event, and the correction that may come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from hashlib import sha256
+from uuid import UUID
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.errors import OperatorError
+
+OPEN = "open"
+KIND = "reprice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedEvent:
+    """A stored event as far as its price matters. `adjusted_nusd` is what earlier repricing added, in `times`.
+
+    `is_corrected`: somebody or a redelivery said otherwise since what the attempt cost; that stands.
+    """
+
+    request_id: UUID
+    attempt: int
+    occurred_at: datetime
+    team: str
+    cost_centre: str
+    deployment: str
+    model: str
+    policy_version: int
+    service_tier: str | None
+    usage: TokenUsage
+    price_id: str | None
+    cost_nusd: int | None
+    adjusted_nusd: int
+    times: int
+    is_corrected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment:
+    """A signed correction of one event, in nano-dollars."""
+
+    event: PricedEvent
+    amount_nusd: int
+    reason: str
+
+    @property
+    def adjustment_id(self) -> UUID:
+        """Two runs that see the same state make the same id, so the correction is posted once."""
+        event = self.event
+        name = f"{KIND}/{event.request_id}/{event.attempt}/{event.times}"
+        return UUID(bytes=sha256(name.encode()).digest()[:16], version=5)
+
+
+def refuse_unless_open(month: date, state: str) -> None:
+    """Raise `OperatorError` for a month that may not change any more."""
+    if state != OPEN:
+        raise OperatorError(
+            f"{month:%Y-%m} is {state}: its figures do not change any more. Nothing was written. "
+            "Whatever must be corrected in it belongs into the open month."
+        )

@@ -1,0 +1,62 @@
+"""What a token costs on a GPU of one's own: the standard cost, known when the request is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from gateway.domain.money import EXACT, nusd_from_usd
+from gateway.domain.pricing.pricing import MTOK, Price, Rate
+from gateway.domain.pricing.tokens import TokenKind
+
+SECONDS_PER_HOUR = 3600
+_RATE_DIGITS = Decimal("1E-12")  # USD per million tokens: far below a nano-dollar on any real request
+
+
+class BilledHours(StrEnum):
+    """Which hours a deployment's GPUs are paid for."""
+
+    SEEN = "seen"  # those in which its engine was up
+    ALWAYS = "always"  # all of them, as on a reserved machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRate:
+    """Declared figures of one engine: its hourly price and its throughput at `target_utilisation` = 1.
+
+    `input_tok_per_s` and `output_tok_per_s` are of the whole deployment (all `count` GPUs together).
+    """
+
+    type: str
+    count: int
+    usd_per_gpu_hour: Decimal
+    input_tok_per_s: Decimal
+    output_tok_per_s: Decimal
+    target_utilisation: Decimal
+    cached_input_tok_per_s: Decimal | None = None
+    hours: BilledHours = BilledHours.SEEN
+
+
+def standard_price(gpu: GpuRate, *, model: str) -> Price:
+    """Return USD per million tokens: hourly price / 3600 / (tokens per second × target utilisation).
+
+    Cached input costs what plain input costs until a figure of its own is declared.
+    """
+    usd_per_s = EXACT.divide(gpu.count * gpu.usd_per_gpu_hour, Decimal(SECONDS_PER_HOUR))
+
+    def rate(kind: TokenKind, tok_per_s: Decimal) -> Rate:
+        usd_per_tok = EXACT.divide(usd_per_s, tok_per_s * gpu.target_utilisation)
+        return Rate(kind=kind, usd_per_mtok=EXACT.quantize(EXACT.multiply(usd_per_tok, Decimal(MTOK)), _RATE_DIGITS))
+
+    rates = [rate(TokenKind.INPUT, gpu.input_tok_per_s), rate(TokenKind.OUTPUT, gpu.output_tok_per_s)]
+    if gpu.cached_input_tok_per_s is not None:
+        rates.append(rate(TokenKind.CACHED_INPUT, gpu.cached_input_tok_per_s))
+    source = f"GPU rate, uncalibrated: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD per GPU hour"
+    return Price(provider="self-hosted", model=model, source=source, rates=tuple(rates))
+
+
+def gpu_bill_nusd(gpu: GpuRate, milliseconds: int) -> int:
+    """Return what a deployment's GPUs cost for a time, in nano-dollars, rounded once, half-even."""
+    usd_ms = EXACT.multiply(Decimal(gpu.count * milliseconds), gpu.usd_per_gpu_hour)
+    return nusd_from_usd(EXACT.divide(usd_ms, Decimal(SECONDS_PER_HOUR * 1000)))

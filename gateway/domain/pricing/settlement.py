@@ -1,0 +1,189 @@
+"""What one attempt is charged, from everything that was seen of its usage. One pure function for every ending."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
+from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSource
+
+
+class Counted(Struct, frozen=True, kw_only=True, gc=False):
+    """Tokens that the gateway counted itself in what it sent and received.
+
+    `is_exact`: the model's own tokenizer counted exactly the text that came back. The input is never exact:
+    what a chat template adds is not known here.
+    """
+
+    usage: TokenUsage
+    is_exact: bool
+
+
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
+    """The true cost of an attempt, or its hold where the true cost is unknown.
+
+    `reported` is what the upstream said, where something else (or nothing) was charged. `held_nusd` stands
+    where there is no cost, and beside a cost that is above it: then both are kept and flagged.
+    """
+
+    usage: TokenUsage
+    source: UsageSource
+    lines: tuple[Line, ...]
+    cost_nusd: int | None
+    held_nusd: int | None
+    is_suspect: bool
+    reported: TokenUsage | None = None
+
+
+def settle(
+    final: TokenUsage | None,
+    *,
+    running: TokenUsage | None = None,
+    counted: Counted | None = None,
+    was_served: bool,
+    price: Price,
+    held_nusd: int,
+    writes_output: bool = True,
+    least_output_tokens: int = 0,
+    service_tier: str | None = None,
+    sent_output_tokens: int | None = None,
+    has_prompt: bool = True,
+) -> Settlement:
+    """Return the settlement of one attempt.
+
+    `final` is the upstream's last word, `running` its last figure before that, `counted` ours. `was_served` is
+    False only where nothing can have been generated. `least_output_tokens` is what the answer that was seen
+    cannot be less than. `writes_output` is False for embeddings: their usage has no output side, and where
+    another's lacks it, the answer's tokens are unknown and not zero.
+
+    A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our own figure
+    is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. So is an
+    answer to a prompt of 0 tokens, unless the request has none (`has_prompt` False). A cost above the hold is
+    charged, because that is what the provider will bill, and flagged. Our own figure stops at `sent_output_tokens`,
+    the most that the upstream was asked for, and is flagged there. Tokens that the price or the service tier does
+    not cover are held and flagged, never charged as something else.
+    """
+    if final is None and running is None and not was_served:
+        return _NOTHING
+    seen = _Seen(writes_output, least_output_tokens, has_prompt)
+    bill = _Bill(price, service_tier, held_nusd)
+    if final is not None and seen.can_be(final) and _follows(final, running):
+        return bill.charge(final, UsageSource.PROVIDER)
+    if running is not None and seen.can_be(running):
+        return bill.charge(running, UsageSource.DERIVED, reported=final, is_suspect=final is not None)
+    said = final or running
+    is_suspect = final is not None or (running is not None and not seen.can_become(running))
+    if counted is not None:
+        known = _input_side(final) or _input_side(running)
+        usage = _joined(known, counted.usage)
+        if known is None and said is not None and said.lacks_prompt and seen.can_become(said):
+            usage = replace(said, input_tokens=counted.usage.input_tokens)
+        if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
+            # An upstream that writes more than it was asked for cannot bill it, but can fill a budget.
+            usage, is_suspect = _stopped(usage, sent_output_tokens), True
+            seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens), has_prompt)
+        if seen.can_be(usage):
+            source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
+            return bill.charge(usage, source, reported=said, is_suspect=is_suspect)
+    return bill.hold(TokenUsage(), reported=said, is_suspect=is_suspect)
+
+
+def unknown_settlement(held_nusd: int) -> Settlement:
+    """What stands while nothing is known: the hold."""
+    return Settlement(
+        usage=_UNKNOWN, source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=held_nusd, is_suspect=False
+    )
+
+
+_UNKNOWN = TokenUsage()
+_NOTHING = Settlement(
+    usage=NOTHING_SERVED, source=UsageSource.NONE, lines=(), cost_nusd=0, held_nusd=None, is_suspect=False
+)
+
+
+class _Seen(Struct, frozen=True, gc=False):
+    """What the answer itself says about its usage."""
+
+    writes_output: bool
+    least_output_tokens: int
+    has_prompt: bool
+
+    def is_whole(self, usage: TokenUsage) -> bool:
+        """Both sides are there."""
+        has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
+        return has_input and (usage.output_tokens is not None or not self.writes_output)
+
+    def can_become(self, usage: TokenUsage) -> bool:
+        """It does not contradict itself or what was seen, but a side may still be missing."""
+        return usage.is_plausible and (usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens)
+
+    def can_be(self, usage: TokenUsage) -> bool:
+        """It can be the whole truth."""
+        return self.is_whole(usage) and self.can_become(usage)
+
+
+class _Bill(Struct, frozen=True, gc=False):
+    price: Price
+    service_tier: str | None
+    held_nusd: int
+
+    def charge(
+        self, usage: TokenUsage, source: UsageSource, *, reported: TokenUsage | None = None, is_suspect: bool = False
+    ) -> Settlement:
+        try:
+            receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
+        except ValueError:  # a kind or a service tier that the price does not cover
+            return self.hold(usage, reported=reported, is_suspect=True)
+        cost = cost_nusd(receipt)
+        if cost > MOST_NUSD:  # counts that pass as plausible can still cost more than the ledger's column holds
+            return self.hold(usage, reported=reported, is_suspect=True)
+        is_above_hold = cost > self.held_nusd
+        return Settlement(
+            usage=usage, source=source, lines=receipt, cost_nusd=cost,
+            held_nusd=self.held_nusd if is_above_hold else None,
+            is_suspect=is_suspect or is_above_hold, reported=reported,
+        )  # fmt: skip
+
+    def hold(self, usage: TokenUsage, *, reported: TokenUsage | None, is_suspect: bool) -> Settlement:
+        return Settlement(
+            usage=usage, source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=self.held_nusd,
+            is_suspect=is_suspect, reported=reported,
+        )  # fmt: skip
+
+
+def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
+    """A last word is never below what was said on the way."""
+    if running is None or not running.is_plausible:
+        return True
+    return (final.input_tokens or 0) >= (running.input_tokens or 0) and (final.output_tokens or 0) >= (
+        running.output_tokens or 0
+    )
+
+
+def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
+    """The usage with so many output tokens, and no more reasoning among them."""
+    reasoning = usage.reasoning_tokens
+    return replace(
+        usage,
+        output_tokens=output_tokens,
+        reasoning_tokens=None if reasoning is None else min(reasoning, output_tokens),
+        audio_output_tokens=None,
+        image_output_tokens=None,
+    )
+
+
+def _input_side(said: TokenUsage | None) -> TokenUsage | None:
+    """The figure, where its input can be believed."""
+    is_there = said is not None and said.is_plausible and said.input_tokens is not None and not said.lacks_prompt
+    return said if is_there else None
+
+
+def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:
+    """The provider's input with all its parts, where it is known, and the output that was counted."""
+    if known is None:
+        return counted
+    return replace(
+        known, output_tokens=counted.output_tokens, reasoning_tokens=counted.reasoning_tokens,
+        audio_output_tokens=counted.audio_output_tokens, image_output_tokens=counted.image_output_tokens,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""One request: its facts, its bounds, its identity."""

@@ -1,0 +1,106 @@
+"""What one attempt can cost at most: an upper bound of its tokens, at the dearest price they may have."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.domain.policy.policy import Deployment, Operation, Route
+from gateway.domain.pricing.pricing import Price, hold_nusd
+from gateway.domain.request.request import RequestFacts
+
+# If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens, and is no bound.
+UNBOUNDED_OUTPUT_TOKENS = 32_768
+MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
+# Requests with these features have a prompt that is not all in their body.
+UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
+# Another model may answer, at another price, or a server may write more than the maximum that is sent.
+UNBOUNDED = frozenset({"rerouting", "other_maximum"})
+
+
+class Bound(Struct, frozen=True, kw_only=True, gc=False):
+    """The most an attempt can use and cost.
+
+    `output_cap_tokens` is the maximum of one answer that is to be sent upstream, None to send none. `is_certain` is
+    False if nothing bounds the attempt: then the figures are a guess, and no hard budget can rely on them.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    nusd: int
+    output_cap_tokens: int | None
+    is_certain: bool
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and answer together."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def sent_output_tokens(self) -> int | None:
+        """The most output tokens under the maximum that is sent, of all answers; None if none is sent."""
+        return None if self.output_cap_tokens is None else self.output_tokens
+
+
+def bound_of(
+    facts: RequestFacts, *, route: Route, deployment: Deployment, price: Price, is_relied_on: bool = False
+) -> Bound:
+    """Bound one attempt of a request at one deployment.
+
+    No tokenizer makes more tokens than bytes, except for what a chat template adds. The context window bounds each
+    prompt and each answer. `is_relied_on` is True if a hard budget or a token limit depends on the bound: then it is
+    sent even if the caller gave a maximum, because an upstream ignores members that it does not know.
+    """
+    window, asked_tokens, prompts = deployment.context_window, facts.output_bound_tokens, facts.prompts
+    prompt_tokens, sees_prompt = _prompt(facts, deployment)
+    cap_tokens = None
+    if facts.operation is Operation.EMBEDDINGS:
+        answer_tokens, is_capped = 0, True
+    else:
+        most_tokens = asked_tokens or _cap(route, deployment)
+        is_capped = most_tokens is not None
+        if most_tokens is None:
+            most_tokens = window or UNBOUNDED_OUTPUT_TOKENS
+        elif window is not None and most_tokens > window:
+            most_tokens = window
+        if is_capped and (is_relied_on or asked_tokens is None):
+            cap_tokens = most_tokens
+        # OpenAI charges rejected predicted tokens as output, on top of the maximum.
+        answer_tokens = (most_tokens + facts.predicted_bytes) * facts.answers
+    calls = MOST_TOOL_CALLS if "hosted_tools" in facts.features else 0
+    nusd = hold_nusd(
+        price,
+        input_bound_tokens=prompt_tokens,
+        output_bound_tokens=answer_tokens,
+        tool_calls_bound=calls,
+    )
+    return Bound(
+        input_tokens=prompt_tokens,
+        output_tokens=answer_tokens,
+        nusd=nusd,
+        output_cap_tokens=cap_tokens,
+        is_certain=prompts is not None
+        and (window is not None or (sees_prompt and is_capped))
+        and UNBOUNDED.isdisjoint(facts.features),
+    )
+
+
+def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
+    """Bound the tokens of all prompts together; False if the body does not show how long they are."""
+    window, expansion_tokens = deployment.context_window, facts.expansion_tokens
+    # The size of a picture's file says nothing about its price: providers charge by its pixels.
+    sees_prompt = (
+        expansion_tokens is not None
+        and (not facts.features or UNSEEN_PROMPT.isdisjoint(facts.features))
+        and "vision" not in facts.capabilities
+    )
+    tokens = facts.body_bytes + deployment.input_overhead_tokens + (expansion_tokens or 0)
+    if window is not None and facts.prompts is not None:
+        most_tokens = window * facts.prompts
+        if tokens > most_tokens or not sees_prompt:
+            return most_tokens, sees_prompt
+    return tokens, sees_prompt
+
+
+def _cap(route: Route, deployment: Deployment) -> int | None:
+    caps = [cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None]
+    return min(caps, default=None)

@@ -1,0 +1,100 @@
+"""What the gateway understands of a request: the little that decides, bounds and attributes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from msgspec import Struct
+
+from gateway.domain.policy.policy import DataClass, Operation, Priority
+
+
+class Caller(Struct, frozen=True, kw_only=True, gc=False):
+    """An authenticated key. Having one is the proof that the key was checked."""
+
+    key_id: str
+    team: str
+    project: str | None
+
+
+class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
+    """The fields of a request body that the gateway reads; all others pass through as they came.
+
+    `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
+    `features` are what it must allow (`request_fields`). `output_bound_tokens` is the operation's own maximum of one
+    answer, None where the caller set none (0 is none). `choices` are the answers to each of the `prompts`; None if
+    their number cannot be read. `expansion_tokens` is the most that a chat template makes of the body beyond its
+    bytes, None if nothing bounds it. `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
+    `prompt_cache_key`. `named` says for each feature where it was found.
+    """
+
+    operation: Operation
+    model: str
+    is_stream: bool
+    wants_usage: bool
+    wants_running_usage: bool
+    output_bound_tokens: int | None
+    choices: int
+    capabilities: frozenset[str]
+    features: frozenset[str]
+    end_user: str | None
+    body_bytes: int
+    prompts: int | None = 1
+    expansion_tokens: int | None = 0
+    predicted_bytes: int = 0
+    cache_key: str | None = None
+    named: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def answers(self) -> int:
+        """The number of answers, counting one prompt if their number cannot be read."""
+        return self.choices * (self.prompts or 1)
+
+
+def unsent(
+    operation: Operation, model: str, *, capabilities: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset(), output_bound_tokens: int | None = None, choices: int = 1,
+    body_bytes: int = 0, prompts: int = 1,
+) -> RequestFacts:  # fmt: skip
+    """What a request asks that is only decided about: one that somebody imagines, or one of the past."""
+    return RequestFacts(
+        operation=operation, model=model, is_stream=False, wants_usage=False, wants_running_usage=False,
+        output_bound_tokens=output_bound_tokens, choices=choices, capabilities=capabilities, features=features,
+        end_user=None, body_bytes=body_bytes, prompts=prompts,
+    )  # fmt: skip
+
+
+class MemberPlace(Struct, frozen=True, gc=False):
+    """Half-open byte ranges in a body: the whole member starts at `name_start`, its value is `[start, end)`."""
+
+    name_start: int
+    start: int
+    end: int
+
+
+class RequestBody(Struct, frozen=True, gc=False):
+    """A request body with what was understood of it and where its members stand."""
+
+    facts: RequestFacts
+    body: bytes
+    members: Mapping[str, MemberPlace]
+
+
+class Request(Struct, frozen=True, kw_only=True, gc=False):
+    """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
+
+    request_id: UUID
+    caller: Caller
+    body: RequestBody
+    data_class: DataClass
+    data_class_source: str  # "team" or "header"
+    end_user: str | None  # as it is recorded: a keyed hash, unless the team keeps the name
+    project: str | None
+    tags: tuple[tuple[str, str], ...]
+    client_request_id: str | None
+    traceparent: str | None
+    idempotency_key: str | None = None
+    data_tags: frozenset[str] = frozenset()  # its team's and those of its header
+    priority: Priority = Priority.NORMAL  # its team's
+    session: str | None = None  # as its caller names it: only `affinity.session_of` may be shown

@@ -1,0 +1,1 @@
+"""Where a request may be processed."""

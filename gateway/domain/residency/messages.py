@@ -1,0 +1,85 @@
+"""A denial in words: which fact is in the way, what it is, who says so, and what the rule allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import date
+
+from gateway.domain.places.facts import Fact, Facts
+from gateway.domain.places.regions import UNKNOWN, RegionTree
+from gateway.domain.policy.policy import ResidencyRule
+
+
+class Words:
+    """Says why a deployment is denied on a day, for one field of a rule at a time."""
+
+    def __init__(
+        self, facts: Facts, *, regions: RegionTree, gateway_region: str, day: date, valid_days: int | None
+    ) -> None:
+        self._facts, self._regions, self._gateway_region = facts, regions, gateway_region
+        self._day, self._valid_days = day, valid_days
+
+    def why(self, rule: ResidencyRule, field: str) -> str:
+        """The whole reason, with the rule and the field at its end."""
+        return f"{self._reason(rule, field)} ({rule.rule_id}/{field})"
+
+    def _reason(self, rule: ResidencyRule, field: str) -> str:
+        match field:
+            case "regions":
+                return f"{self._processing()}, allowed is {listed(rule.regions)}"
+            case "at_rest":
+                return f"{self._at_rest()}, allowed is {listed(rule.at_rest)}"
+            case "telemetry":
+                return f"{self._telemetry()}, allowed is {listed(rule.telemetry)}"
+            case "self_hosted":
+                return "is not self-hosted"
+            case "max_retention_days":
+                return f"{self._retention()}, allowed are {rule.max_retention_days} days"
+            case "deny_regions":
+                return f"{self._overlapping(rule.deny_regions)}, denied is {listed(rule.deny_regions)}"
+            case "deny_providers":
+                return f"is of {listed(self._facts.providers & rule.deny_providers)}, which is denied"
+            case _:
+                return f"is asked by a gateway in {self._gateway_region}, allowed is {listed(rule.gateway_regions)}"
+
+    def _processing(self) -> str:
+        return f"is in {self._facts.processing.value}{self._by(self._facts.processing)}"
+
+    def _at_rest(self) -> str:
+        fact = self._facts.at_rest
+        if fact.value == UNKNOWN:
+            return "does not say where it keeps data at rest"
+        return f"keeps data at rest in {fact.value}{self._by(fact)}"
+
+    def _telemetry(self) -> str:
+        fact = self._facts.telemetry
+        if fact.value == UNKNOWN:
+            return "does not say where it sends telemetry"
+        return f"sends telemetry to {fact.value}{self._by(fact)}"
+
+    def _retention(self) -> str:
+        fact = self._facts.retention_days
+        if fact.value is None:
+            return "does not say how long it keeps data"
+        return f"keeps data for {fact.value} days{self._by(fact)}"
+
+    def _overlapping(self, denied: frozenset[str]) -> str:
+        facts = self._facts
+        said = (
+            (facts.processing, self._processing), (facts.at_rest, self._at_rest), (facts.telemetry, self._telemetry),
+        )  # fmt: skip
+        places = ((facts.place(fact, day=self._day, valid_days=self._valid_days), words) for fact, words in said)
+        return " and ".join(words() for place, words in places if self._regions.overlaps(place, denied))
+
+    def _by(self, fact: Fact[str] | Fact[int | None]) -> str:
+        """Who says so and when, and whether that counts."""
+        counts = self._facts.still_counts(fact.as_of, day=self._day, valid_days=self._valid_days)
+        if fact.as_of is None:
+            return "" if counts else ", which counts for nothing without a source and a date"
+        said = f" ({fact.source}, {fact.as_of})"
+        return said if counts else f"{said}, which is older than {self._valid_days} days and counts for nothing"
+
+
+def listed(names: Collection[str] | None) -> str:
+    """Regions or providers as a rule lists them."""
+    return "|".join(sorted(names or ())) or "nowhere"

@@ -1,0 +1,92 @@
+"""Where an upstream says that it made an answer, and whether that contradicts what was promised and allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date
+
+from msgspec import Struct
+
+from gateway.domain.places.regions import ANY, GLOBAL, KNOWN, UNPLACED, RegionTree
+from gateway.domain.policy.policy import Deployment, ResidencyRule
+from gateway.domain.residency.rules import denials
+
+# Azure's region names by country: https://learn.microsoft.com/azure/reliability/regions-list
+_AZURE: Mapping[str, tuple[str, ...]] = {
+    "at": ("austriaeast",),
+    "au": ("australiacentral", "australiacentral2", "australiaeast", "australiasoutheast"),
+    "br": ("brazilsouth", "brazilsoutheast"),
+    "ca": ("canadacentral", "canadaeast"),
+    "ch": ("switzerlandnorth", "switzerlandwest"),
+    "de": ("germanynorth", "germanywestcentral"),
+    "es": ("spaincentral",),
+    "fr": ("francecentral", "francesouth"),
+    "ie": ("northeurope",),
+    "in": ("centralindia", "southindia", "westindia"),
+    "it": ("italynorth",),
+    "jp": ("japaneast", "japanwest"),
+    "kr": ("koreacentral", "koreasouth"),
+    "nl": ("westeurope",),
+    "no": ("norwayeast", "norwaywest"),
+    "pl": ("polandcentral",),
+    "se": ("swedencentral", "swedensouth"),
+    "sg": ("southeastasia",),
+    "uk": ("uksouth", "ukwest"),
+    "us": (
+        "centralus", "eastus", "eastus2", "northcentralus", "southcentralus", "westcentralus", "westus", "westus2",
+        "westus3",
+    ),
+    "za": ("southafricanorth", "southafricawest"),
+}  # fmt: skip
+# By header, what each of its words means.
+HEADERS: Mapping[str, Mapping[str, str]] = {
+    "x-ms-region": {word: region for region, words in _AZURE.items() for word in words},
+}
+
+
+class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
+    """An upstream named a place that was not promised, or that the request's rules do not allow."""
+
+    deployment: str
+    promised: str
+    stated: str
+
+
+def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str | None:
+    """The region that an answer says it was made in; None where it says none, or in words that are not known here.
+
+    `inference_geo` is Anthropic's: a country's code or `global`.
+    """
+    if inference_geo is not None:
+        word = inference_geo.lower()
+        if word == GLOBAL or word in KNOWN:
+            return word
+    for header, words in HEADERS.items():
+        said = headers.get(header)
+        if said is not None:
+            return words.get(said.lower().replace(" ", "").replace("-", ""))
+    return None
+
+
+def contradiction(
+    stated: str, deployment: Deployment, *, rules: Iterable[ResidencyRule], regions: RegionTree, gateway_region: str,
+    day: date,
+) -> Contradiction | None:  # fmt: skip
+    """What is wrong about an answer from the stated region; None where it keeps the promise and the rules.
+
+    A statement may be finer or coarser than the promise, but not elsewhere. A finer one must be allowed itself.
+    """
+    promised = deployment.region
+    if stated in UNPLACED:
+        is_wrong = promised not in UNPLACED
+    elif not regions.covered(stated, frozenset({ANY if promised in UNPLACED else promised})):
+        is_wrong = not regions.overlaps(stated, frozenset({promised}))
+    else:
+        # The statement is of today, so no fact is too old for it.
+        found = denials(
+            rules, replace(deployment, region=stated), regions=regions, gateway_region=gateway_region, day=day,
+            valid_days=None,
+        )  # fmt: skip
+        is_wrong = any(not denial.is_shadow for denial in found)
+    return Contradiction(deployment=deployment.name, promised=promised, stated=stated) if is_wrong else None

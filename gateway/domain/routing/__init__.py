@@ -1,0 +1,1 @@
+"""Which deployment takes a request, and why."""

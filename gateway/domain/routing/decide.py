@@ -1,0 +1,385 @@
+"""Which deployments may take a request, and why each of the others may not.
+
+In which order they are tried: `domain.routing.objectives`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property, lru_cache
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gateway.domain.places.regions import UNKNOWN
+from gateway.domain.policy.policy import (
+    DataClass,
+    Deployment,
+    Policy,
+    PolicyVersion,
+    Priority,
+    ResidencyRule,
+    Route,
+    Team,
+)
+from gateway.domain.policy.request_fields import FEATURES, NEEDED_UNDER_RULES, feature_and_tier
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.request.request import RequestFacts
+from gateway.domain.residency.rules import Denial, Permit, denials, rules_for
+from gateway.domain.routing.messages import OBSTACLES, Unplaced
+from gateway.domain.routing.predictions import Expected
+from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
+
+DEFAULT_PORTS = {"https": 443, "http": 80}
+NONE_EJECTED: Mapping[str, str] = {}
+# How much of a route's latency bound counts for whom: as a place fills up, `low` leaves it first.
+SHOWN_CHARS = 200  # of a name that a caller made up: a megabyte of it would come back whole
+SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One deployment of the route. `obstacles` are (kind, detail); none means it is eligible.
+
+    `denials` are those of residency; the enforced ones are obstacles too.
+    """
+
+    deployment: Deployment
+    price: Price | None
+    obstacles: tuple[tuple[str, str], ...]
+    denials: tuple[Denial, ...] = ()
+
+    @property
+    def shadow(self) -> tuple[Denial, ...]:
+        """What rules in shadow would have denied."""
+        return tuple(denial for denial in self.denials if denial.is_shadow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What was decided, before anything is sent. Holds nothing of a single request: alike requests share one."""
+
+    policy: PolicyVersion
+    team: Team
+    route: Route
+    data_class: DataClass
+    rules: tuple[ResidencyRule, ...]
+    gateway_region: str
+    day: date  # on which facts were looked at; one for all requests where they do not expire
+    candidates: tuple[Candidate, ...]
+    eligible: tuple[Candidate, ...]  # as the route lists them
+    shadow_eligible: tuple[Candidate, ...] = ()  # of the route's shadow deployments: recorded, never sent to
+
+    def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
+        """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
+        assert candidate in self.eligible, "only an eligible deployment gets a permit"
+        policy = self.policy.policy
+        return Permit(
+            deployment=candidate.deployment,
+            attempt=attempt,
+            policy_version=self.policy.version,
+            origin=origin_of(candidate.deployment.base_url),
+            rules=self.rules,
+            regions=policy.region_tree,
+            gateway_region=self.gateway_region,
+            day=self.day,
+            valid_days=policy.facts_valid_days,
+        )
+
+    @cached_property
+    def as_listed(self) -> Ranking:
+        """The order of a route that asks for no other: one for all alike requests."""
+        choices = tuple(Choice(decision=self, candidate=candidate) for candidate in self.eligible)
+        return Ranking(decision=self, choices=choices)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """True where the order may be another than the listed one, or a bound may be missed."""
+        if self.route.is_bounded:
+            return True
+        groups = Counter(one.deployment.group for one in self.eligible if one.deployment.group is not None)
+        return len(self.eligible) > 1 and (self.route.objective != "priority" or max(groups.values(), default=0) > 1)
+
+    @cached_property
+    def least_window(self) -> int | None:
+        """The smallest context window among several eligible, None where it changes nothing."""
+        windows = [one.deployment.context_window for one in self.eligible]
+        return min((window for window in windows if window is not None), default=None) if len(windows) > 1 else None
+
+    @cached_property
+    def ttft_bound_s(self) -> float | None:
+        """The route's latency bound as it counts for this team."""
+        bound_s = self.route.ttft_p95_s
+        return None if bound_s is None else bound_s * SHARES_OF_BOUND[self.team.priority]
+
+    @cached_property
+    def denying_rules(self) -> tuple[str, ...]:
+        """The rules that keep some deployment away, by id."""
+        return tuple(sorted({denial.rule_id for denial in self._enforced}))
+
+    @cached_property
+    def class_label(self) -> str:
+        """The data class's name."""
+        return self.data_class.label
+
+    @cached_property
+    def record(self) -> Mapping[str, object]:
+        """The decision as an event keeps it: names and rule ids; the words are rendered on demand."""
+        record: dict[str, object] = {
+            "policy": self.policy.sha256,
+            "objective": self.route.objective,
+            "rule": self.class_label,
+            "rules": [rule.rule_id for rule in self.rules],
+            "ranked": [candidate.deployment.name for candidate in self.eligible],
+            "candidates": self.recorded_candidates,
+        }
+        if self.route.shadow_deployments:
+            record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_eligible]
+        if self.gateway_region != UNKNOWN:
+            record["gateway_region"] = self.gateway_region
+        if self.route.is_bounded:
+            bounds = {"ttft_p95_s": self.route.ttft_p95_s, "max_cost_nusd": self.route.max_cost_nusd}
+            record["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
+        return record
+
+    @cached_property
+    def recorded_candidates(self) -> list[dict[str, object]]:
+        """All candidates, as an event keeps them."""
+        return [self._recorded(candidate) for candidate in self.candidates]
+
+    @property
+    def _enforced(self) -> tuple[Denial, ...]:
+        """What residency denies, of all candidates, less what rules in shadow would."""
+        return tuple(denial for one in self.candidates for denial in one.denials if not denial.is_shadow)
+
+    def _recorded(self, candidate: Candidate) -> dict[str, object]:
+        """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
+        deployment = candidate.deployment
+        known = deployment.known_on(self.day, self.policy.policy.facts_valid_days)
+        record: dict[str, object] = {
+            "deployment": deployment.name,
+            "region": deployment.region,
+            "host": deployment.facts.host,
+            "obstacles": [list(obstacle) for obstacle in candidate.obstacles],
+        }
+        record |= {
+            name: place
+            for name, place in (("at_rest", known.at_rest), ("telemetry", known.telemetry))
+            if place != UNKNOWN
+        }
+        if candidate.shadow:
+            record["shadow"] = [["residency", denial.why] for denial in candidate.shadow]
+        return record
+
+    def refusal(self, facts: RequestFacts | None = None) -> RequestError | None:
+        """The error for the caller where no deployment is eligible, from the obstacle that decides; else None.
+
+        `facts` names the fields at fault: the decision itself is of all alike requests.
+        """
+        if self.eligible:
+            return None
+        kinds = {kind for candidate in self.candidates for kind, _ in candidate.obstacles}
+        decisive = next(kind for kind in OBSTACLES if kind in kinds)
+        details = [
+            f"{candidate.deployment.name} {detail}"
+            for candidate in self.candidates
+            for kind, detail in candidate.obstacles
+            if kind == decisive
+        ]
+        unplaced = Unplaced(
+            team=self.team.name,
+            route=self.route.name,
+            data_class=self.class_label,
+            rules=self.rules,
+            denials=self._enforced,
+            details="; ".join(details),
+            fields=() if facts is None else self._fields_at_fault(facts),
+        )
+        return OBSTACLES[decisive](unplaced)
+
+    def _fields_at_fault(self, facts: RequestFacts) -> tuple[str, ...]:
+        """The fields of a request that keep it from deployments which residency would allow."""
+        is_ruled = is_restricted(self.rules)
+        missing = {
+            feature
+            for one in self.candidates
+            if not any(kind == "residency" for kind, _ in one.obstacles)
+            for feature, _ in _missing_leaves(one.deployment, facts, one.price, is_ruled=is_ruled)
+        }
+        return tuple(where for feature, where in facts.named if feature in missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One candidate in a ranking, with the decision that its permit comes from."""
+
+    decision: Decision
+    candidate: Candidate
+
+
+class Ranking(Struct, frozen=True, kw_only=True, dict=True):
+    """In which order one request tries the eligible, and what its events keep of that.
+
+    `expected` is of each choice, empty where nothing was asked. `degraded` is None, `spill` where the one that the
+    objective prefers misses a bound and another takes it, or `route:NAME` where all miss one and that route's come
+    first; `preferred` is the one that was left. `late` are the decision's own that miss the latency bound.
+    """
+
+    decision: Decision
+    choices: tuple[Choice, ...]
+    expected: tuple[Expected, ...] = ()
+    degraded: str | None = None
+    preferred: str | None = None
+    late: frozenset[str] = frozenset()
+
+    def degraded_at(self, choice: Choice) -> str | None:
+        """`degraded`, where this choice answers: the one that was preferred may do so after all."""
+        own = choice.decision is self.decision
+        is_as_preferred = choice.candidate.deployment.name == self.preferred if self.degraded == "spill" else own
+        return None if is_as_preferred else self.degraded
+
+    @cached_property
+    def record(self) -> Mapping[str, object]:
+        """The decision as an event keeps it, with the order of this request where that is not the listed one."""
+        listed = self.decision.record
+        ranked = [choice.candidate.deployment.name for choice in self.choices]
+        if ranked == listed["ranked"] and not any(expected.misses for expected in self.expected):
+            return listed
+        record = {**listed, "ranked": ranked, "expected": [expected.record() for expected in self.expected]}
+        if self.degraded is not None:
+            own = {choice.candidate.deployment.name for choice in self.decision.as_listed.choices}
+            missed = [name for name, one in zip(ranked, self.expected, strict=True) if one.misses and name in own]
+            record["degraded"] = {"kind": self.degraded, "from": self.preferred, "missed": missed}
+        others = {choice.decision.route.name: choice.decision for choice in self.choices}
+        others.pop(self.decision.route.name, None)
+        for name, other in others.items():
+            record["candidates"] = [*self.decision.recorded_candidates, *self._added(name, other)]
+        return record
+
+    def _added(self, route: str, other: Decision) -> Iterator[Mapping[str, object]]:
+        """The candidates of a route that was degraded to, less those that this one has itself."""
+        own = {one.deployment.name for one in self.decision.candidates}
+        for recorded in other.recorded_candidates:
+            if recorded["deployment"] not in own:
+                yield {**recorded, "route": route}
+
+
+def find_route(policy: Policy, team: Team, model: str) -> Route:
+    """The team's route for a model name. Raises `ModelNotFound` or `RouteNotAllowed`, naming what there is."""
+    route = policy.route_for(model)
+    if route is not None and route.name in team.routes:
+        return route
+    yours = ", ".join(team.routes) or "none"
+    if route is None:
+        raise ModelNotFound(
+            f"No route '{model[:SHOWN_CHARS]}' for team {team.name}. Yours: {yours}. GET /v1/models lists them.",
+            param="model",
+        )
+    raise RouteNotAllowed(
+        f"Team {team.name} may not use route '{route.name}'. Yours: {yours}. "
+        f"Ask an admin to add it to the team's routes in the policy.",
+        param="model",
+    )
+
+
+def decide(
+    version: PolicyVersion,
+    *,
+    team: Team,
+    route: Route,
+    data_class: DataClass,
+    facts: RequestFacts,
+    prices: Mapping[str, Price],
+    day: date,
+    data_tags: frozenset[str] = frozenset(),
+    gateway_region: str = UNKNOWN,
+    ejected: Mapping[str, str] = NONE_EJECTED,
+) -> Decision:
+    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, as the route lists them.
+
+    `data_class` is what the request has after any raise by header, `data_tags` what it adds to its team's; `day` is the
+    UTC day on which it came; `ejected` are deployments out of use, by what their upstreams said of their place. Raises
+    `InvalidRequest` for a class or a tag that the policy does not declare.
+    """
+    policy = version.policy
+    rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
+    is_ruled = is_restricted(rules)
+
+    def candidate(name: str) -> Candidate:
+        deployment = policy.deployments[name]
+        found = denials(
+            rules, deployment, regions=policy.region_tree, gateway_region=gateway_region, day=day,
+            valid_days=policy.facts_valid_days,
+        )  # fmt: skip
+        residency = tuple(("residency", denial.why) for denial in found if not denial.is_shadow)
+        price = prices.get(name)
+        obstacles = (
+            *residency,
+            *_out_of_use(name, ejected),
+            *_inabilities(deployment, facts, price, is_ruled=is_ruled),
+            *_unpriced(name, prices),
+        )
+        return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
+
+    def eligible(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        return tuple(one for one in candidates if not one.obstacles)
+
+    candidates = tuple(candidate(name) for name in route.deployments)
+    shadows = tuple(candidate(name) for name in route.shadow_deployments)
+    return Decision(
+        policy=version, team=team, route=route, data_class=data_class, rules=rules, gateway_region=gateway_region,
+        day=day, candidates=candidates, eligible=eligible(candidates), shadow_eligible=eligible(shadows),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)  # asked twice for each attempt; a policy has a few addresses
+def origin_of(base_url: str) -> str:
+    """`scheme://host:port` of an address, the port always written."""
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
+
+
+def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
+    """Return True if one of the rules can deny something: then what is unknown of a request needs leave."""
+    return any(rule.restricts for rule in rules)
+
+
+def _missing_leaves(
+    deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield (feature of the request, leave that the deployment does not give it)."""
+    for asked in sorted(facts.features - deployment.allows):
+        name, tier = feature_and_tier(NEEDED_UNDER_RULES.get(asked, asked))
+        is_free = asked in NEEDED_UNDER_RULES and not is_ruled
+        is_priced = tier is not None and price is not None and price.covers_tier(tier)
+        if not (is_free or is_priced or name in deployment.allows):
+            yield asked, name
+
+
+def _inabilities(
+    deployment: Deployment, facts: RequestFacts, price: Price | None, *, is_ruled: bool
+) -> tuple[tuple[str, str], ...]:
+    found = []
+    if facts.operation not in deployment.operations:
+        served = ", ".join(sorted(deployment.operations))
+        found.append(("operation", f"serves {served}, not {facts.operation}"))
+    missing = facts.capabilities - deployment.capabilities if deployment.capabilities is not None else frozenset()
+    if missing:
+        found.append(("capability", f"cannot do {', '.join(sorted(missing))}"))
+    for name in dict.fromkeys(name for _, name in _missing_leaves(deployment, facts, price, is_ruled=is_ruled)):
+        feature = FEATURES[name]
+        found.append(("leaves_region" if feature.leaves_region else "field", f"does not allow {name}: {feature.why}"))
+    return tuple(found)
+
+
+def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if name not in ejected:
+        return ()
+    return (("ejected", f"is out of use: its upstream said that it ran in '{ejected[name]}', which was not promised"),)
+
+
+def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:
+    return () if name in prices else (("price", "has no price"),)

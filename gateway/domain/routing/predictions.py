@@ -1,0 +1,148 @@
+"""What is expected of each candidate for one request: tokens, cost and time.
+
+An expectation only orders, so it may be a float; what is charged is exact and computed in `domain.pricing.pricing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from math import isfinite, sqrt
+
+from msgspec import Struct
+
+from gateway.domain.deployments.engine_load import EngineLoad
+from gateway.domain.policy.policy import LatencyPrior
+from gateway.domain.pricing.pricing import MTOK, Price
+from gateway.domain.pricing.tokens import TokenKind
+
+TOKENS_PER_BYTE = 0.25
+OUTPUT_TOKENS = 256.0
+DEFAULT_PRIOR = LatencyPrior()
+NUSD_PER_USD = 1_000_000_000
+
+KEPT_AGAIN_AT = 0.8  # of a latency bound: what missed it would else come and go with every request that it is spared
+
+# Bounds that may be missed, as events and explanations name them.
+TTFT, COST, WINDOW = "ttft_p95", "max_cost", "context_window"
+
+# A bound is kept by 95 of 100 requests, most of which find a shorter queue than the last one that is let in: so that
+# one may be expected a deviation above the mean. With 1.645 of them, which one in twenty exceeds, an engine of one's
+# own stands idle for more of the time (docs/routing.md).
+LATE_DEVIATIONS = 1.0
+
+Rates = tuple[tuple[float, float, float, float], ...]
+
+
+class Prediction(Struct, frozen=True, gc=False):
+    """What is known of one candidate now. Samples are those left after they lost their weight.
+
+    `waiting` is what its engine says is before a new request, None where it says nothing (or not lately).
+    """
+
+    ttft_s: float = DEFAULT_PRIOR.ttft_s
+    ttft_p95_s: float = DEFAULT_PRIOR.ttft_s
+    tpot_s: float = DEFAULT_PRIOR.tpot_s
+    samples: float = 0.0
+    tokens_per_byte: float = TOKENS_PER_BYTE
+    cached_share: float = 0.0
+    cached_samples: float = 0.0
+    waiting: float | None = None
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """What is known now of all candidates of a decision: `predictions` as it lists its eligible.
+
+    `output_tokens` is the mean of one answer, learned of route and team; `late` are the deployments that missed the
+    latency bound when it was last looked; `in_flight` counts the attempts under way at each.
+    """
+
+    predictions: Sequence[Prediction]
+    output_tokens: float = OUTPUT_TOKENS
+    output_samples: float = 0.0
+    in_flight: Mapping[str, int] = {}
+    late: AbstractSet[str] = frozenset()
+
+
+class Expected(Struct, frozen=True, gc=False):
+    """What one request is expected to use, cost and take at one candidate. `misses` are the bounds it would miss."""
+
+    cost_nusd: float
+    input_tokens: float
+    output_tokens: float
+    cached_share: float
+    ttft_s: float
+    ttft_p95_s: float
+    tpot_s: float
+    samples: float
+    cached_samples: float
+    output_samples: float
+    waiting: float | None = None
+    misses: tuple[str, ...] = ()
+
+    @property
+    def answer_s(self) -> float:
+        """Until the last token: the first one, and the time for each after it."""
+        return self.ttft_s + self.tpot_s * max(0.0, self.output_tokens - 1.0)
+
+    def record(self) -> dict[str, object]:
+        """As an event keeps it: whole tokens and nano-dollars, hundredths of milliseconds."""
+        kept: dict[str, object] = {
+            "cost_nusd": _whole(self.cost_nusd), "input_tokens": _whole(self.input_tokens),
+            "output_tokens": _whole(self.output_tokens), "ttft_s": _rounded(self.ttft_s),
+            "ttft_p95_s": _rounded(self.ttft_p95_s), "tpot_s": _rounded(self.tpot_s), "samples": _whole(self.samples),
+        }  # fmt: skip
+        if self.cached_share:
+            kept["cached_share"] = _rounded(self.cached_share)
+        if self.waiting is not None:
+            kept["waiting"] = _whole(self.waiting)
+        if self.misses:
+            kept["misses"] = list(self.misses)
+        return kept
+
+
+def rates_of(price: Price) -> Rates:
+    """The standard tier's rates in nano-dollars a token: (from which input on, input, cached input, output).
+
+    The highest context tier first. Cached input without a rate costs what input costs, as when it is charged.
+    """
+    thresholds = {rate.from_input_tokens for rate in price.rates if rate.service_tier is None} | {0}
+    return tuple((float(least), *_rates_from(price, least)) for least in sorted(thresholds, reverse=True))
+
+
+def _rates_from(price: Price, least: int) -> tuple[float, float, float]:
+    steps = price.steps(least)
+    rates = {kind: float(step.usd_per_mtok) * (NUSD_PER_USD / MTOK) for kind, step in steps.items()}
+    input_nusd = rates.get(TokenKind.INPUT, 0.0)
+    return input_nusd, rates.get(TokenKind.CACHED_INPUT, input_nusd), rates.get(TokenKind.OUTPUT, 0.0)
+
+
+def _whole(figure: float) -> int | None:
+    """A figure as JSON has it; None for what is no number."""
+    return round(figure) if isfinite(figure) else None
+
+
+def _rounded(figure: float) -> float | None:
+    return round(figure, 5) if isfinite(figure) else None
+
+
+def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
+    """How long a new request waits at an engine: mean, and what counts against a bound.
+
+    It waits until so many have ended as are there beyond its room, itself among them: the time until the n-th end of a
+    Poisson process of this rate, whose mean is n / rate and whose deviation is √n / rate. Without a room that was seen,
+    one that has nobody waiting is taken for free. Where none is finished, the queue moves as slowly as was seen, one
+    after the other at worst.
+    """
+    waiting = load.waiting or 0.0
+    if load.room is None and waiting <= 0.0:
+        return 0.0, 0.0
+    room = (load.running or 0.0) if load.room is None or waiting > 0.0 else load.room  # long prompts leave less of it
+    ends = (load.running or 0.0) + waiting + load.sent_since + 1.0 - room
+    if load.finished_per_s:
+        ends -= load.finished_per_s * load.age_s  # it has not stood still since
+        if ends <= 0.0:
+            return 0.0, 0.0
+        return ends / load.finished_per_s, (ends + LATE_DEVIATIONS * sqrt(ends)) / load.finished_per_s
+    slow_s = max(load.queue_s or 0.0, ends * ttft_s) if ends > 0.0 else 0.0
+    return slow_s, slow_s

@@ -1,0 +1,1 @@
+"""Months, and what is open in them."""

@@ -1,0 +1,158 @@
+"""Can a month be believed as it is? A read-only list of what is open, with what to do about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from gateway.domain.checks import Check, Status
+from gateway.domain.ledger.health import UNKNOWN_WARN_SHARE
+from gateway.domain.money import format_usd
+from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.reports.sources.notes import share_text
+
+# The running hour always waits to be summed up; what waits for longer than a few rounds of the job is a finding.
+DIRTY_WARN = "10 minutes"
+SILENT_WARN = "24 hours"
+_FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
+
+_EVENTS = """
+SELECT count(*) AS attempts,
+       count(*) FILTER (WHERE is_unsettled) AS unsettled,
+       coalesce(sum(held_usd) FILTER (WHERE is_unsettled), 0) AS held_usd,
+       count(*) FILTER (WHERE price_id IS NULL AND usage_source <> 'none') AS unpriced,
+       count(*) FILTER (WHERE is_stand_in_price) AS stand_in,
+       count(*) FILTER (WHERE is_suspect) AS suspect
+FROM finance.usage_events WHERE posted_period = :month
+"""
+_ADJUSTMENTS = """
+SELECT count(*) FILTER (WHERE is_expected) AS expected,
+       coalesce(sum(amount_usd) FILTER (WHERE is_expected), 0) AS expected_usd,
+       count(*) FILTER (WHERE kind = 'redelivery') AS conflicts
+FROM finance.adjustments WHERE posted_period = :month
+"""
+_LEDGER = f"""
+SELECT (SELECT count(*) FROM finance.dead_letters WHERE resolved_at IS NULL) AS dead_letters,
+       (SELECT count(*) FROM finance.dirty_hours WHERE hour >= :month AND hour < :next
+            AND noted_at < now() - interval '{DIRTY_WARN}') AS dirty_hours,
+       (SELECT coalesce(sum(attempts), 0) FROM finance.unpartitioned_hours
+            WHERE hour >= :month AND hour < :next) AS unpartitioned,
+       (SELECT count(*) FROM finance.journals WHERE state = 'live'
+            AND heartbeat < now() - interval '{SILENT_WARN}') AS silent_journals,
+       (SELECT count(*) FROM finance.journals WHERE state = 'lost') AS lost_journals
+"""  # noqa: S608 - constants
+_GPU_HOURS = """
+SELECT count(*) AS hours, count(*) FILTER (WHERE bill_usd IS NULL) AS missing
+FROM finance.gpu_cost WHERE hour >= :month AND hour < :next
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthStatus:
+    """A month (its first day), its state, and every check that was made."""
+
+    month: date
+    state: str
+    checks: tuple[Check, ...]
+
+    @property
+    def has_findings(self) -> bool:
+        """True where something should be dealt with before the month is closed."""
+        return any(check.status is not Status.OK for check in self.checks)
+
+
+def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
+    """Return what is open in a month. Real events alone; changes nothing."""
+    following = (month.replace(day=28) + _FOUR_DAYS).replace(day=1)
+    values = {"month": month, "next": following}
+    states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=month)
+    return MonthStatus(
+        month=month,
+        state=states[0]["state"] if states else "open",
+        checks=(
+            *_events(snapshot.row(_EVENTS, month=month)),
+            *_adjustments(snapshot.row(_ADJUSTMENTS, month=month)),
+            _gpu_hours(snapshot.row(_GPU_HOURS, **values)),
+            *_ledger(snapshot.row(_LEDGER, **values)),
+        ),
+    )
+
+
+def _events(row: Row) -> Iterator[Check]:
+    attempts, unsettled, held = row["attempts"], row["unsettled"], format_usd(row["held_usd"])
+    yield _check(
+        "unsettled", unsettled, f"{unsettled:,} attempt(s) of unknown cost; {held} is held for them", "none",
+        remedy="tollgate report unsettled; tollgate reconcile resolve REQUEST_ID --as … --reason …",
+    )  # fmt: skip
+    share = unsettled / attempts if attempts else 0.0
+    yield _check(
+        "unknown share", share > UNKNOWN_WARN_SHARE, f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts",
+        f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts", remedy="see docs/runbooks/unknown-usage.md",
+    )  # fmt: skip
+    yield _check(
+        "unpriced", row["unpriced"], f"{row['unpriced']:,} attempt(s) without a price", "none", status=Status.FAIL,
+        remedy="tollgate report events shows them; report it: such requests should have been refused",
+    )  # fmt: skip
+    yield _check(
+        "stand-in prices", row["stand_in"], f"{row['stand_in']:,} attempt(s) charged at a stand-in price", "none",
+        remedy="declare the real price, then: tollgate price reprice --dry-run",
+    )  # fmt: skip
+    yield _check(
+        "suspect usage", row["suspect"], f"{row['suspect']:,} attempt(s) whose reported usage contradicts itself",
+        "none", remedy="tollgate report receipt REQUEST_ID shows both figures",
+    )  # fmt: skip
+
+
+def _adjustments(row: Row) -> Iterator[Check]:
+    expected, conflicts = row["expected"], row["conflicts"]
+    yield _check(
+        "expected costs", expected,
+        f"{expected:,} attempt(s) stand at an expected cost, {format_usd(row['expected_usd'])} in all: nobody said in "
+        f"time what they cost", "none", remedy="tollgate reconcile resolve REQUEST_ID --as AMOUNT --reason …",
+    )  # fmt: skip
+    yield _check(
+        "conflicting events", conflicts, f"{conflicts:,} event(s) came again with other content", "none",
+        remedy="see docs/runbooks/rejected-events.md",
+    )  # fmt: skip
+
+
+def _gpu_hours(row: Row) -> Check:
+    return _check(
+        "GPU hours",
+        row["missing"],
+        f"{row['missing']:,} of {row['hours']:,} hour(s) of own GPUs have no known bill",
+        f"all {row['hours']:,} hour(s) of own GPUs are known",
+        remedy="tollgate report gpu; declare hours in the policy",
+    )
+
+
+def _ledger(row: Row) -> Iterator[Check]:
+    yield _check(
+        "dead letters", row["dead_letters"], f"{row['dead_letters']:,} record(s) of any month could not be booked",
+        "none", status=Status.FAIL, remedy="see docs/runbooks/rejected-events.md",
+    )  # fmt: skip
+    yield _check(
+        "journals", row["silent_journals"],
+        f"{row['silent_journals']:,} not heard of for {SILENT_WARN}: they may hold events", "none is silent",
+        remedy="start a gateway on that volume, or: tollgate journal lost ID --reason …",
+    )  # fmt: skip
+    yield _check(
+        "lost journals", row["lost_journals"], f"{row['lost_journals']:,}: what they held is not in the ledger", "none",
+        remedy="tollgate journal list; estimate what is missing from the provider's invoice",
+    )  # fmt: skip
+    yield _check(
+        "roll-ups", row["dirty_hours"],
+        f"{row['dirty_hours']:,} hour(s) wait to be summed up: totals are right but slow",
+        "all hours are summed up", remedy="see the gateways' logs for rollups_not_refreshed",
+    )  # fmt: skip
+    yield _check(
+        "partitions", row["unpartitioned"], f"{row['unpartitioned']:,} event(s) lie in the default partition", "ok",
+        remedy="tollgate db upgrade",
+    )  # fmt: skip
+
+
+def _check(
+    name: str, is_finding: object, finding: str, fine: str, *, remedy: str, status: Status = Status.WARN
+) -> Check:  # fmt: skip
+    return Check(name, status, finding, remedy) if is_finding else Check(name, Status.OK, fine)

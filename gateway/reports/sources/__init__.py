@@ -1,0 +1,1 @@
+"""What reports select from, as SQL."""

@@ -1,0 +1,78 @@
+"""The reports' way into Postgres: a role that may only SELECT from schema `finance`, in read-only snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Any, cast
+
+from sqlalchemy import Connection, text
+
+from gateway.storage.postgres.database import Database, within
+
+ROLE = "tollgate_reader"
+LONG_READ = "10min"
+
+Row = Mapping[str, Any]  # a row as Postgres gives it; each report makes its own types of it
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshot:
+    """One repeatable-read transaction: all of a report's statements see the same events."""
+
+    _connection: Connection
+
+    def rows(self, sql: str, **values: object) -> Sequence[Row]:
+        """Run one SELECT. Values travel as parameters, never inside the text."""
+        # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows columns.
+        return cast(Sequence[Row], self._connection.execute(text(sql), values).mappings().all())
+
+    def row(self, sql: str, **values: object) -> Row:
+        """Run one SELECT that gives exactly one row."""
+        return cast(Row, self._connection.execute(text(sql), values).mappings().one())
+
+    def take_time(self) -> None:
+        """Let statements of this snapshot run for minutes: no reader waits for them on a page."""
+        self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
+
+    def stream(self, sql: str, *, batch: int, **values: object) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Run one SELECT whose rows are too many to hold, `batch` at a time, by a cursor that Postgres keeps."""
+        options = {"stream_results": True, "max_row_buffer": batch}
+        result = self._connection.execute(text(sql), values, execution_options=options)
+        for rows in result.partitions(batch):
+            yield cast(Sequence[tuple[Any, ...]], rows)
+
+    def each(self, sql: str, *, batch: int, **values: object) -> Iterator[Row]:
+        """Run one SELECT as `stream` does, and yield its rows one by one, by column name."""
+        options = {"stream_results": True, "max_row_buffer": batch}
+        result = self._connection.execute(text(sql), values, execution_options=options)
+        yield from cast(Iterator[Row], result.mappings())
+
+
+class Reader:
+    """A small pool of read-only connections. Nothing is opened before the first snapshot."""
+
+    def __init__(self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> None:
+        """Keep the address, and how long a snapshot may take. Raises `BadUsage` if it is not a Postgres URL."""
+        self._limit_s = limit_s
+        self._database = Database(
+            dsn, role=ROLE, application_name="tollgate reports", statement_limit_s=limit_s, renew=renew
+        )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ReadSnapshot]:
+        """Open a snapshot. Raises `DatabaseUnavailable` saying what to do."""
+        with self._database.explained(), within(self._limit_s), self._database.engine.connect() as connection:
+            yield ReadSnapshot(
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            )
+
+    def end_by(self, end_s: float) -> None:
+        """Have every question fail at that moment of the monotonic clock."""
+        self._database.end_by(end_s)
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._database.close()

@@ -1,0 +1,134 @@
+"""What a reader must know before using a total: how complete, how sure, and what is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.domain.money import format_usd
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import Question
+from gateway.reports.report import Dataset
+from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.reports.sources.gpu_days import idle_note
+
+NOTHING_YET = "No events yet: send a first request through the gateway."
+
+# Asked for beside every report's own figures, so that no report can forget to say how sure it is.
+SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
+    coalesce(sum(unknown_attempts), 0) AS sure_unknown,
+    coalesce(sum(derived_attempts), 0) AS sure_derived,
+    coalesce(sum(held_usd), 0) AS sure_held_usd,
+    coalesce(sum(adjustments), 0) AS sure_adjustments,
+    coalesce(sum(adjustments_usd), 0) AS sure_adjustments_usd,
+    coalesce(sum(expected_attempts), 0) AS sure_expected,
+    coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
+
+# Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs the whole.
+_NEWEST = """SELECT coalesce(
+    (SELECT max(occurred_at) FROM {events} WHERE occurred_at >= now() - interval '2 days'),
+    (SELECT max(occurred_at) FROM {events})) AS newest"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How far the dataset reaches, the state of the month asked for (None: no month), and the idle left out."""
+
+    complete_until: datetime | None
+    month_state: str | None
+    idle_note: str
+
+
+def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
+    """Read the newest event of the dataset, the state of the question's month and its idle GPU cost."""
+    newest = snapshot.row(_NEWEST.format(events=question.dataset.events))["newest"]
+    states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=question.month)
+    is_real_month = question.dataset is Dataset.REAL and question.month is not None
+    state = (states[0]["state"] if states else "open") if is_real_month else None
+    return Freshness(complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question))
+
+
+def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()) -> tuple[str, ...]:
+    """Return the notes in the order a reader needs them. `total` holds the columns of `SURENESS`."""
+    return (
+        *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
+        _completeness(fresh),
+        *_month_state(question, fresh),
+        *_sureness(total),
+        *_adjusted(total),
+        *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
+        *(_TAGS if Dimension.TAG in by else ()),
+        "Money in USD, days and months in UTC; a month holds the events posted to it.",
+    )
+
+
+_TAGS = (
+    "An event with several tags is in the row of each, in full. The row unallocated is the total less the rows above: "
+    "events without a tag, less what the others count more than once. So it may be negative.",
+)
+
+
+def _completeness(fresh: Freshness) -> str:
+    if fresh.complete_until is None:
+        return NOTHING_YET
+    return (
+        f"Complete until {fresh.complete_until:%Y-%m-%d %H:%M:%S} UTC, the newest event recorded; "
+        f"requests still running are not in it."
+    )
+
+
+def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
+    if fresh.month_state is None or question.month is None:
+        return ()
+    meaning = {
+        "open": "is open: its total can still change",
+        "provisional": "is provisional: its total can still change until it is closed",
+        "closed": "is closed: its total does not change any more",
+    }[fresh.month_state]
+    return (f"Month {question.month:%Y-%m} {meaning}.",)
+
+
+def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
+    attempts, unknown, derived = (int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived"))
+    if attempts == 0:
+        return ()
+    if not unknown and not derived:
+        return (f"Usage is the provider's own final figure, or provably none, for all {attempts:,} attempts.",)
+    found = []
+    if unknown:
+        held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+        found.append(
+            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an unknown cost: they are "
+            f"not in cost_usd; {held} is held for them, which is the most they can cost."
+        )
+    if derived:
+        found.append(
+            f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are derived or estimated: "
+            f"counted from what was seen, not the provider's final figure."
+        )
+    return tuple(found)
+
+
+def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
+    adjustments, expected = (int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected"))
+    if not adjustments:
+        return ()
+    amount = format_usd(total["sure_adjustments_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
+    found = [f"{adjustments:,} adjustment(s) of {amount} are in adjustments_usd and total_usd, not in cost_usd."]
+    if expected:
+        found.append(
+            f"{expected:,} of them stand at an expected cost: nobody said in time what those attempts cost "
+            f"(tollgate reconcile resolve)."
+        )
+    return tuple(found)
+
+
+def share_text(part: int, whole: int) -> str:
+    """Return a share for people. A part that exists is never `0.00 %`, one that lacks something never `100.00 %`."""
+    share = f"{100 * part / whole:.2f}"
+    if part and share == "0.00":
+        return "under 0.01 %"
+    if part < whole and share == "100.00":
+        return "over 99.99 %"
+    return f"{share} %"

@@ -1,0 +1,308 @@
+"""Money at hand: holds on budgets out of what this worker has leased, without asking Postgres for each.
+
+Everything here runs on the event loop, but for the exchange with Postgres: that is one question at a time, in a
+thread, for all leases together. An answer that was lost is asked for again in the same words, and Postgres answers a
+turn once: so no slice is taken or given back twice (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.budgets import messages
+from gateway.domain.budgets.budgets import Account, AsksRefused, Hold, LeasesLost, SliceAsk, SliceGranted
+from gateway.errors import BudgetExhausted, DatabaseUnavailable, Unavailable
+from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
+from gateway.services.ports import BudgetLeaseStore, Clock
+
+log = structlog.get_logger()
+
+WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
+LAST_WORD_S = 10.0  # while Postgres is slow: its last word says no, rather than that it said nothing
+MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
+SILENT_AFTER_S = 0.25  # readiness says it then
+AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
+
+
+class BudgetLeases:
+    """The leases of one worker. `worker` is its journal: Postgres gives back what is leased when that is drained."""
+
+    def __init__(
+        self, leases: BudgetLeaseStore, clock: Clock, *, worker: UUID, lease_s: float, wait_s: float = WAIT_S
+    ) -> None:
+        self._store, self._clock, self._worker = leases, clock, worker
+        # Until when all that this worker settled is in Postgres; the writer knows, and is made later.
+        self.written_until_s: Callable[[], float] = lambda: float("-inf")
+        self._lease_s, self._wait_s = lease_s, wait_s
+        self._leases: dict[tuple[str, int], BudgetLease] = {}
+        self._current: dict[str, BudgetLease] = {}
+        self._wanted = asyncio.Event()
+        self._turn = 0
+        self._unanswered: Sequence[SliceAsk] = ()
+        self._refused: set[tuple[str, int]] = set()  # leases whose last question Postgres refused
+        self._asking_since_s: float | None = None
+        self._away_since_s: float | None = None
+        self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
+        self._pause_s = FIRST_PAUSE_S
+        self._thread = ThreadPoolExecutor(1, "budget-leases")
+
+    @property
+    def away_s(self) -> float | None:
+        """For how long Postgres has given no answer; None where it answers or was not asked."""
+        now_s = self._clock.monotonic()
+        if self._away_since_s is not None:
+            return now_s - self._away_since_s
+        asking_s = now_s - (self._asking_since_s or now_s)
+        return asking_s if asking_s > AWAY_AFTER_S else None
+
+    @property
+    def silent_s(self) -> float | None:
+        """For how long a question has waited for Postgres, sooner than it counts as away: requests are refused."""
+        if self._away_since_s is not None:
+            return self.away_s
+        asking_s = 0.0 if self._asking_since_s is None else self._clock.monotonic() - self._asking_since_s
+        return asking_s if asking_s > SILENT_AFTER_S else None
+
+    async def hold(self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime) -> tuple[Hold, ...]:
+        """Reserve an amount on every account, or on none. `moment` says in which period.
+
+        Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it cannot be asked.
+        """
+        moment_s, now_s = moment.timestamp(), self._clock.monotonic()
+        budget_leases = [self._lease(account, moment, moment_s) for account in accounts]
+        deadline_s = 0.0
+        while short := [
+            budget_lease for budget_lease in budget_leases if not budget_lease.can_hold(amount_nusd, now_s)
+        ]:
+            for budget_lease in short:
+                if amount_nusd > budget_lease.limit_nusd and budget_lease.refuses(amount_nusd, now_s):
+                    raise _exhausted(budget_lease, amount_nusd)
+            deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
+            if not await self._answered(short, amount_nusd, deadline_s):
+                return self._without_postgres(budget_leases, amount_nusd)
+            for budget_lease in short:
+                if budget_lease.room_nusd < amount_nusd:
+                    raise _exhausted(budget_lease, amount_nusd)
+            now_s = self._clock.monotonic()
+        holds = []
+        for budget_lease in budget_leases:
+            holds.append(budget_lease.hold(amount_nusd, now_s))
+            if budget_lease.is_low:
+                self._wanted.set()
+        return tuple(holds)
+
+    def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
+        """Replace holds by the true cost, None where it is unknown: then the hold stands. No await."""
+        for hold in holds:
+            budget_lease = self._leases.get((hold.account_id, hold.starts_s))
+            if budget_lease is None or not hold.held_nusd:
+                continue  # nothing is reserved of a soft budget
+            taken_nusd = held_nusd = hold.held_nusd
+            if cost_nusd is not None and cost_nusd < held_nusd:
+                taken_nusd = cost_nusd
+            if hold.is_overdraft:
+                budget_lease.settle_overdraft(held_nusd, taken_nusd, now_s=self._clock.monotonic())
+            else:
+                budget_lease.settle(held_nusd, taken_nusd)
+
+    def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
+        """What the tightest hard budget of an attempt has room for, as last known; None where it has none."""
+        least_nusd: int | None = None
+        for hold in holds:
+            budget_lease = self._leases.get((hold.account_id, hold.starts_s))
+            if (
+                budget_lease is not None
+                and budget_lease.is_hard
+                and (least_nusd is None or budget_lease.room_nusd < least_nusd)
+            ):
+                least_nusd = budget_lease.room_nusd
+        return least_nusd
+
+    async def run(self) -> None:
+        """Ask Postgres for what is needed, and give back what is idle, until cancelled.
+
+        The connection is opened at once, so that no caller waits for that.
+        """
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(self._thread, self._store.exchange, self._worker, ())
+        opening.add_done_callback(lambda opened: opened.exception())  # asked again when something is wanted
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` would swallow a cancellation (Python 3.11)
+                    await self._wanted.wait()
+            self._wanted.clear()
+            if not await self.exchange():
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+
+    async def exchange(self) -> bool:
+        """Ask once for all that is wanted now, one call at a time; False where Postgres gave no answer."""
+        now_s = self._clock.monotonic()
+        asks = self._unanswered or self._asks(now_s)
+        if not asks:
+            return True
+        self._unanswered, self._asking_since_s = asks, now_s
+        is_answered = False
+        try:
+            await self._ask(asks, until_s=now_s + self._lease_s)
+            is_answered = True
+        except DatabaseUnavailable as problem:
+            self._note_away(now_s, problem.message)
+        finally:
+            self._asking_since_s = None
+            if not is_answered:
+                self._note_away(now_s, "the exchange failed, see the log")
+                for budget_lease in self._leases.values():
+                    self._tell(budget_lease, is_answered=False)
+        if any(budget_lease.still_waiting for budget_lease in self._leases.values()):
+            self._wanted.set()
+        return is_answered
+
+    async def close(self) -> None:
+        """End. What is still leased comes back with the journal, and so does what a question under way is granted."""
+        self._thread.shutdown(wait=False)
+
+    def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
+        budget_lease = self._current.get(account.account_id)
+        if budget_lease is not None and budget_lease.account.rule is account.rule and moment_s < budget_lease.ends_s:
+            return budget_lease
+        span = account.rule.period_at(moment)
+        budget_lease = self._leases.get((account.account_id, span.starts_s))
+        if budget_lease is None:
+            budget_lease = BudgetLease(account, span, now_s=self._clock.monotonic(), lease_s=self._lease_s)
+            self._leases[budget_lease.key] = budget_lease
+        budget_lease.use_rule_of(account)
+        self._current[account.account_id] = budget_lease
+        return budget_lease
+
+    async def _answered(self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float) -> bool:
+        """Wait until Postgres was asked for so much; False where it has been silent for too long."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= deadline_s or self.away_s is not None:
+            return False
+        answered: asyncio.Future[bool] = loop.create_future()
+        waiter = Waiter(amount_nusd, short, answered)
+        for budget_lease in short:
+            budget_lease.waiting.append(waiter)
+        self._wanted.set()
+        try:
+            while not (await asyncio.wait({answered}, timeout=self._wait_s))[0]:
+                if loop.time() >= min(deadline_s, self._heard_s + self._wait_s):
+                    return False
+            return answered.result()
+        finally:
+            for budget_lease in short:
+                if waiter in budget_lease.waiting:
+                    budget_lease.waiting.remove(waiter)
+
+    def _tell(self, budget_lease: BudgetLease, *, is_answered: bool) -> None:
+        """Tell those who wait whether Postgres has spoken of a lease."""
+        for waiter in budget_lease.waiting:
+            waiter.hear(budget_lease.key, is_answered=is_answered)
+
+    def _without_postgres(self, budget_leases: Sequence[BudgetLease], amount_nusd: int) -> tuple[Hold, ...]:
+        """Hold what can be held without an answer. Raises `Unavailable`: we cannot know, so we do not say no."""
+        now_s, is_away = self._clock.monotonic(), self.away_s is not None
+        short = [budget_lease for budget_lease in budget_leases if not budget_lease.can_hold(amount_nusd, now_s)]
+        for budget_lease in short:
+            budget_lease.note_written(self.written_until_s())
+            if is_away and budget_lease.overdraft_nusd + amount_nusd <= budget_lease.account.rule.overdraft_nusd:
+                continue
+            if not is_away and budget_lease.refuses(amount_nusd, now_s, within_s=LAST_WORD_S):
+                raise _exhausted(budget_lease, amount_nusd)
+            raise Unavailable(self._why(budget_lease, is_away=is_away), retry_after_s=2 if is_away else 1)
+        for budget_lease in short:
+            if not budget_lease.overdraft_nusd:
+                log.warning("budget_overdraft_begun", budget=budget_lease.account.account_id)
+        return tuple(
+            budget_lease.overdraw(amount_nusd) if budget_lease in short else budget_lease.hold(amount_nusd, now_s)
+            for budget_lease in budget_leases
+        )
+
+    def _why(self, budget_lease: BudgetLease, *, is_away: bool) -> str:
+        if is_away:
+            return messages.away(budget_lease.account)
+        if budget_lease.key in self._refused:
+            return messages.refused(budget_lease.account)
+        return messages.slow(budget_lease.account, self._wait_s)
+
+    def _asks(self, now_s: float) -> Sequence[SliceAsk]:
+        now, self._turn = self._clock.now(), self._turn + 1
+        for budget_lease in [budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)]:
+            del self._leases[budget_lease.key]
+            self._refused.discard(budget_lease.key)
+            if self._current.get(budget_lease.account.account_id) is budget_lease:
+                del self._current[budget_lease.account.account_id]
+        found = [budget_lease.ask(now=now, now_s=now_s, turn=self._turn) for budget_lease in self._leases.values()]
+        return [ask for ask in found if ask is not None]
+
+    async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
+        """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again.
+
+        A question that Postgres refuses is dropped, and nothing but it: of several each is asked alone.
+        """
+        granted: Sequence[SliceGranted] = ()
+        try:
+            granted = await self._exchanged(asks)
+        except AsksRefused as refused:
+            if len(asks) > 1:
+                for ask in asks:
+                    await self._ask([ask], until_s=until_s)
+            else:
+                self._drop(asks[0], str(refused))
+        except LeasesLost:
+            log.error("leases_lost", journal=str(self._worker))
+            for budget_lease in self._leases.values():
+                budget_lease.lose()
+        self._unanswered = ()
+        self._heard_s = asyncio.get_running_loop().time()
+        self._away_since_s, self._pause_s = None, FIRST_PAUSE_S
+        now_s = self._clock.monotonic()
+        for slice_ in granted:
+            budget_lease = self._leases[slice_.account_id, slice_.starts_s]
+            budget_lease.take(slice_, until_s=until_s, now_s=now_s)
+            budget_lease.note_written(self.written_until_s())
+            self._refused.discard(budget_lease.key)
+        for ask in asks:
+            self._tell(self._lease_of(ask), is_answered=True)
+
+    async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._store.exchange, self._worker, asks)
+
+    def _drop(self, ask: SliceAsk, problem: str) -> None:
+        """Forget a question that Postgres refuses, and tell those who wait for it."""
+        budget_lease = self._lease_of(ask)
+        log.error("budget_ask_refused", budget=ask.account_id, problem=problem, waiting=len(budget_lease.waiting))
+        budget_lease.take_back(ask)
+        self._refused.add(budget_lease.key)
+        self._tell(budget_lease, is_answered=False)
+
+    def _lease_of(self, ask: SliceAsk) -> BudgetLease:
+        return self._leases[ask.account_id, int(ask.starts_at.timestamp())]
+
+    def _note_away(self, now_s: float, problem: str) -> None:
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            log.warning("budgets_not_reached", problem=problem)
+
+
+def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:
+    return BudgetExhausted(
+        messages.exhausted(
+            budget_lease.account,
+            budget_lease.span,
+            limit_nusd=budget_lease.limit_nusd,
+            spent_nusd=budget_lease.spent_nusd,
+            held_nusd=budget_lease.leased_nusd,
+            hold_nusd=amount_nusd,
+        )
+    )

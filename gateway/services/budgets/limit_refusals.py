@@ -1,0 +1,43 @@
+"""What a caller is told whose request goes over a limit: which one, its figure, when to come back, who can raise it."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from gateway.domain.budgets.limits import LimitUnit
+from gateway.errors import ConcurrencyLimited, RateLimited, RequestError
+
+LONGEST_S = 120.0
+FIELDS = {
+    LimitUnit.REQUESTS: "requests_per_minute",
+    LimitUnit.TOKENS: "tokens_per_minute",
+    LimitUnit.CONCURRENT: "concurrent",
+}
+
+
+def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> RequestError:
+    """The limit is used up for the next `wait_s` seconds."""
+    retry_after_s = min(max(wait_s, 0.001), LONGEST_S)
+    if measure is LimitUnit.CONCURRENT:
+        return ConcurrencyLimited(
+            f"{limit_id} may have {limit:,} requests running at once, and has. "
+            f"Try again when one has ended, or {_ask_for(limit_id, measure)}",
+            retry_after_s=retry_after_s,
+        )
+    return RateLimited(
+        f"{limit_id} may use {limit:,} {measure} in any 60 seconds, and this one would be more. "
+        f"Try again in {ceil(retry_after_s)} s, or {_ask_for(limit_id, measure)}",
+        retry_after_s=retry_after_s,
+    )
+
+
+def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
+    """One request that is larger than the limit."""
+    return RateLimited(
+        f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 seconds: it will never "
+        f"fit. Ask for fewer output tokens, or {_ask_for(limit_id, LimitUnit.TOKENS)}"
+    )
+
+
+def _ask_for(limit_id: str, measure: LimitUnit) -> str:
+    return f"ask an admin to raise {FIELDS[measure]} of {limit_id} in the policy."

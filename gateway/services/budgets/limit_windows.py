@@ -1,0 +1,377 @@
+"""What one worker has in hand of the windows and slots that all workers share.
+
+Owns how much is taken ahead and when it goes back. Asking Postgres, and who waits for it, is the `limiter`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import TypeAlias
+
+from gateway.domain.budgets.limits import TICK_MS, WINDOW_S, LimitAsk, LimitGranted, Limits, LimitUnit, SlidingCounts
+
+# All workers together have at most a hundredth of a limit in hand, or one request each. That bounds both what an idle
+# worker can keep from a busy one and how far "the last 60 seconds" at the gateway can differ from those in Postgres.
+LOT_SHARE = 100
+AHEAD_S = 0.5  # a lot lasts so long at the rate of late
+LOT_LASTS_S = 0.9  # what is not used by then goes back
+PEAK_LASTS_S = 0.5  # slots that were not in use in this half-second and the last one go back
+GIVE_BACK_AFTER_S = 0.05  # settlements of so long go together
+MEASURE_EVERY_S = 0.1
+RATE_OVER_S = 0.5
+# Other workers may give back what they do not use at any time: then "nothing before T" was too dark.
+ASK_AGAIN_S = 0.25
+RENEW_EVERY_S = 5.0
+SLOTS_LAST_S = 12.0  # Postgres forgets them after 15 s; our clock began before its own
+
+
+class UnitsInHand:
+    """What both have in common. `free` may be admitted from at once; `waiting` units are asked for by requests.
+
+    `corrections` are units by tick that Postgres does not know of yet, `sent` those of a question that has no answer:
+    they go with its number again, and with no other, until it has.
+    """
+
+    __slots__ = (
+        "asks_again_s", "corrections", "due_s", "free", "is_listed", "is_wanted", "limit", "limit_id", "measure",
+        "sent", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        self.limit_id, self.measure, self.limit = limit_id, measure, limit
+        self.free = self.waiting = 0
+        self.asks_again_s = 0.0
+        self.due_s: float | None = None
+        self.is_listed = self.is_wanted = False
+        self.corrections: dict[int, int] = {}
+        self.sent: dict[int, int] | None = None
+
+    @property
+    def needs_asking(self) -> bool:
+        """Whether something is waited for or to be told."""
+        return self.is_wanted or self.free < self.waiting or bool(self.corrections) or self.sent is not None
+
+    def take_back(self) -> None:
+        """The question that was answered did not have this in it."""
+        if self.sent is not None:
+            for tick, units in self.sent.items():
+                self._correct(tick, units)
+            self.sent = None
+
+    def _correct(self, tick: int, units: int) -> None:
+        self.corrections[tick] = self.corrections.get(tick, 0) + units
+
+
+class LimitWindow(UnitsInHand):
+    """Units of one window, all of one lot: taken at one tick."""
+
+    __slots__ = (
+        "_answered_s",
+        "_counted_s",
+        "_demand",
+        "_is_renewing",
+        "_left",
+        "_lot_s",
+        "_low",
+        "_own",
+        "_rate",
+        "_returned",
+        "_since_answer",
+        "_slides",
+        "_typical",
+        "tick",
+    )  # fmt: skip
+
+    def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        super().__init__(limit_id, measure, limit)
+        self.tick = 0
+        self._own = SlidingCounts()
+        self._left = limit
+        self._slides: tuple[tuple[float, int], ...] = ()  # (when, units)
+        self._answered_s: float | None = None
+        self._since_answer = 0
+        self._returned = 0  # at settlements that Postgres was not told of yet
+        self._lot_s = self._counted_s = 0.0
+        self._demand = self._typical = 0
+        self._rate = 0.0
+        self._low = -1
+        self._is_renewing = False
+
+    # ---- admitting
+
+    def take(self, units: int, now_s: float) -> int:
+        """Take units of the lot in hand; return their tick. The caller has seen that there are as many."""
+        self.free -= units
+        self._demand += units
+        self._typical = units
+        self._own.add(now_s, units)
+        return self.tick
+
+    @property
+    def is_low(self) -> bool:
+        """Whether a new lot should be under way."""
+        return self.free <= self._low
+
+    def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
+        """Whether this worker may admit them without asking: its part of the limit, or of what was left of it."""
+        own = self._own.slide(now_s)
+        left = self._left // workers - self._since_answer
+        return own == 0 or own + units <= self.limit // workers or units <= left
+
+    def take_share(self, units: int, *, now_s: float, tick: int) -> int:
+        """Take units that Postgres hears of later; return the tick they count at."""
+        self._demand += units
+        self._since_answer += units
+        self._own.add(now_s, units)
+        self._correct(tick, units)
+        return tick
+
+    def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
+        """Give back what was reserved beyond the use, or take what was used beyond it; True if something changed."""
+        if excess == 0 or now_s - taken_s > WINDOW_S:
+            return False
+        self._own.correct(taken_s, -excess)
+        self._correct(tick, -excess)
+        self._returned += excess
+        return True
+
+    # ---- refusing
+
+    def refuses(self, units: int, now_s: float) -> bool:
+        """Whether Postgres has just said that there is no room, and this worker has made none since."""
+        if now_s >= self.asks_again_s or units <= self._left + self._returned:
+            return False
+        return now_s < (self._known_ready_s(units) or 0.0)
+
+    def ready_s(self, units: int, now_s: float) -> float:
+        """When there is room for them again, as far as is known."""
+        known_s = self._known_ready_s(units)
+        if known_s is not None:
+            return known_s
+        return self._slides[-1][0] if self._slides else now_s + 1.0
+
+    def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
+        """When this worker's own part has room again."""
+        return self._own.ready_s(now_s, self._own.slide(now_s) + units - self.limit // workers)
+
+    def _known_ready_s(self, units: int) -> float | None:
+        short = units - self._left
+        for at_s, sliding in self._slides:
+            short -= sliding
+            if short <= 0:
+                return at_s
+        return None
+
+    def remaining(self, now_s: float) -> tuple[int, float]:
+        """How much is left as far as is known, and in how many seconds some of it comes back."""
+        if self._answered_s is None or now_s - self._answered_s > WINDOW_S:
+            return self.limit, 0.0
+        back = sum(units for at_s, units in self._slides if at_s <= now_s)
+        next_s = next((at_s for at_s, _ in self._slides if at_s > now_s), now_s)
+        return max(min(self._left + back + self.free - self._since_answer, self.limit), 0), next_s - now_s
+
+    # ---- asking
+
+    def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
+        """What to ask now. What is in hand stays usable until the answer, unless it is too little or too much."""
+        self._measure_rate(now_s)
+        is_short = self.free < self.waiting
+        self._is_renewing = is_short or self.is_wanted or now_s - self._lot_s >= LOT_LASTS_S
+        self.is_wanted = False
+        ahead = self._ahead(workers) if self._is_renewing else 0
+        needs = needs if self._is_renewing else ()
+        if self.free and self._is_renewing and (self.waiting or not ahead):
+            self._give_back()
+        if self.sent is None:
+            self.sent, self.corrections, self._returned = self.corrections, {}, 0
+        return LimitAsk(
+            limit_id=self.limit_id, measure=self.measure, most=self.limit, needs=needs, ahead=ahead,
+            corrections=tuple(self.sent.items()),
+        )  # fmt: skip
+
+    def answered(
+        self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
+    ) -> None:  # fmt: skip
+        """Take note of an answer."""
+        self.sent = None
+        self._left = self.limit - answered.used
+        self._slides = tuple((now_s + ms / 1000, units) for ms, units in answered.slides)
+        self._answered_s, self._since_answer = now_s, 0
+        self.asks_again_s = now_s + ASK_AGAIN_S
+        if is_repeat:  # taken for requests that were answered otherwise long ago
+            self._correct(answered.tick, -answered.granted)
+        elif self._is_renewing:
+            self._give_back()
+            self.tick, self.free, self._lot_s = answered.tick, answered.granted, asked_s
+            self._low = (self.free - self.waiting) // 2 if self.free > self.waiting else -1
+
+    def let_go(self) -> None:
+        """Keep nothing in hand, and take nothing ahead."""
+        self._give_back()
+        self.is_wanted, self._demand, self._rate = False, 0, 0.0
+
+    def due_at_s(self, now_s: float) -> float | None:
+        """When Postgres must hear of this again, though nobody asks; None: never."""
+        if self.corrections:
+            return now_s + GIVE_BACK_AFTER_S
+        return self._lot_s + LOT_LASTS_S if self.free else None
+
+    def _measure_rate(self, now_s: float) -> None:
+        passed_s = now_s - self._counted_s
+        if passed_s >= MEASURE_EVERY_S:
+            weight = min(passed_s / RATE_OVER_S, 1.0)
+            self._rate += weight * (self._demand / passed_s - self._rate)
+            self._demand, self._counted_s = 0, now_s
+
+    def _ahead(self, workers: int) -> int:
+        most = max(self.limit // (LOT_SHARE * workers), self._typical)
+        ahead = min(int(self._rate * AHEAD_S), most)
+        return ahead if ahead >= self._typical else 0
+
+    def _give_back(self) -> None:
+        if self.free:
+            self._correct(self.tick, -self.free)
+            self.free = 0
+
+
+class LimitSlots(UnitsInHand):
+    """Slots for running requests. `held` are ours in Postgres, `in_use` by requests that run."""
+
+    __slots__ = ("_last_peak", "_left", "_peak", "_peak_s", "_renewed_s", "held", "in_use")
+
+    def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
+        super().__init__(limit_id, measure, limit)
+        self.held = self.in_use = self._peak = self._last_peak = 0
+        self._peak_s = self._renewed_s = 0.0
+        self._left = limit
+
+    @property
+    def is_low(self) -> bool:
+        """Slots are asked for when a request needs one: those that end serve the next."""
+        return False
+
+    def take(self, units: int, now_s: float) -> int:
+        """Take a slot in hand."""
+        self.free -= units
+        self._use(units)
+        return 0
+
+    def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
+        """Whether this worker may admit without asking: its part of the limit, and at least one."""
+        return self.in_use + units <= max(self.limit // workers, 1)
+
+    def take_share(self, units: int, *, now_s: float, tick: int) -> int:
+        """Take a slot that Postgres hears of later."""
+        self._use(units)
+        self._count_free(now_s)
+        return tick
+
+    def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
+        """A request has ended."""
+        self.in_use -= 1
+        self._count_free(now_s)
+        return True
+
+    def refuses(self, units: int, now_s: float) -> bool:
+        """Whether Postgres has just said that all are in use."""
+        return now_s < self.asks_again_s and units > self._left
+
+    def ready_s(self, units: int, now_s: float) -> float:
+        """Nobody knows when a request ends."""
+        return now_s + 1.0
+
+    def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
+        """Nobody knows when a request ends."""
+        return now_s + 1.0
+
+    def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
+        """What to ask now. Slots that were not in use for up to a second are not kept."""
+        if now_s - self._peak_s >= PEAK_LASTS_S:
+            self._last_peak, self._peak, self._peak_s = self._peak, self.in_use, now_s
+        self.is_wanted = False
+        if now_s - self._renewed_s > SLOTS_LAST_S:
+            self.held = self.in_use  # the others may be somebody else's by now
+        self.held = max(min(self.held, max(self._peak, self._last_peak)), self.in_use)
+        self._count_free(now_s)
+        ahead = self.in_use // 8 if self.waiting else 0
+        return LimitAsk(
+            limit_id=self.limit_id, measure=self.measure, most=self.limit, needs=needs, ahead=ahead, kept=self.held
+        )
+
+    def answered(
+        self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
+    ) -> None:  # fmt: skip
+        """Take note of an answer."""
+        # After an outage there may be more in use than allowed. Each worker lets its part of that go as requests end:
+        # serving the next from each that ends, all of them together would stay over for as long as they are busy.
+        over = max(answered.used - self.limit, 0)
+        self.held, self._renewed_s = max(answered.granted - ceil(over / workers), 0), asked_s
+        self._left = self.limit - answered.used
+        self.asks_again_s = now_s + ASK_AGAIN_S
+        self._count_free(now_s)
+
+    def let_go(self) -> None:
+        """Keep nothing in hand."""
+        self._peak = self._last_peak = 0
+        self._peak_s, self.is_wanted = float("inf"), self.held > 0
+
+    def due_at_s(self, now_s: float) -> float | None:
+        """When Postgres must hear of this again, though nobody asks; None: never."""
+        if self.held > self.in_use:
+            return max(self._peak_s + PEAK_LASTS_S, now_s + GIVE_BACK_AFTER_S)
+        return self._renewed_s + RENEW_EVERY_S if self.held or self.in_use else None
+
+    def _use(self, units: int) -> None:
+        self.in_use += units
+        self._peak = max(self._peak, self.in_use)
+
+    def _count_free(self, now_s: float) -> None:
+        is_ours = now_s - self._renewed_s <= SLOTS_LAST_S
+        self.free = max(self.held - self.in_use, 0) if is_ours else 0
+
+
+Pool: TypeAlias = LimitWindow | LimitSlots
+
+
+class Limited:
+    """The windows and slots of one limit in this worker."""
+
+    __slots__ = ("limits", "pools", "requests", "slots", "tokens", "used_s")
+
+    def __init__(self, limit_id: str, limits: Limits) -> None:
+        self.limits = limits
+        self.used_s = 0.0
+        self.requests = LimitWindow(limit_id, LimitUnit.REQUESTS, 0)
+        self.tokens = LimitWindow(limit_id, LimitUnit.TOKENS, 0)
+        self.slots = LimitSlots(limit_id, LimitUnit.CONCURRENT, 0)
+        self.pools: tuple[Pool, ...] = (self.requests, self.tokens, self.slots)
+        self.change(limits)
+
+    def change(self, limits: Limits) -> None:
+        """Another policy version says otherwise. What was said of the old limit is forgotten."""
+        self.limits = limits
+        figures = (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent)
+        for pool, figure in zip(self.pools, figures, strict=True):
+            pool.limit, pool.asks_again_s = figure or 0, 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in hand, on its way back, or awaited."""
+        return not any(pool.is_listed or pool.waiting for pool in self.pools)
+
+
+def grouped(needs: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Needs in their order, equal neighbours counted."""
+    found: list[tuple[int, int]] = []
+    for units in needs:
+        if found and found[-1][0] == units:
+            found[-1] = (units, found[-1][1] + 1)
+        else:
+            found.append((units, 1))
+    return tuple(found)
+
+
+def tick_at(now_s: float, offset_ms: float | None) -> int:
+    """The database's tick now, from the distance of its clock to ours; 0 where it is not known."""
+    return 0 if offset_ms is None else int((now_s * 1000 + offset_ms) // TICK_MS)

@@ -1,0 +1,415 @@
+"""Admits requests under limits that hold for all workers together: from units in hand, else by asking Postgres.
+
+All requests that wait share one question, and a worker has one question under way. With Postgres away or slow a worker
+goes on with its own part of each limit: nothing is refused because a database is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+
+from gateway.domain.budgets.limits import LimitAnswer, LimitAsk, LimitedBy, Limits, LimitUnit
+from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.services.budgets.limit_refusals import never_fits, refusal
+from gateway.services.budgets.limit_windows import GIVE_BACK_AFTER_S, Limited, LimitWindow, Pool, grouped, tick_at
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+WAIT_S = 0.05  # no request waits longer for Postgres
+SPACING_S = 0.02  # between two exchanges: so many requests share one
+RETRY_S = 0.5
+LATE_RETRY_S = 1.0
+HEARTBEAT_S = 5.0  # Postgres counts as workers those that it heard of in the last 15 s
+FORGET_AFTER_S = 150.0
+FORGET_EVERY_S = 5.0
+TURNS = 8  # of the event loop, between the end of a thread's work and those who wait for it
+MOST_KNOWN = 20_000  # callers name projects as they like
+MOST_ASKS = 500  # in one exchange
+
+
+class LimitStore(Protocol):
+    """The windows that all workers share.
+
+    `storage.budgets.limits.LimitWindows` is one. `exchange` is called in a thread.
+    """
+
+    def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
+        """Ask for all limits at once; the same number again changes nothing. Raises `DatabaseUnavailable`."""
+
+    def close(self) -> None:
+        """Give the connection back."""
+
+
+class LimitUsage(Struct, frozen=True, kw_only=True, gc=False):
+    """One limit as last heard of. In `reset_s` seconds some of what was used comes back."""
+
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+class LimitStatus(Struct, frozen=True, kw_only=True, gc=False):
+    """Where a limit stands, for headers; None where that is not limited."""
+
+    limit_id: str
+    requests: LimitUsage | None
+    tokens: LimitUsage | None
+
+
+Claim = list[tuple[Pool, int]]
+
+
+class LimitGrant:
+    """What one request was given. It must be settled once, however the request ends."""
+
+    __slots__ = ("_limiter", "_taken", "_taken_s", "_tokens", "is_alone")
+
+    def __init__(
+        self, limiter: Limiter, taken: list[tuple[Pool, int]], *, taken_s: float, tokens: int, is_alone: bool = False
+    ) -> None:
+        """`is_alone`: Postgres was not asked, or did not answer in time."""
+        self._limiter, self._taken, self._taken_s, self._tokens = limiter, taken, taken_s, tokens
+        self.is_alone = is_alone
+
+    def settle(self, used_tokens: int | None) -> None:
+        """Correct the reservation to what was used, None where that is unknown, and free the slot.
+
+        A second time does nothing.
+        """
+        taken, self._taken = self._taken, []
+        excess = 0 if used_tokens is None else self._tokens - used_tokens
+        if taken:
+            self._limiter._settle(taken, taken_s=self._taken_s, excess=excess)
+
+
+class _Waiter:
+    __slots__ = ("claim", "future", "is_asked", "tokens")
+
+    def __init__(self, claim: Claim, tokens: int, future: asyncio.Future[LimitGrant]) -> None:
+        self.claim, self.tokens, self.future = claim, tokens, future
+        self.is_asked = False
+
+
+class Limiter:
+    """One worker's part. Lives on its event loop; `run` must be running.
+
+    One `exchange` should have ended before the first request: until then a worker believes itself alone.
+    """
+
+    def __init__(self, store: LimitStore, clock: Clock, *, worker: UUID, wait_s: float = WAIT_S) -> None:
+        """`worker` is this worker's name, new with each start; no request waits longer than `wait_s` for Postgres."""
+        self._store, self._clock, self._worker, self._wait_s = store, clock, worker, wait_s
+        self._known: dict[str, Limited] = {}
+        self._listed: list[Pool] = []  # with something in hand or to tell
+        self._waiters: dict[_Waiter, None] = {}
+        self.admitted_alone = 0  # requests that were admitted without Postgres, since the start
+        self._workers = 1
+        self._offset_ms: float | None = None  # of the database's clock to ours
+        self._number = 1  # of the next exchange, or of one that has no answer yet
+        self._forgot_s = clock.monotonic()
+        self._began_s = clock.monotonic() - HEARTBEAT_S
+        self._is_asking = self._is_failing = False
+        self._due_s = clock.monotonic()
+        self._stirred = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "limiter")
+
+    @property
+    def is_alone(self) -> bool:
+        """True while Postgres does not answer: then this worker keeps to its own part of each limit."""
+        return self._is_failing or self._is_late(self._clock.monotonic())
+
+    # ---- admitting
+
+    async def admit(self, limited: Sequence[LimitedBy], tokens: int, *, takes_slots: bool = True) -> LimitGrant:
+        """Take one request, `tokens` tokens and one slot of every limit that applies: all of them or none.
+
+        Raises `RateLimited` or `ConcurrencyLimited`. Waits only where this worker has too little in hand.
+        """
+        now_s = self._clock.monotonic()
+        claim = self._claim(limited, tokens, now_s, takes_slots=takes_slots)
+        for pool, units in claim:
+            if pool.free - pool.waiting < units:
+                break
+        else:
+            return self._take(claim, tokens, now_s)
+        if self._is_late(now_s):
+            await self._hear(lambda: not self._is_late(now_s))
+        if self._is_failing or self._is_late(now_s):
+            return self._take_share(claim, tokens, now_s)
+        for pool, units in claim:
+            if pool.refuses(units, now_s):
+                raise _refusal(pool, units, now_s)
+        return await self._asked(claim, tokens)
+
+    async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
+        """Take one request of every limit on requests: for what is read here and sent nowhere.
+
+        Raises `RateLimited`. Slots are for what is sent: a team whose streams fill them may still look at its figures.
+        """
+        return await self.admit(limited, 0, takes_slots=False)
+
+    def standing(self, limited: Sequence[LimitedBy]) -> tuple[LimitStatus, ...]:
+        """Where each limit stands, as last heard of: other workers' use since then is not in it."""
+        now_s = self._clock.monotonic()
+        return tuple(self._standing(limit_id, limits, now_s) for limit_id, limits in limited)
+
+    def _standing(self, limit_id: str, limits: Limits, now_s: float) -> LimitStatus:
+        known = self._known.get(limit_id) or Limited(limit_id, limits)
+        return LimitStatus(
+            limit_id=limit_id,
+            requests=_figures(known.requests, limits.requests_per_minute, now_s),
+            tokens=_figures(known.tokens, limits.tokens_per_minute, now_s),
+        )
+
+    def _claim(self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool) -> Claim:
+        """What the request takes of which window."""
+        claim: Claim = []
+        for limit_id, limits in limited:
+            known = self._known.get(limit_id)
+            if known is None:
+                if len(self._known) >= MOST_KNOWN:
+                    self._forget(now_s, unused_s=0)
+                known = self._known[limit_id] = Limited(limit_id, limits)
+            elif known.limits is not limits and known.limits != limits:
+                known.change(limits)
+            known.used_s = now_s
+            if limits.requests_per_minute is not None:
+                claim.append((known.requests, 1))
+            if limits.tokens_per_minute is not None and tokens > 0:
+                if tokens > limits.tokens_per_minute:
+                    raise never_fits(limit_id, limits.tokens_per_minute, tokens)
+                claim.append((known.tokens, tokens))
+            if limits.concurrent is not None and takes_slots:
+                claim.append((known.slots, 1))
+        return claim
+
+    def _take(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
+        """From what is in hand; the caller has seen that it is enough."""
+        taken = []
+        for pool, units in claim:
+            taken.append((pool, pool.take(units, now_s)))
+            if not pool.is_wanted and pool.is_low:
+                pool.is_wanted = True
+                self._list(pool)
+                self._ask_by(max(now_s, self._began_s + SPACING_S))
+        return LimitGrant(self, taken, taken_s=now_s, tokens=tokens)
+
+    def _take_share(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
+        """From this worker's own part of each limit. Postgres hears of it later."""
+        for pool, units in claim:
+            if not pool.has_share(units, now_s=now_s, workers=self._workers):
+                wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
+                # Of a Postgres that is late we will hear soon: what the others have left is not known now.
+                wait_s = wait_s if self._is_failing else min(wait_s, LATE_RETRY_S)
+                raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=wait_s)
+        self.admitted_alone += 1
+        tick, taken = tick_at(now_s, self._offset_ms), []
+        for pool, units in claim:
+            taken.append((pool, pool.take_share(units, now_s=now_s, tick=tick)))
+            self._tell(pool, now_s)
+        return LimitGrant(self, taken, taken_s=now_s, tokens=tokens, is_alone=True)
+
+    def _settle(self, taken: Iterable[tuple[Pool, int]], *, taken_s: float, excess: int) -> None:
+        now_s = self._clock.monotonic()
+        for pool, tick in taken:
+            part = excess if pool.measure is LimitUnit.TOKENS else 0
+            if pool.settle(tick, taken_s=taken_s, excess=part, now_s=now_s):
+                self._tell(pool, now_s)
+
+    # ---- waiting
+
+    async def _asked(self, claim: Claim, tokens: int) -> LimitGrant:
+        """Wait for the next answer of Postgres, but not long."""
+        waiter = _Waiter(claim, tokens, asyncio.get_running_loop().create_future())
+        self._waiters[waiter] = None
+        for pool, units in claim:
+            pool.waiting += units
+            self._list(pool)
+        self._ask_by(max(self._clock.monotonic(), self._began_s + SPACING_S))
+        future = waiter.future
+        try:
+            await asyncio.wait({future}, timeout=self._wait_s)
+            await self._hear(future.done)
+        except asyncio.CancelledError:
+            if future.done() and future.exception() is None:
+                future.result().settle(0)
+            raise
+        finally:
+            self._leave(waiter)
+        return future.result() if future.done() else self._take_share(claim, tokens, self._clock.monotonic())
+
+    async def _hear(self, is_enough: Callable[[], bool]) -> None:
+        """Let an answer in that has arrived: where this process was busy elsewhere, Postgres was not slow."""
+        for _ in range(TURNS):
+            if is_enough():
+                return
+            await asyncio.sleep(0)
+
+    def _leave(self, waiter: _Waiter) -> None:
+        if waiter in self._waiters:
+            del self._waiters[waiter]
+            for pool, units in waiter.claim:
+                pool.waiting -= units
+
+    def _is_late(self, now_s: float) -> bool:
+        return self._is_asking and now_s - self._began_s > self._wait_s
+
+    # ---- asking
+
+    async def run(self) -> None:
+        """Ask when something is needed, is to be told, or is long not renewed; until cancelled."""
+        while True:
+            self._stirred.clear()
+            pause_s = self._due_s - self._clock.monotonic()
+            if pause_s <= 0:
+                await self.exchange()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):  # `wait_for` may swallow a cancellation (Python 3.11)
+                    await self._stirred.wait()
+
+    async def close(self) -> None:
+        """Give everything back that is in hand; `run` has ended, and requests are no longer admitted."""
+        if not self._is_failing:
+            for pool in self._listed:
+                pool.let_go()
+            await self.exchange()
+        self._thread.shutdown(wait=False)
+        self._store.close()
+
+    async def exchange(self) -> None:
+        """Ask Postgres once for all that is needed or due, and serve those who wait. One at a time."""
+        self._began_s = now_s = self._clock.monotonic()
+        self._due_s = now_s + HEARTBEAT_S
+        pools = self._due_pools(now_s)
+        asks = self._asks(pools, now_s)
+        self._is_asking, is_done = True, False
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._store.exchange, self._worker, self._number, asks
+            )
+            self._note_answer(answer, pools, asked_s=now_s)
+            is_done = True
+        except DatabaseUnavailable as problem:
+            self._note_away(problem.message)
+            is_done = True
+        finally:
+            self._is_asking = False
+            if not is_done:  # requests go on from this worker's part
+                self._note_away("the exchange failed, see the log")
+
+    def _due_pools(self, now_s: float) -> list[Pool]:
+        soon_s = now_s + SPACING_S
+        due = [pool for pool in self._listed if pool.needs_asking or (pool.due_s is not None and pool.due_s <= soon_s)]
+        return due[:MOST_ASKS]
+
+    def _asks(self, pools: Sequence[Pool], now_s: float) -> list[LimitAsk]:
+        needs: dict[Pool, list[int]] = {pool: [] for pool in pools}
+        for waiter in self._waiters:
+            waiter.is_asked = all(pool in needs or pool.free >= pool.waiting for pool, _ in waiter.claim)
+            for pool, units in waiter.claim:
+                if waiter.is_asked and pool in needs:
+                    needs[pool].append(units)
+        return [pool.ask(grouped(needs[pool]), now_s=now_s, workers=self._workers) for pool in pools]
+
+    def _note_answer(self, answer: LimitAnswer, pools: Sequence[Pool], *, asked_s: float) -> None:
+        now_s = self._clock.monotonic()
+        if self._is_failing:
+            self._is_failing = False
+            log.info("limits_shared_again")
+        self._number += 1
+        self._workers, self._offset_ms = max(answer.workers, 1), answer.now_ms - now_s * 1000
+        answered = {(one.limit_id, one.measure): one for one in answer.answers}
+        for pool in pools:
+            own = answered.get((pool.limit_id, pool.measure))
+            if own is None:
+                pool.take_back()
+            else:
+                pool.answered(own, asked_s=asked_s, now_s=now_s, workers=self._workers, is_repeat=answer.is_repeat)
+        if not answer.is_repeat:
+            self._serve(now_s)
+        self._forget(now_s)
+        self._schedule(now_s)
+
+    def _serve(self, now_s: float) -> None:
+        """Answer those whose needs were asked for; the others wait for the next answer."""
+        for waiter in [waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()]:
+            self._leave(waiter)
+            short = next(((pool, units) for pool, units in waiter.claim if pool.free < units), None)
+            if short is None:
+                waiter.future.set_result(self._take(waiter.claim, waiter.tokens, now_s))
+            else:
+                waiter.future.set_exception(_refusal(*short, now_s))
+
+    def _note_away(self, problem: str) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("limits_not_shared", problem=problem)
+        self._due_s = self._clock.monotonic() + RETRY_S
+        for waiter in [waiter for waiter in self._waiters if not waiter.future.done()]:
+            self._leave(waiter)
+            try:
+                waiter.future.set_result(self._take_share(waiter.claim, waiter.tokens, self._clock.monotonic()))
+            except RequestError as refused:
+                waiter.future.set_exception(refused)
+
+    def _schedule(self, now_s: float) -> None:
+        """Say when to ask next, and let go of what has nothing in hand and nothing to tell."""
+        listed: list[Pool] = []
+        for pool in self._listed:
+            pool.due_s = self._began_s + SPACING_S if pool.needs_asking else pool.due_at_s(now_s)
+            pool.is_listed = pool.due_s is not None or pool.waiting > 0
+            if pool.is_listed:
+                listed.append(pool)
+            if pool.due_s is not None:
+                self._due_s = min(self._due_s, pool.due_s)
+        self._listed = listed
+
+    def _ask_by(self, at_s: float) -> None:
+        if self._is_failing:
+            return  # asked when it is time to try again
+        if at_s < self._due_s:
+            self._due_s = at_s
+            self._stirred.set()
+
+    def _tell(self, pool: Pool, now_s: float) -> None:
+        """Postgres is to hear of it soon."""
+        self._list(pool)
+        if pool.due_s is None or pool.due_s > now_s + GIVE_BACK_AFTER_S:
+            pool.due_s = now_s + GIVE_BACK_AFTER_S
+        self._ask_by(pool.due_s)
+
+    def _list(self, pool: Pool) -> None:
+        if not pool.is_listed:
+            pool.is_listed = True
+            self._listed.append(pool)
+
+    def _forget(self, now_s: float, *, unused_s: float = FORGET_AFTER_S) -> None:
+        """Forget limits that nobody has asked of for a while."""
+        if now_s - self._forgot_s >= FORGET_EVERY_S:
+            self._forgot_s = now_s
+            self._known = {
+                limit_id: known
+                for limit_id, known in self._known.items()
+                if not known.is_idle or now_s - known.used_s < unused_s
+            }
+
+
+def _figures(window: LimitWindow, limit: int | None, now_s: float) -> LimitUsage | None:
+    if limit is None:
+        return None
+    remaining, reset_s = window.remaining(now_s)
+    return LimitUsage(limit=limit, remaining=min(remaining, limit), reset_s=reset_s)
+
+
+def _refusal(pool: Pool, units: int, now_s: float) -> RequestError:
+    return refusal(pool.limit_id, pool.measure, pool.limit, wait_s=pool.ready_s(units, now_s) - now_s)

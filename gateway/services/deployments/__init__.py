@@ -1,0 +1,1 @@
+"""What one worker knows of each deployment: health, speed, load."""

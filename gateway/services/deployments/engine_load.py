@@ -1,0 +1,232 @@
+"""How busy each engine of our own is, as this worker knows it: asked for often, because a queue fills in a second.
+
+Every worker asks for itself: what one knows is in its memory, and nothing is shared that could be waited for. The
+samples that are kept for the accounts are `engine_watch`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from msgspec.structs import replace
+
+from gateway.domain.deployments.engine_load import (
+    SIGNALS,
+    EngineLoad,
+    EngineMetrics,
+    is_moving,
+    load_between,
+    read_page,
+    was_restarted,
+)
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.services.ports import Clock
+from gateway.wire.vllm_load import Noted, read_load
+
+log = structlog.get_logger()
+
+TURN_S = 0.2  # how often it is seen to who is due
+BUSY_EVERY_S = 1.0
+IDLE_EVERY_S = 10.0
+BUSY_FOR_S = 60.0  # after this worker sent something
+FRESH_S = 5.0  # older than that, a load says nothing of now
+WINDOW_S = 10.0  # rates and means are over so long: within one second little ends
+STILL_S = 4.0  # a long prompt may take a while in which no figure moves
+MOST_LOOKS = 16  # those of a window, and some more
+FORGET_S = 2 * IDLE_EVERY_S + 5  # a look as old as that says nothing of whether it is alive
+MOST_AT_ONCE = 32  # threads, made as they are needed; an engine that hangs has one of them for a few seconds
+PATHS = tuple(dict.fromkeys(dialect.path for dialect in SIGNALS.values()))
+
+
+class _Engine:
+    """What is known of one engine. Changed on the loop alone."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.is_asked = False
+        self.asked_s = float("-inf")
+        self.path = 0
+        self.sent = 0
+        self.sent_s = float("-inf")
+        self._looks: deque[tuple[float, EngineMetrics]] = deque(maxlen=MOST_LOOKS)
+        self._answered: bool | None = None
+        self._looked_s = self._moved_s = float("-inf")
+        self._seen: EngineLoad | None = None
+        self._seen_s = float("-inf")
+        self._sent_then = 0
+        self._room: float | None = None
+        self._full_per_s: float | None = None
+        self._noted: Noted | None = None
+        self._noted_s = float("-inf")
+        self._sent_when_noted = 0
+
+    def is_due(self, now_s: float) -> bool:
+        every_s = BUSY_EVERY_S if now_s - self.sent_s <= BUSY_FOR_S else IDLE_EVERY_S
+        return not self.is_asked and now_s - self.asked_s >= every_s
+
+    def note_look(self, figures: EngineMetrics | None, *, at_s: float, sent_then: int) -> None:
+        """A look that was begun at `at_s` has ended."""
+        self._answered, self._looked_s = figures is not None, at_s
+        if figures is None:
+            return
+        if figures == EngineMetrics():
+            if not self._looks:  # not here, or not yet: an engine that loads its model has no figures
+                self.path = (self.path + 1) % len(PATHS)
+            return
+        if not self._looks or is_moving(self._looks[-1][1], figures):
+            self._moved_s = at_s
+        if self._looks and was_restarted(self._looks[-1][1], figures):
+            self._looks.clear()
+            self._room = self._full_per_s = None
+        since_s, before = self._before(at_s)
+        self._seen = self._remembered(load_between(before, figures, seconds=at_s - since_s))
+        self._seen_s, self._sent_then = at_s, sent_then
+        self._looks.append((at_s, figures))
+
+    def _remembered(self, load: EngineLoad) -> EngineLoad:
+        """With its room, and the rate at which it finishes when that is taken: with little to do it finishes little."""
+        if load.waiting and load.running:
+            self._room = max(load.running, self._room or 0.0)
+            self._full_per_s = load.finished_per_s or self._full_per_s
+            return replace(load, room=self._room)
+        rates = [rate for rate in (load.finished_per_s, self._full_per_s) if rate is not None]
+        return replace(load, room=self._room, finished_per_s=max(rates, default=None))
+
+    def note_header(self, noted: Noted, now_s: float) -> None:
+        self._noted, self._noted_s, self._sent_when_noted = noted, now_s, self.sent
+
+    def load(self, now_s: float) -> EngineLoad | None:
+        seen = self._seen if now_s - self._seen_s <= FRESH_S else None
+        noted = self._noted if self._noted_s > self._seen_s and now_s - self._noted_s <= FRESH_S else None
+        if noted is None:
+            if seen is None:
+                return None
+            return replace(seen, sent_since=self.sent - self._sent_then, age_s=now_s - self._seen_s)
+        load = seen or EngineLoad()
+        return replace(
+            load, waiting=load.waiting if noted.waiting is None else noted.waiting,
+            kv_use=load.kv_use if noted.kv_use is None else noted.kv_use, sent_since=self.sent - self._sent_when_noted,
+            age_s=now_s - self._noted_s,
+        )  # fmt: skip
+
+    def looks_alive(self, now_s: float) -> bool | None:
+        if self._answered is None or now_s - self._looked_s > FORGET_S:
+            return None
+        if not self._answered:
+            return False
+        if len(self._looks) < 2 or self._looks[-1][1].progress is None:
+            return None
+        last_s, last = self._looks[-1]
+        if self._moved_s == last_s:
+            return True
+        # A page that shows nothing of what was sent two looks ago stands still too.
+        is_owed = self._moved_s < self.sent_s
+        if not last.is_busy and not is_owed:
+            return True
+        is_late = last.is_busy or self.sent_s < self._looks[-2][0]
+        return False if is_late and last_s - self._moved_s >= STILL_S else None
+
+    def _before(self, at_s: float) -> tuple[float, EngineMetrics | None]:
+        """The oldest look of the window, else the last one."""
+        within = ((look_s, figures) for look_s, figures in self._looks if at_s - look_s <= WINDOW_S)
+        return next(within, self._looks[-1] if self._looks else (at_s, None))
+
+
+class EngineLoads:
+    """Asks the engines of the policy in force and says what they answered.
+
+    `page` fetches the text of a metrics page, by deployment and path: None where nothing answered, and no exception.
+    One look at a time at each engine, and each in a thread: one that hangs delays no other.
+    """
+
+    def __init__(
+        self, *, policy: Callable[[], PolicyVersion | None], page: Callable[[Deployment, str], str | None], clock: Clock
+    ) -> None:
+        self._policy, self._page, self._clock = policy, page, clock
+        self._engines: dict[str, _Engine] = {}
+        self._looks: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine-load")
+
+    def of(self, deployment: str) -> EngineLoad | None:
+        """The load of a deployment's engine; None where it is not one of ours, or said nothing for five seconds."""
+        engine = self._engines.get(deployment)
+        return None if engine is None else engine.load(self._clock.monotonic())
+
+    def began(self, deployment: str) -> None:
+        """An attempt is sent there."""
+        engine = self._engines.get(deployment)
+        if engine is not None:
+            engine.sent += 1
+            engine.sent_s = self._clock.monotonic()
+
+    def note_header(self, deployment: str, value: str) -> None:
+        """An answer came with `endpoint-load-metrics`."""
+        engine = self._engines.get(deployment)
+        if engine is not None and (noted := read_load(value)) is not None:
+            engine.note_header(noted, self._clock.monotonic())
+
+    def looks_alive(self, deployment: str) -> bool | None:
+        """False for an engine whose page is silent, or stands still for seconds although it has work; None: not known.
+
+        The work that counts is what the page shows and what this worker has sent since it last moved.
+        """
+        engine = self._engines.get(deployment)
+        return None if engine is None else engine.looks_alive(self._clock.monotonic())
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.turn()
+            await asyncio.sleep(TURN_S)
+
+    async def close(self) -> None:
+        """End the looks under way; `run` has ended."""
+        for look in self._looks:
+            look.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def turn(self) -> None:
+        """Begin to look at every engine that is due."""
+        policy = self._policy()
+        if policy is None:
+            return
+        own = {name: one for name, one in policy.policy.deployments.items() if one.is_self_hosted}
+        for name in self._engines.keys() - own.keys():
+            del self._engines[name]
+        now_s = self._clock.monotonic()
+        for name, deployment in own.items():
+            engine = self._engines.get(name)
+            if engine is None or not _is_same(engine.deployment, deployment):
+                engine = self._engines[name] = _Engine(deployment)
+            if engine.is_due(now_s):
+                engine.is_asked, engine.asked_s = True, now_s
+                look = asyncio.create_task(self._look(engine, engine.sent))
+                self._looks.add(look)
+                look.add_done_callback(self._looks.discard)
+
+    async def settled(self) -> None:
+        """Wait for the looks under way."""
+        await asyncio.gather(*self._looks)
+
+    async def _look(self, engine: _Engine, sent_then: int) -> None:
+        try:
+            figures = await asyncio.get_running_loop().run_in_executor(self._threads, self._figures, engine)
+            engine.note_look(figures, at_s=engine.asked_s, sent_then=sent_then)
+        except Exception:  # the task's boundary: the next turn tries again
+            log.exception("engine_load_not_read", deployment=engine.deployment.name)
+        finally:
+            engine.is_asked = False
+
+    def _figures(self, engine: _Engine) -> EngineMetrics | None:
+        """In a thread: a page is read faster than a millisecond, but not faster than a request."""
+        page = self._page(engine.deployment, PATHS[engine.path])
+        return None if page is None else read_page(page, model=engine.deployment.model)
+
+
+def _is_same(known: Deployment, now: Deployment) -> bool:
+    """Another engine behind the same name begins anew."""
+    return known is now or (known.base_url, known.model) == (now.base_url, now.model)

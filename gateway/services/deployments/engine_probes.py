@@ -1,0 +1,178 @@
+"""Looks after self-hosted engines: passes over what hangs, and asks what is passed over whether it is back.
+
+A hung engine answers 200 on `/health`, so it is believed by what comes of the attempts under way there, and by one
+token that it makes. A probe is charged to nobody: what it costs is a part of the engine's own bill that no team
+caused. Its tokens are noted before and after, for unknown attempts are settled from the engine's counters. One that
+cannot be noted is not sent: then a caller's request, which is metered, finds out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from math import inf
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.deployments.engine_counters import Tokens
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.routing.probe_permit import probe_permit
+from gateway.errors import DatabaseUnavailable, RequestError
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.state import DeploymentState, Health
+from gateway.services.ports import Clock, Provider, Transport
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 0.25  # of ten seconds in which what is back must be in use again
+HANGS_AFTER_S = 8.0
+PROBE_S = 5.0  # for one token; a queue that is longer is no place to send a request to
+PROBE_BYTES = 64 * 1024
+NOTE_AGAIN_S = 2.0
+HANGS = "no_progress"
+NOTHING = Tokens(prompt=0, generation=0)
+
+
+class ProbeNotes(Protocol):
+    """Where the tokens of probes are kept.
+
+    `storage.deployments.engine_probes.EngineProbeNotes` is one. Called in a thread.
+    """
+
+    def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
+        """A probe is about to be sent. Raises `DatabaseUnavailable`."""
+
+    def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
+        """It is over; None where nobody knows what it had made. Raises `DatabaseUnavailable`."""
+
+
+class EngineProbes:
+    """A job of each worker. `policy` is the one in force, None before the first.
+
+    `looks_alive` is False for a deployment whose engine's own figures stand still or cannot be read, None where nobody
+    knows: then nothing is said to hang that may be merely slow.
+    """
+
+    def __init__(
+        self, health: Health, *, transport: Transport, providers: Mapping[str, Provider],
+        policy: Callable[[], PolicyVersion | None], ejections: Ejections, clock: Clock, new_id: Callable[[], UUID],
+        region: str, looks_alive: Callable[[str], bool | None], notes: ProbeNotes,
+    ) -> None:  # fmt: skip
+        self._health, self._transport, self._providers = health, transport, providers
+        self._policy, self._ejections, self._clock, self._new_id = policy, ejections, clock, new_id
+        self._region, self._looks_alive, self._notes = region, looks_alive, notes
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._notes_away_until_s = -inf
+
+    async def run(self) -> None:
+        """Look until cancelled. As long as this runs and can note its probes, no caller's request has to be one."""
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._health.probes_engines = False
+            probes = list(self._under_way.values())
+            for probe in probes:
+                probe.cancel()
+            await asyncio.gather(*probes, return_exceptions=True)
+
+    def look(self) -> None:
+        """One look at every engine. Starts the probes that are due; does not wait for them."""
+        version = self._policy()
+        if version is None:
+            return
+        self._health.forget_but(version.policy)
+        self._health.probes_engines = self._clock.monotonic() >= self._notes_away_until_s
+        for standing in self._health.standings():
+            deployment = version.policy.deployments[standing.deployment.name]
+            if not deployment.is_self_hosted or deployment.base_url != standing.deployment.base_url:
+                continue
+            now_s = self._clock.monotonic()
+            if standing.breaker.opened_s is None:
+                if self._hangs(standing, now_s):
+                    self._health.open(deployment, HANGS, now_s=now_s)
+            elif self._health.probes_engines and standing.breaker.is_due(now_s) and self._may_be_probed(deployment):
+                probe = asyncio.get_running_loop().create_task(self._probe(version, deployment))
+                self._under_way[deployment.name] = probe
+                probe.add_done_callback(partial(self._forget, deployment.name))
+
+    def _forget(self, name: str, probe: asyncio.Task[None]) -> None:
+        self._under_way.pop(name, None)
+
+    def _may_be_probed(self, deployment: Deployment) -> bool:
+        return deployment.name not in self._under_way and not self._ejections.is_out(deployment.name)
+
+    def _hangs(self, standing: DeploymentState, now_s: float) -> bool:
+        """Whether attempts are under way, none of them has heard anything for long, and the engine's figures stand."""
+        heard_s = [slot.heard_s for slot in standing.under_way]
+        is_silent = bool(heard_s) and now_s - max(heard_s) >= HANGS_AFTER_S
+        return is_silent and self._looks_alive(standing.deployment.name) is False
+
+    async def _probe(self, version: PolicyVersion, deployment: Deployment) -> None:
+        probe_id = self._new_id()
+        if not await self._note(partial(self._notes.sent, probe_id, deployment.name)):
+            return
+        began_s = self._clock.monotonic()
+        self._health.of(deployment).breaker.began(began_s)
+        answer = _Answer()
+        try:
+            await self._ask(version, deployment, probe_id, answer)
+        except RequestError as error:
+            answer.problem = error
+        except Exception:  # the task's boundary; the breaker takes a probe that nobody hears of for lost
+            log.exception("engine_not_probed", deployment=deployment.name)
+            return
+        self._health.note_probe(deployment, answer.problem, began_s=began_s, now_s=self._clock.monotonic())
+        await self._note(partial(self._notes.ended, probe_id, answer.made))
+
+    async def _ask(self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer) -> None:
+        """Have it make one token. Raises what went wrong."""
+        provider = self._providers[deployment.provider]
+        day = self._clock.now().date()
+        permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
+        upstream = await self._transport.send(permit, provider.probe(deployment, probe_id), within_s=PROBE_S)
+        answer.made = None
+        try:
+            status, headers = await upstream.head()
+            body = await upstream.read(PROBE_BYTES)
+        finally:
+            upstream.close()
+        answer.made = _tokens(provider.usage_in(body))
+        if not 200 <= status < 300:
+            answer.made = answer.made or NOTHING
+            raise provider.error(deployment, status, headers, body=body)
+
+    async def _note(self, note: Callable[..., None]) -> bool:
+        """Note something of a probe; False where that cannot be done."""
+        try:
+            await asyncio.to_thread(note, at=self._clock.now())
+        except DatabaseUnavailable as away:
+            log.warning("probe_not_noted", problem=away.message)
+        except Exception:  # the task's boundary: what is not noted is not sent
+            log.exception("probe_not_noted")
+        else:
+            return True
+        self._notes_away_until_s = self._clock.monotonic() + NOTE_AGAIN_S
+        self._health.probes_engines = False
+        return False
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What came of a probe: nothing is made before it is sent, and what is made after that only an answer says."""
+
+    made: Tokens | None = NOTHING
+    problem: RequestError | None = None
+
+
+def _tokens(usage: TokenUsage | None) -> Tokens | None:
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return Tokens(prompt=usage.input_tokens, generation=usage.output_tokens)

@@ -1,0 +1,68 @@
+"""Settles unknown attempts of self-hosted engines from the engines' own counters, once the engines were idle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.deployments.engine_counters import IdleWindow, Resolved, resolve
+from gateway.domain.policy.policy import Policy, PolicyVersion
+from gateway.domain.routing.decide import origin_of
+
+log = structlog.get_logger()
+
+MOST_REMEMBERED = 10_000
+
+
+class ResidualStore(Protocol):
+    """Finds windows and books adjustments; `storage.deployments.engine_residuals.EngineResiduals` is one."""
+
+    def windows(self, deployments: Sequence[str], *, now: datetime) -> Sequence[IdleWindow]:
+        """Windows with unknown attempts that are over and fully written. Raises `DatabaseUnavailable`."""
+
+    def book(self, window: IdleWindow, resolved: Sequence[Resolved]) -> int:
+        """Book a settling adjustment for each attempt. Raises `DatabaseUnavailable`."""
+
+
+class EngineResolution:
+    """Runs after each round of samples, on the leader, in a thread."""
+
+    def __init__(self, store: ResidualStore, *, policy: Callable[[], PolicyVersion | None]) -> None:
+        self._store, self._policy = store, policy
+        self._warned: set[UUID] = set()
+
+    def settle(self, now: datetime) -> None:
+        """Settle what can be settled now; warn once of each attempt that cannot. Raises `DatabaseUnavailable`."""
+        policy = self._policy()
+        names = [] if policy is None else alone(policy.policy)
+        for window in self._store.windows(names, now=now) if names else ():
+            resolution = resolve(window)
+            if resolution.problem is None:
+                count = self._store.book(window, resolution.resolved)
+                log.info("unknown_resolved", deployment=window.deployment, attempts=count)
+            else:
+                self._warn(window, resolution.problem)
+
+    def _warn(self, window: IdleWindow, problem: str) -> None:
+        new = {attempt.request_id for attempt in window.unknown} - self._warned
+        if not new:
+            return
+        if len(self._warned) > MOST_REMEMBERED:
+            self._warned.clear()
+        self._warned |= new
+        log.warning(
+            "unknown_not_resolved", deployment=window.deployment, attempts=len(window.unknown), problem=problem,
+            begin=window.readings[0].at.isoformat() if window.readings else None,
+        )  # fmt: skip
+
+
+def alone(policy: Policy) -> list[str]:
+    """Names of the self-hosted deployments whose counters are theirs alone: no other one has the same model there."""
+    own = [deployment for deployment in policy.deployments.values() if deployment.is_self_hosted]
+    places = Counter((origin_of(deployment.base_url), deployment.model) for deployment in own)
+    return [deployment.name for deployment in own if places[origin_of(deployment.base_url), deployment.model] == 1]

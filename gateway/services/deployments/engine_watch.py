@@ -1,0 +1,85 @@
+"""Looks at every self-hosted engine once a minute: how long it is up, and how many tokens it has made.
+
+One worker of all does it; where that one ends, another takes over at its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from gateway.domain.deployments.engine_sample import EngineSample
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.errors import OperatorError
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 60.0
+FORGET_EVERY = timedelta(hours=6)
+
+
+class SampleStore(Protocol):
+    """Keeps samples and what they prove; `storage.deployments.engine_samples.EngineSamples` is one."""
+
+    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+        """Keep one round. Raises `DatabaseUnavailable`."""
+
+    def forget(self, *, now: datetime) -> int:
+        """Drop old samples."""
+
+
+class SamplingLeadership(Protocol):
+    """Who does the work that only one of all workers may do."""
+
+    def is_mine(self) -> bool:
+        """True if this worker is the one. Raises `DatabaseUnavailable`."""
+
+
+class EngineWatch:
+    """`policy` is the one in force, None before the first; `look_at` asks one engine and raises nothing.
+
+    `after_round` is called with the leader's time after each round that was kept: what follows from the samples.
+    """
+
+    def __init__(
+        self, *, policy: Callable[[], PolicyVersion | None], look_at: Callable[[Deployment], EngineSample],
+        store: SampleStore, leadership: SamplingLeadership, clock: Clock,
+        after_round: Callable[[datetime], None] = lambda now: None,
+    ) -> None:  # fmt: skip
+        self._policy, self._look_at, self._store = policy, look_at, store
+        self._leadership, self._clock, self._after_round = leadership, clock, after_round
+        self._forgot_at: datetime | None = None
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            began_s = self._clock.monotonic()
+            await self.look()
+            await asyncio.sleep(max(LOOK_EVERY_S - (self._clock.monotonic() - began_s), 1.0))
+
+    async def look(self) -> None:
+        """One round, if this worker leads."""
+        policy = self._policy()
+        if policy is None:
+            return
+        try:
+            if not await asyncio.to_thread(self._leadership.is_mine):
+                return
+            await self._round(policy)
+        except OperatorError as problem:
+            log.warning("engines_not_recorded", problem=problem.message)
+
+    async def _round(self, policy: PolicyVersion) -> None:
+        at = self._clock.now()
+        own = [deployment for deployment in policy.policy.deployments.values() if deployment.is_self_hosted]
+        samples = await asyncio.gather(*(asyncio.to_thread(self._look_at, deployment) for deployment in own))
+        await asyncio.to_thread(self._store.record, samples, policy, at=at)
+        await asyncio.to_thread(self._after_round, at)
+        if self._forgot_at is None or at - self._forgot_at >= FORGET_EVERY:
+            await asyncio.to_thread(self._store.forget, now=at)
+            self._forgot_at = at

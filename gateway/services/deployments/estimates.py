@@ -1,0 +1,308 @@
+"""What this worker has learned of each deployment, and so in which order a request tries them.
+
+Learned from settled attempts and from what engines say of themselves; per worker, in memory, and forgotten within
+minutes. How it is used to order is `domain.routing.objectives`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.domain.deployments.engine_load import EngineLoad
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.policy.policy import Deployment, LatencyPrior, Operation
+from gateway.domain.request.bound import UNSEEN_PROMPT
+from gateway.domain.request.request import Request, RequestFacts
+from gateway.domain.routing.affinity import session_of
+from gateway.domain.routing.decide import Candidate, Decision, Ranking
+from gateway.domain.routing.objectives import Candidates, candidates_of, rank
+from gateway.domain.routing.predictions import (
+    DEFAULT_PRIOR,
+    OUTPUT_TOKENS,
+    TOKENS_PER_BYTE,
+    Conditions,
+    Prediction,
+    queue_s,
+)
+from gateway.domain.samples import PRIOR_SAMPLES, Mean, Quantiles
+from gateway.services.ports import Clock
+
+FRESH_S = 0.1  # quantiles are computed this often at most: within a tenth of a second an order may be a little old
+MOST_VIEWS = 1024  # decisions that are ranked; a snapshot has a few hundred
+MOST_DEPLOYMENTS = 4096
+MOST_PAIRS = 10_000  # of route and team, for each thing that is learned of them: a few hundred bytes each
+
+Pair = tuple[str, str]  # route and team
+
+
+class Loads(Protocol):
+    """What engines say of themselves; `services.deployments.engine_load` asks them."""
+
+    def of(self, deployment: str) -> EngineLoad | None:
+        """What an engine said last, None where it said nothing within the last seconds."""
+
+    def note_header(self, deployment: str, value: str) -> None:
+        """It said something beside an answer."""
+
+
+class _NoLoads:
+    """No engine is asked."""
+
+    def of(self, deployment: str) -> EngineLoad | None:
+        return None
+
+    def note_header(self, deployment: str, value: str) -> None:
+        pass
+
+
+class _DeploymentStats:
+    """What was seen of one engine. Another model, price or address under the same name is another one.
+
+    `base_url` is None as long as it is known from events alone.
+    """
+
+    __slots__ = (
+        "_at_s", "_figures", "_is_new", "_prior", "base_url", "bytes", "cached", "model", "overhead", "price_id",
+        "tokens", "tpot", "ttft",
+    )  # fmt: skip
+
+    def __init__(self, model: str, price_id: str | None) -> None:
+        self.model, self.price_id = model, price_id
+        self.base_url: str | None = None
+        self.overhead = 0
+        self.ttft, self.tpot = Quantiles(), Quantiles()
+        self.tokens, self.bytes = Mean(), Mean()
+        self.cached: dict[Pair, Mean] = {}
+        self._prior = DEFAULT_PRIOR
+        self._figures, self._at_s, self._is_new = (0.0, 0.0, 0.0, 0.0, 0.0), float("-inf"), True
+
+    def is_of(self, deployment: Deployment, price_id: str | None) -> bool:
+        """True where it was seen of this engine, as far as is known."""
+        is_there = self.base_url is None or self.base_url == deployment.base_url
+        return is_there and self.model == deployment.model and self.price_id == price_id
+
+    def name_place(self, deployment: Deployment) -> None:
+        """Take over what the policy says of it."""
+        self.base_url, self.overhead = deployment.base_url, deployment.input_overhead_tokens
+        prior = deployment.prior or DEFAULT_PRIOR
+        if prior != self._prior:
+            self._prior, self._at_s = prior, float("-inf")
+
+    def note(self, event: UsageEvent, now_s: float) -> None:
+        """Learn from an attempt that ended here."""
+        if event.ttft_s is not None:
+            self.ttft.add(event.ttft_s, now_s)
+        elif event.outcome is Outcome.UPSTREAM_TIMEOUT:
+            self.ttft.add(event.duration_s, now_s)  # it would have taken longer still
+        if event.tpot_s is not None:
+            self.tpot.add(event.tpot_s, now_s)
+        self._is_new = True
+        usage, features = event.usage, event.features
+        if event.outcome is not Outcome.OK or not usage.input_tokens:
+            return
+        if usage.cached_input_tokens is not None:
+            share = min(1.0, usage.cached_input_tokens / usage.input_tokens)
+            _mean_of(self.cached, (event.route, event.team)).add(share, now_s)
+        bound = features.get("input_bound_tokens")
+        if isinstance(bound, int) and bound > self.overhead and UNSEEN_PROMPT.isdisjoint(features.get("features", ())):
+            self.tokens.add(usage.input_tokens, now_s)
+            self.bytes.add(bound - self.overhead, now_s)
+
+    def figures(self, now_s: float) -> tuple[float, float, float, float, float]:
+        """TTFT (median, 95th percentile), TPOT, samples, tokens per byte: as new as they need to be."""
+        old_s = now_s - self._at_s
+        if old_s >= FRESH_S and (self._is_new or old_s >= 10 * FRESH_S):
+            prior: LatencyPrior = self._prior
+            ttft_s, ttft_p95_s, samples = self.ttft.at(now_s, prior_s=prior.ttft_s)
+            tpot_s, _, _ = self.tpot.at(now_s, prior_s=prior.tpot_s)
+            self._figures = (ttft_s, ttft_p95_s, tpot_s, samples, self._tokens_per_byte(now_s))
+            self._at_s, self._is_new = now_s, False
+        return self._figures
+
+    def _tokens_per_byte(self, now_s: float) -> float:
+        """Tokens ÷ bytes of all prompts: long ones count as much as they cost. Five of the mean size are assumed."""
+        weight = self.bytes.weight(now_s)
+        if weight <= 1e-3:
+            return TOKENS_PER_BYTE
+        # Both means have the same weight, so their ratio is that of the sums.
+        size = self.bytes.value(now_s, prior=0.0, prior_weight=0.0)
+        tokens = self.tokens.value(now_s, prior=size * TOKENS_PER_BYTE)
+        return tokens / size if size else TOKENS_PER_BYTE
+
+
+class _View(Struct):
+    """One decision, ready to be ranked. It is kept with its decision, so that no other gets its identity."""
+
+    candidates: Candidates
+    engines: tuple[int, ...]  # the places of those that may say how loaded they are
+    late: set[str]
+    predictions: list[Prediction]
+    live: Conditions
+    fresh_until_s: float = float("-inf")
+
+
+class Estimates:
+    """Learns from attempts, and ranks the eligible of a decision for one request."""
+
+    def __init__(self, clock: Clock, *, loads: Loads | None = None) -> None:
+        self._clock = clock
+        self._loads: Loads = loads or _NoLoads()
+        self._seen: dict[str, _DeploymentStats] = {}
+        self._outputs: dict[Pair, Mean] = {}
+        self._views: dict[int, _View] = {}
+        self._late: dict[Pair, set[str]] = {}  # by route and priority: those that missed its latency bound last
+        self._in_flight: dict[str, int] = {}
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        """Attempts of this worker under way at replicas, by deployment."""
+        return self._in_flight
+
+    def rank(
+        self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
+    ) -> Ranking:  # fmt: skip
+        """Return the order in which to try them. `degrade` decides about the route's `degrade_to`; it is asked late."""
+        facts = request.body.facts
+        if not decision.is_ordered and _fits(facts, decision.least_window):
+            return decision.as_listed
+        view = self._view(decision, facts.operation)
+
+        def degraded() -> tuple[Candidates, Conditions] | None:
+            other = degrade() if degrade is not None else None
+            return None if other is None or not other.eligible else self.look(other, facts.operation)
+
+        ranking = rank(view.candidates, facts, view.live, session=session_of(request), degrade=degraded)
+        if ranking.late or view.late:
+            view.late.difference_update(view.candidates.names)
+            view.late.update(ranking.late)
+        return ranking
+
+    def look(self, decision: Decision, operation: Operation = Operation.CHAT) -> tuple[Candidates, Conditions]:
+        """What is known now of a decision's eligible."""
+        view = self._view(decision, operation)
+        return view.candidates, view.live
+
+    def began(self, deployment: str) -> None:
+        """An attempt was sent to a replica."""
+        self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
+
+    def ended(self, deployment: str) -> None:
+        """An attempt there is over."""
+        left = self._in_flight.get(deployment, 0) - 1
+        if left > 0:
+            self._in_flight[deployment] = left
+        else:
+            self._in_flight.pop(deployment, None)
+
+    def note_load(self, deployment: str, said: str) -> None:
+        """Its engine said how busy it is, beside an answer."""
+        self._loads.note_header(deployment, said)
+
+    def note(self, event: UsageEvent) -> None:
+        """Learn from a settled attempt. No await."""
+        now_s = self._clock.monotonic()
+        seen = self._seen.get(event.deployment)
+        if seen is None or (seen.model, seen.price_id) != (event.model, event.price_id):
+            if seen is not None and seen.base_url is not None:
+                return  # it began before the policy put another engine there
+            seen = self._keep(event.deployment, _DeploymentStats(event.model, event.price_id))
+        seen.note(event, now_s)
+        if event.outcome is Outcome.OK and event.usage.output_tokens and event.operation != Operation.EMBEDDINGS:
+            choices = event.features.get("choices", 1)
+            _mean_of(self._outputs, (event.route, event.team)).add(event.usage.output_tokens / choices, now_s)
+
+    def _view(self, decision: Decision, operation: Operation) -> _View:
+        view = self._views.get(id(decision))
+        if view is None:
+            view = self._viewed(decision, operation)
+        now_s = self._clock.monotonic()
+        if now_s >= view.fresh_until_s:
+            self._refresh(view, now_s)
+        for place in view.engines:
+            view.predictions[place] = self._engine(view, place, now_s)
+        return view
+
+    def _viewed(self, decision: Decision, operation: Operation) -> _View:
+        candidates = candidates_of(decision, operation)
+        late = self._late.setdefault((decision.route.name, decision.team.priority), set())
+        engines = tuple(i for i, one in enumerate(candidates.choices) if one.candidate.deployment.is_self_hosted)
+        if len(self._views) >= MOST_VIEWS:
+            self._views.clear()  # old snapshots' decisions are among them, and each keeps its policy
+        predictions: list[Prediction] = []
+        view = _View(candidates, engines, late, predictions, Conditions(predictions=predictions))
+        self._views[id(decision)] = view
+        return view
+
+    def _refresh(self, view: _View, now_s: float) -> None:
+        decision = view.candidates.decision
+        pair = (decision.route.name, decision.team.name)
+        view.predictions = [self._prediction(choice.candidate, pair, now_s) for choice in view.candidates.choices]
+        outputs = self._outputs.get(pair)
+        view.live = Conditions(
+            predictions=view.predictions, in_flight=self._in_flight, late=view.late,
+            output_tokens=OUTPUT_TOKENS if outputs is None else outputs.value(now_s, prior=OUTPUT_TOKENS),
+            output_samples=0.0 if outputs is None else outputs.weight(now_s),
+        )  # fmt: skip
+        view.fresh_until_s = now_s + FRESH_S
+
+    def _prediction(self, candidate: Candidate, pair: Pair, now_s: float) -> Prediction:
+        seen = self._of(candidate)
+        ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte = seen.figures(now_s)
+        cached = seen.cached.get(pair)
+        return Prediction(
+            ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte,
+            0.0 if cached is None else cached.value(now_s, prior=0.0, prior_weight=PRIOR_SAMPLES),
+            0.0 if cached is None else cached.weight(now_s),
+        )  # fmt: skip
+
+    def _engine(self, view: _View, place: int, now_s: float) -> Prediction:
+        """The same for an engine of one's own: what it says of itself now counts, not what was seen."""
+        candidate, known = view.candidates.choices[place].candidate, view.predictions[place]
+        ttft_s, ttft_p95_s, tpot_s, samples, _ = self._of(candidate).figures(now_s)
+        load = self._loads.of(candidate.deployment.name)
+        if load is None:
+            waiting = None
+        else:
+            first_s = ttft_s if load.prefill_s is None else load.prefill_s
+            first_p95_s = ttft_p95_s if load.prefill_s is None else load.prefill_s
+            queued_s, late_s = queue_s(load, ttft_s=first_s)
+            ttft_s, ttft_p95_s, waiting = first_s + queued_s, first_p95_s + late_s, load.waiting or 0.0
+            tpot_s = tpot_s if load.tpot_s is None else load.tpot_s
+        return Prediction(
+            ttft_s, ttft_p95_s, tpot_s, samples, known.tokens_per_byte, known.cached_share, known.cached_samples,
+            waiting,
+        )  # fmt: skip
+
+    def _of(self, candidate: Candidate) -> _DeploymentStats:
+        """What was seen of the engine that is behind a deployment now."""
+        deployment, price = candidate.deployment, candidate.price
+        price_id = None if price is None else price.price_id
+        seen = self._seen.get(deployment.name)
+        if seen is None or not seen.is_of(deployment, price_id):
+            seen = self._keep(deployment.name, _DeploymentStats(deployment.model, price_id))
+        seen.name_place(deployment)
+        return seen
+
+    def _keep(self, deployment: str, seen: _DeploymentStats) -> _DeploymentStats:
+        if len(self._seen) >= MOST_DEPLOYMENTS and deployment not in self._seen:
+            del self._seen[next(iter(self._seen))]
+        self._seen[deployment] = seen
+        return seen
+
+
+def _fits(facts: RequestFacts, window: int | None) -> bool:
+    """True where nobody needs to look closer: a token has two bytes or more in nearly every prompt."""
+    return window is None or facts.body_bytes // 2 + (facts.output_bound_tokens or 0) * facts.choices <= window
+
+
+def _mean_of(means: dict[Pair, Mean], pair: Pair) -> Mean:
+    """The mean of a route and team. The one that was begun first makes room where there are too many."""
+    mean = means.get(pair)
+    if mean is None:
+        if len(means) >= MOST_PAIRS:
+            del means[next(iter(means))]
+        mean = means[pair] = Mean()
+    return mean

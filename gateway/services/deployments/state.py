@@ -1,0 +1,213 @@
+"""How each deployment does, as this worker sees it: whether to pass it over, whether one more try is covered.
+
+Nothing is shared between workers, so nothing is waited for. What is kept is bounded by what the policy declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from msgspec import Struct
+
+from gateway.domain.deployments.breaker import Breaker
+from gateway.domain.deployments.retry_budget import RetryBudget
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.policy.policy import Deployment, Policy
+from gateway.errors import (
+    ContextLengthExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    RequestError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamNotCalled,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+
+OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear the same
+SAYS_NOTHING = (UpstreamNotCalled,)
+SILENT = (UpstreamUnreachable, UpstreamTimeout)
+FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
+FORBIDDEN_S = 60.0  # two teams that hear 403 within this time hear it of the deployment, not of their prompts
+ANSWERED = (InvalidRequest, ContextLengthExceeded, ModelNotFound)  # it works: what it was sent does not
+
+
+class DeploymentState:
+    """One deployment. `under_way` are the slots of attempts that were not settled yet.
+
+    `forbidden` has the last two teams that heard HTTP 403 there, with the time.
+    """
+
+    __slots__ = ("breaker", "deployment", "forbidden", "retries", "under_way")
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.breaker = Breaker()
+        self.retries = RetryBudget()
+        self.under_way: set[Slot] = set()
+        self.forbidden: dict[str, float] = {}
+
+    def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
+        """Note that a team heard 403; True if another team heard it within `FORBIDDEN_S` too."""
+        self.forbidden.pop(team, None)
+        others = any(now_s - heard_s <= FORBIDDEN_S for heard_s in self.forbidden.values())
+        self.forbidden = dict([*self.forbidden.items(), (team, now_s)][-2:])
+        return others
+
+
+class Slot(Struct, eq=False):
+    """An in-flight slot at one deployment: taken before any wait, and released when its attempt is settled.
+
+    `started_s` is when its attempt started, None until then; `heard_s` when something last came from upstream.
+    """
+
+    standing: DeploymentState
+    started_s: float | None = None
+    heard_s: float = inf
+
+    def release(self, event: UsageEvent | None = None) -> None:
+        """Free it: an attempt's listener, or by itself if there is no attempt. A second time does nothing."""
+        standing = self.standing
+        if self not in standing.under_way:
+            return
+        standing.under_way.discard(self)
+        if self.started_s is not None and standing.breaker.opened_s is not None:
+            standing.breaker.let_go(self.started_s)
+
+
+class Health:
+    """What this worker has seen. `max_in_flight` is how many attempts a deployment has that declares no bound.
+
+    `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers; `on_retry(deployment)` of each attempt
+    after a request's first, `on_retry_refused(deployment)` of each that no budget covered,
+    `on_begin(deployment)` of all at engines of one's own.
+    """
+
+    def __init__(
+        self, *, max_in_flight: float = inf, on_open: Callable[[str, str], None] = lambda name, reason: None,
+        on_close: Callable[[str], None] = lambda name: None, on_retry: Callable[[str], None] = lambda name: None,
+        on_retry_refused: Callable[[str], None] = lambda name: None,
+        on_begin: Callable[[str], None] = lambda name: None,
+    ) -> None:  # fmt: skip
+        self._max_in_flight = max_in_flight
+        self._on_open, self._on_close = on_open, on_close
+        self._on_retry, self._on_retry_refused, self._on_begin = on_retry, on_retry_refused, on_begin
+        self._standings: dict[str, DeploymentState] = {}
+        self._teams: dict[str, RetryBudget] = {}
+        self.probes_engines = False  # true while someone does: then no caller's request has to
+
+    def of(self, deployment: Deployment) -> DeploymentState:
+        """What is known of a deployment; of one at another address, nothing yet."""
+        standing = self._standings.get(deployment.name)
+        if standing is None or (
+            standing.deployment is not deployment and standing.deployment.base_url != deployment.base_url
+        ):
+            standing = self._standings[deployment.name] = DeploymentState(deployment)
+        return standing
+
+    def is_open(self, standing: DeploymentState, now_s: float) -> bool:
+        """Whether to pass a deployment over. One that a probe is due for is not, where a request must be that probe."""
+        breaker = standing.breaker
+        if breaker.opened_s is None:
+            return False
+        return (self.probes_engines and standing.deployment.is_self_hosted) or not breaker.is_due(now_s)
+
+    def is_full(self, standing: DeploymentState, deployment: Deployment) -> bool:
+        """Whether it has as many attempts under way as one worker may have there."""
+        most = deployment.max_in_flight
+        return len(standing.under_way) >= (self._max_in_flight if most is None else most)
+
+    def take_slot(self, standing: DeploymentState) -> Slot:
+        """Take an in-flight slot; its attempt starts in it, or it is released."""
+        slot = Slot(standing)
+        standing.under_way.add(slot)
+        return slot
+
+    def note_started(self, slot: Slot, *, team: str, number: int, now_s: float) -> None:
+        """Attempt `number` of a team's request starts in its slot."""
+        slot.started_s, standing = now_s, slot.standing
+        if standing.deployment.is_self_hosted:
+            self._on_begin(standing.deployment.name)
+        if number == 1:
+            standing.retries.note_request(now_s)
+            self._team(team).note_request(now_s)
+        if standing.breaker.opened_s is not None:
+            standing.breaker.began(now_s)
+
+    def take_retry(self, standing: DeploymentState, team: str, *, now_s: float) -> bool:
+        """Take what one more try costs from the budgets of its deployment and its team; False where one is empty."""
+        of_team, name = self._team(team), standing.deployment.name
+        if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
+            self._on_retry_refused(name)
+            return False
+        standing.retries.take(now_s)
+        of_team.take(now_s)
+        self._on_retry(name)
+        return True
+
+    def note_answer(self, slot: Slot, *, at_s: float) -> None:
+        """A deployment answered as it should; `at_s` is when its answer began."""
+        assert slot.started_s is not None, "only an attempt is answered"
+        self._succeeded(slot.standing, slot.started_s, at_s)
+
+    def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
+        """An attempt failed. Errors of our own say nothing of its deployment."""
+        assert slot.started_s is not None, "only an attempt fails"
+        standing, began_s = slot.standing, slot.started_s
+        if isinstance(error, UpstreamAuth) and error.may_be_this_request:
+            # One team's flagged prompts must not send every other team to a dearer place.
+            if not standing.is_forbidden_to_all(team, now_s):
+                return
+        elif isinstance(error, OPENS_AT_ONCE):
+            self._open(standing, error.code, now_s=now_s)
+        if isinstance(error, FAILED) and not isinstance(error, SAYS_NOTHING):
+            self._failed(standing, error, began_s, now_s)
+        elif isinstance(error, ANSWERED):
+            self._succeeded(standing, began_s, now_s)
+
+    def note_probe(self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float) -> None:
+        """A probe ended: with a token, or with an error."""
+        standing = self.of(deployment)
+        if error is None:
+            self._succeeded(standing, began_s, now_s)
+        else:
+            if isinstance(error, OPENS_AT_ONCE):  # its content is fixed: a 403 is not about a prompt
+                self._open(standing, error.code, now_s=now_s)
+            self._failed(standing, error, began_s, now_s)
+
+    def open(self, deployment: Deployment, reason: str, *, now_s: float) -> None:
+        """Pass a deployment over from now on, until a probe succeeds."""
+        self._open(self.of(deployment), reason, now_s=now_s)
+
+    def _open(self, standing: DeploymentState, reason: str, *, now_s: float) -> None:
+        if standing.breaker.open(now_s):
+            self._on_open(standing.deployment.name, reason)
+
+    def _succeeded(self, standing: DeploymentState, began_s: float, now_s: float) -> None:
+        if standing.breaker.succeeded(began_s, now_s):
+            self._on_close(standing.deployment.name)
+
+    def _failed(self, standing: DeploymentState, error: RequestError, began_s: float, now_s: float) -> None:
+        if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
+            self._on_open(standing.deployment.name, error.code)
+
+    def standings(self) -> list[DeploymentState]:
+        """All there are."""
+        return list(self._standings.values())
+
+    def forget_but(self, policy: Policy) -> None:
+        """Forget what the policy no longer has. Attempts still under way there end all the same."""
+        for name in self._standings.keys() - policy.deployments.keys():
+            del self._standings[name]
+        for team in self._teams.keys() - policy.teams.keys():
+            del self._teams[team]
+
+    def _team(self, name: str) -> RetryBudget:
+        budget = self._teams.get(name)
+        if budget is None:
+            budget = self._teams[name] = RetryBudget()
+        return budget

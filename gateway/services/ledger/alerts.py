@@ -1,0 +1,183 @@
+"""Tells people that a budget has reached a threshold: once each, in the log, in the metrics and by webhook.
+
+One worker of all does it; where that one ends, another takes over at its next turn. What was raised is in Postgres
+before anybody hears of it, and how far its delivery has come is too: so nothing is lost where a worker is killed. An
+alert may then come twice, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.budgets.alerts import BudgetAlert, Delivery, NotDelivered, plain_share, retry_pause_s, text
+from gateway.domain.money import plain_usd
+from gateway.domain.policy.policy import Alerts, PolicyVersion
+from gateway.errors import OperatorError
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 2.0
+# Who does not lead asks on a new connection each time.
+STAND_BY_S = 10.0
+# Longer than any try: a leader that lost its job in the middle of one is not overtaken, one that was killed is soon.
+TAKEN_FOR = timedelta(seconds=30)
+# A receiver that is slow must not keep new alerts from being raised.
+LONGEST_ROUND_S = 5.0
+
+
+class AlertStore(Protocol):
+    """Keeps alerts; `storage.budgets.alerts.BudgetAlertStore` is one. In threads; each raises `DatabaseUnavailable`."""
+
+    def raise_crossed(self, *, now: datetime) -> None:
+        """Raise each threshold that is reached and was not raised in its period."""
+
+    def unannounced(self) -> Sequence[BudgetAlert]:
+        """Alerts that nobody has logged yet, the oldest first."""
+
+    def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
+        """These are in the log."""
+
+    def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
+        """The next alert to deliver, or None. Nobody else gets it before `until`."""
+
+    def note(self, delivery: Delivery) -> None:
+        """Write how a try ended; a repetition changes nothing."""
+
+    def waiting(self) -> int:
+        """How many alerts are neither delivered nor given up."""
+
+
+class AlertReceiver(Protocol):
+    """Where alerts are posted to; `providers.webhook.Webhook` is one."""
+
+    async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
+        """Deliver one alert, within seconds. Raises `NotDelivered`."""
+
+
+class AlertLeadership(Protocol):
+    """Who does the work that only one of all workers may do."""
+
+    def is_mine(self) -> bool:
+        """True if this worker is the one. Raises `DatabaseUnavailable`."""
+
+
+class BudgetAlerts:
+    """`policy` is the one in force, None before the first; `draw` gives a number from 0 to 1.
+
+    `on_raised` is called with each alert, `on_given_up` where one is not tried any more, `on_waiting` with how many
+    are to be delivered: 0 in workers that do not lead, and where the policy names no receiver.
+    """
+
+    def __init__(
+        self, *, store: AlertStore, receiver: AlertReceiver, policy: Callable[[], PolicyVersion | None],
+        leadership: AlertLeadership, clock: Clock, draw: Callable[[], float], on_raised: Callable[[BudgetAlert], None],
+        on_given_up: Callable[[], None], on_waiting: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._store, self._receiver, self._policy = store, receiver, policy
+        self._leadership, self._clock, self._draw = leadership, clock, draw
+        self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
+        self._announced: list[UUID] = []  # logged, which Postgres may not know yet
+        self._unwritten: Delivery | None = None  # how a try ended, likewise
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            leads = await self.look()
+            await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)
+
+    async def look(self) -> bool:
+        """One round, if this worker leads; False where it does not, or could not do all of it."""
+        try:
+            await self._write()
+            if not await asyncio.to_thread(self._leadership.is_mine):
+                self._on_waiting(0)
+                return False
+            await self._raise()
+            await self._deliver()
+        except OperatorError as problem:
+            log.warning("budget_alerts_not_looked_at", problem=problem.message)
+            return False
+        return True
+
+    async def _raise(self) -> None:
+        await asyncio.to_thread(self._store.raise_crossed, now=self._clock.now())
+        for alert in await asyncio.to_thread(self._store.unannounced):
+            if alert.alert_id not in self._announced:
+                self._announced.append(alert.alert_id)
+                self._announce(alert)
+        if self._announced:
+            await asyncio.to_thread(self._store.note_announced, tuple(self._announced), now=self._clock.now())
+            self._announced.clear()
+
+    def _announce(self, alert: BudgetAlert) -> None:
+        """One line, and one more in the metrics."""
+        say = log.error if alert.is_refusing else log.warning
+        say(
+            "budget_alert", alert_id=str(alert.alert_id), budget=alert.account_id, scope=alert.scope.value,
+            team=alert.team, owner=alert.owner, kind=alert.kind.value, period=alert.period.value,
+            starts_at=alert.starts_at.isoformat(), threshold=plain_share(alert.threshold),
+            limit_usd=plain_usd(alert.limit_nusd), granted_usd=plain_usd(alert.granted_nusd),
+            spent_usd=plain_usd(alert.spent_nusd), text=text(alert),
+        )  # fmt: skip
+        self._on_raised(alert)
+
+    async def _deliver(self) -> None:
+        """Send what is due. One that fails ends the round: the receiver is the same for all of them."""
+        policy = self._policy()
+        alerts = policy.policy.alerts if policy is not None else None
+        if alerts is None:
+            self._on_waiting(0)
+            return
+        until_s = self._clock.monotonic() + LONGEST_ROUND_S
+        while self._clock.monotonic() < until_s:
+            now = self._clock.now()
+            alert = await asyncio.to_thread(self._store.take, now=now, until=now + TAKEN_FOR)
+            if alert is None:
+                break
+            self._unwritten = await self._tried(alert, alerts)
+            has_failed = self._unwritten.next_try_at is not None
+            await self._write()
+            if has_failed:
+                break
+        self._on_waiting(await asyncio.to_thread(self._store.waiting))
+
+    async def _tried(self, alert: BudgetAlert, alerts: Alerts) -> Delivery:
+        if alert.is_too_old(self._clock.now()):
+            return self._given_up(alert)
+        tries = alert.tries + 1
+        try:
+            await self._receiver.send(alert, alerts)
+        except NotDelivered as problem:
+            now = self._clock.now()
+            pause_s = retry_pause_s(tries, draw=self._draw())
+            log.warning(
+                "budget_alert_not_delivered", alert_id=str(alert.alert_id), budget=alert.account_id,
+                threshold=plain_share(alert.threshold), tries=tries, next_try_s=round(pause_s, 1), problem=str(problem),
+            )  # fmt: skip
+            next_try_at = now + timedelta(seconds=pause_s)
+            return Delivery(alert_id=alert.alert_id, tries=tries, error=str(problem), next_try_at=next_try_at)
+        log.info("budget_alert_delivered", alert_id=str(alert.alert_id), budget=alert.account_id, tries=tries)
+        return Delivery(alert_id=alert.alert_id, tries=tries, delivered_at=self._clock.now())
+
+    def _given_up(self, alert: BudgetAlert) -> Delivery:
+        # One that was never tried had nowhere to go: there was no receiver in the policy while it was new.
+        if alert.tries:
+            log.error(
+                "budget_alert_given_up", alert_id=str(alert.alert_id), budget=alert.account_id,
+                threshold=plain_share(alert.threshold), tries=alert.tries,
+            )  # fmt: skip
+            self._on_given_up()
+        return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
+
+    async def _write(self) -> None:
+        """Write how the last try ended. Where Postgres is away it is kept: it was delivered, whoever knows of it."""
+        if self._unwritten is not None:
+            await asyncio.to_thread(self._store.note, self._unwritten)
+            self._unwritten = None

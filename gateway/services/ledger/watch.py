@@ -1,0 +1,48 @@
+"""Looks at the ledger from time to time, so that readiness and metrics can say what Postgres knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.domain.checks import Check, Status
+from gateway.domain.ledger.health import LedgerState, state_checks
+from gateway.errors import OperatorError
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 60.0
+
+
+class LedgerWatch:
+    """Keeps the latest `LedgerState`. `read` asks Postgres and runs in a thread."""
+
+    def __init__(self, read: Callable[[], LedgerState], *, on_state: Callable[[LedgerState], None]) -> None:
+        self._read, self._on_state = read, on_state
+        self._state: LedgerState | None = None
+        self._problem = "the ledger has not been looked at yet"
+
+    def checks(self) -> tuple[Check, ...]:
+        """What the latest look found. A look that failed hides what an older one found: it may be over."""
+        if self._state is None:
+            return (Check("ledger", Status.UNKNOWN, self._problem),)
+        return state_checks(self._state)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        """Look once. Where Postgres cannot be asked, the checks say so."""
+        try:
+            state = await asyncio.to_thread(self._read)
+        except OperatorError as problem:
+            self._state, self._problem = None, problem.message
+            log.warning("ledger_not_looked_at", problem=problem.message)
+            return
+        self._state = state
+        self._on_state(state)

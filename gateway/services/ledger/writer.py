@@ -1,0 +1,197 @@
+"""From the journals to Postgres: settled events in batches, let go only when they are committed.
+
+Events are read from the journal and not kept in memory: so memory stays flat however long Postgres is away, and a
+start after a crash is nothing special. A batch that was committed without our hearing of it is written again; the
+ledger takes each event once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from gateway.domain.ledger.usage_event import Key
+from gateway.domain.ledger.written import Written
+from gateway.errors import DatabaseUnavailable
+from gateway.services.ports import (
+    Clock,
+    EventLedger,
+    JournalNotes,
+    LeftEvents,
+    OwnEvents,
+    SettledBatch,
+    SettledEvents,
+)
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+BATCH_EVENTS = 1000
+MAX_PAUSE_S = 5.0
+NOTE_EVERY_S = 15.0
+ADOPT_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One batch that was committed; `is_own`: this worker had settled it."""
+
+    keys: tuple[Key, ...]
+    written: Written
+    is_own: bool
+
+
+class EventWriter:
+    """Writes what the journals hold: first those of processes that are gone, then our own.
+
+    `adopt` takes over the journals of processes that are gone. It is asked now and then: what a dead neighbour had
+    leased comes back with its journal, and nobody else may start for days.
+    """
+
+    def __init__(
+        self, own: OwnEvents, adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger,
+        journals: JournalNotes, clock: Clock,
+        *, every_s: float, on_written: Callable[[CommittedBatch], None], on_failure: Callable[[], None],
+        replica: str = "",
+    ) -> None:  # fmt: skip
+        self._own, self._adopt = own, adopt
+        self._adopted: list[LeftEvents] = []
+        self._adopted_at_s: float | None = None
+        self._ledger, self._journals, self._clock = ledger, journals, clock
+        self._noted_at_s: float | None = None
+        self._every_s = self._pause_s = every_s
+        self._replica = replica
+        self._on_written, self._on_failure = on_written, on_failure
+        self._whole_until_s = clock.monotonic()
+        self._failing_since_s: float | None = None
+        self.has_taken_leave = False  # Postgres was told that our journal is drained
+        self._stopping = asyncio.Event()
+        # One thread of its own: in a pool each would come to hold the memory of a batch.
+        self._thread = ThreadPoolExecutor(1, "event-writer")
+
+    @property
+    def lag_s(self) -> float:
+        """How long ago everything settled until then was in Postgres."""
+        return self._clock.monotonic() - self._whole_until_s
+
+    @property
+    def whole_until_s(self) -> float:
+        """All that was settled until this moment of the clock, and synced, is in Postgres."""
+        return self._whole_until_s
+
+    @property
+    def failing_s(self) -> float | None:
+        """For how long Postgres has taken nothing; None where it takes what it is given."""
+        return None if self._failing_since_s is None else self._clock.monotonic() - self._failing_since_s
+
+    async def run(self) -> None:
+        """Write until told to stop, and then once more; later after a failure."""
+        while not self._stopping.is_set():
+            await self.write_all()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._pause_s)
+        if await self.write_all() and self._own.is_drained:
+            with suppress(DatabaseUnavailable):  # the journal is left then, and the next start takes leave of it
+                await self._in_thread(self._journals.drained, self._own.journal_id)
+                self.has_taken_leave = True
+        self._thread.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Let `run` end. A batch under way is not cut off: a thread cannot be."""
+        self._stopping.set()
+
+    async def write_all(self) -> bool:
+        """Write all that is settled now. False, having lost nothing, where Postgres did not take it."""
+        is_written = False
+        try:
+            await self._look_for_left()
+            await self._note_alive()
+            for journal in tuple(self._adopted):
+                await self._write_left(journal)
+            await self._write(self._own)
+            is_written = True
+        except (DatabaseUnavailable, OSError) as problem:  # Postgres is away, or our journal cannot be read just now
+            log.warning("events_not_written", problem=str(problem), retry_s=round(self._pause_s, 1))
+        finally:
+            self._note_result(is_written)
+        return is_written
+
+    async def _write(self, journal: SettledEvents) -> None:
+        started_s, end = self._clock.monotonic(), journal.end()
+        while True:
+            batch, written = await self._in_thread(self._move, journal, end)
+            if written is None:
+                break
+            journal.let_go(batch)
+            self._on_written(CommittedBatch(tuple(batch.keys), written, is_own=journal is self._own))
+        journal.let_go(batch)
+        if journal is self._own:
+            self._whole_until_s = started_s
+
+    async def _look_for_left(self) -> None:
+        """Take over what processes of this volume left that are gone."""
+        now_s = self._clock.monotonic()
+        if self._adopted_at_s is None or now_s - self._adopted_at_s >= ADOPT_EVERY_S:
+            self._adopted_at_s = now_s
+            self._adopted += await self._in_thread(self._adopt)
+
+    async def _note_alive(self) -> None:
+        """Tell Postgres of our journal: that it is there, and from time to time that it still is.
+
+        After a failure always, before anything is read: a database that is away should not cost a batch with each try.
+        """
+        now_s = self._clock.monotonic()
+        if self._noted_at_s is None or self._failing_since_s is not None or now_s - self._noted_at_s >= NOTE_EVERY_S:
+            await self._in_thread(partial(self._journals.register, self._own.journal_id, replica=self._replica))
+            self._noted_at_s = now_s
+
+    async def _write_left(self, journal: LeftEvents) -> None:
+        """Write it and take leave of it; if it cannot be read, leave it to the next look and keep no other waiting."""
+        try:
+            await self._write(journal)
+            await self._in_thread(self._journals.drained, journal.journal_id)
+            journal.finish()
+        except OSError as problem:
+            log.error("journal_not_read", journal=str(journal.journal_id), problem=str(problem))
+            journal.release()
+        self._adopted.remove(journal)
+
+    def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def _move(self, journal: SettledEvents, end: object) -> tuple[SettledBatch, Written | None]:
+        """Read a batch and commit it. Runs in a thread."""
+        batch = journal.read(end, max_events=BATCH_EVENTS)
+        if not batch.documents:
+            return batch, None
+        return batch, self._ledger.write_documents(batch.documents, journal_id=journal.journal_id)
+
+    def _note_result(self, is_written: bool) -> None:
+        if is_written:
+            self._pause_s, self._failing_since_s = self._every_s, None
+            return
+        self._on_failure()
+        self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+        if self._failing_since_s is None:
+            self._failing_since_s = self._clock.monotonic()
+
+
+def write_left(adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes) -> None:
+    """Write what processes left that are gone, at once: a start needs the room. Raises `DatabaseUnavailable`."""
+    for journal in adopt():
+        try:
+            while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:
+                ledger.write_documents(batch.documents, journal_id=journal.journal_id)
+                journal.let_go(batch)
+            journals.drained(journal.journal_id)
+            journal.finish()
+        except OSError as problem:
+            log.error("journal_not_read", journal=str(journal.journal_id), problem=str(problem))
+            journal.release()

@@ -1,0 +1,1 @@
+"""Applying a policy, planning it, testing it, explaining its decisions."""

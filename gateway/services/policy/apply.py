@@ -1,0 +1,190 @@
+"""Applying a policy document, reading the one in force, and pricing its deployments."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Protocol
+
+from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.selfhost import standard_price
+from gateway.errors import NothingFound
+from gateway.wire.policy import parse
+
+
+class StoredDocument(Protocol):
+    """An applied document as the shelf keeps it."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def document(self) -> str: ...
+    @property
+    def is_demo(self) -> bool: ...
+
+
+class PolicyShelf(Protocol):
+    """Keeps every applied document; `storage.policy.policies.PolicyStore` is one."""
+
+    def current(self) -> StoredDocument | None:
+        """The document in force."""
+
+    def apply(
+        self,
+        document: str,
+        *,
+        sha256: str,
+        author: str,
+        message: str,
+        is_demo: bool,
+        expected_version: int | None,
+        budgets: Sequence[BudgetRule],
+    ) -> int:
+        """Make a document the current one, with all the budgets it declares, and return its version."""
+
+
+class Book(Protocol):
+    """Stored prices, as they were read; `storage.policy.prices.StoredBook` is one."""
+
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The price that `price add` set for a deployment at a moment."""
+
+    def has_listed(self, deployment: Deployment) -> bool:
+        """True where the list's price of its model was imported: then that counts, not the bundled list."""
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """The list price of its model at a moment, as imported."""
+
+
+class PriceShelf(Protocol):
+    """Keeps dated prices; `storage.policy.prices.PriceStore` is one."""
+
+    def book(self, deployments: Iterable[Deployment]) -> Book:
+        """What is stored for these deployments."""
+
+    def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
+        """Import the list's prices of models that the book does not have yet."""
+
+    def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
+        """Write the prices that are not in force yet, from `at` on."""
+
+
+class BuiltinPrices(Protocol):
+    """The built-in price list; `storage.policy.prices.builtin_price` is one."""
+
+    def __call__(self, *, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+        """The list's price of a model at a moment, None if it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What an apply did. `is_new` is False where the very same document was in force already."""
+
+    version: int
+    sha256: str
+    is_new: bool
+    policy: Policy
+    prices: Mapping[str, Price]
+
+
+def apply_policy(
+    document: str, *, policies: PolicyShelf, prices: PriceShelf, builtin: BuiltinPrices, author: str,
+    message: str, now: datetime, is_demo: bool = False, expected_version: int | None = None,
+) -> Applied:  # fmt: skip
+    """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
+
+    The same document again makes no version, but its prices are brought up to date: so an apply that was
+    cut off between its two transactions is fixed by repeating it.
+    """
+    policy = parse(document).policy
+    digest = document_sha256(document)
+    current = policies.current()
+    is_new = current is None or current.sha256 != digest or current.is_demo != is_demo
+    version = policies.apply(
+        document, sha256=digest, author=author, message=message, is_demo=is_demo, expected_version=expected_version,
+        budgets=policy.budgets,
+    )  # fmt: skip
+    deployments = policy.deployments.values()
+    prices.pin(deployments, author=author, reason=f"first used by policy version {version}")
+    found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
+    prices.ensure(found, policy_version=version, at=now)
+    return Applied(version=version, sha256=digest, is_new=is_new, policy=policy, prices=found)
+
+
+def document_sha256(document: str) -> str:
+    """The hash that identifies a document, over its UTF-8 bytes."""
+    return sha256(document.encode()).hexdigest()
+
+
+def version_of(stored: StoredDocument) -> PolicyVersion:
+    """The stored document, read. Raises `PolicyRejected` where this Tollgate is stricter than its writer."""
+    return PolicyVersion(version=stored.version, sha256=stored.sha256, policy=parse(stored.document).policy)
+
+
+def require_current(policies: PolicyShelf) -> PolicyVersion:
+    """The policy in force. Raises `NothingFound` where none was applied yet."""
+    stored = policies.current()
+    if stored is None:
+        raise NothingFound("No policy was applied yet. Write one and run: tollgate policy apply FILE")
+    return version_of(stored)
+
+
+def require_team(version: PolicyVersion, name: str) -> Team:
+    """A team of the policy. Raises `NothingFound` with the nearest name."""
+    teams = version.policy.teams
+    if name not in teams:
+        raise NothingFound(f"There is no team '{name}' in policy version {version.version}.{_near(name, teams)}")
+    return teams[name]
+
+
+def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None) -> dict[str, Price]:
+    """The price of each deployment at a moment; a deployment without any is absent. See `price_of`.
+
+    Without a book (for a document that is not applied anywhere) the bundled list alone is asked.
+    """
+    found = {
+        name: price_of(deployment, at=at, builtin=builtin, book=book) for name, deployment in policy.deployments.items()
+    }
+    return {name: price for name, price in found.items() if price is not None}
+
+
+def price_of(deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+    """The price of one deployment at a moment, by the one order of precedence.
+
+    The policy's own, else `price add`, else the GPU standard cost, else the list's (as imported, else as bundled),
+    else the policy's stand-in. A self-hosted one never takes the list's: that is another's price.
+    """
+    if deployment.price is not None:
+        return deployment.price
+    override = None if book is None else book.override(deployment, at=at)
+    if override is not None:
+        return override
+    if deployment.gpu is not None:
+        return standard_price(deployment.gpu, model=deployment.model)
+    listed = None if deployment.is_self_hosted else _list_price(deployment, at, builtin, book)
+    return listed or deployment.stand_in_price
+
+
+def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
+    """The deployments that nobody can be charged for: their requests are refused (`unpriced_model`)."""
+    return tuple(name for name in policy.deployments if name not in prices)
+
+
+def _list_price(deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+    if book is not None and book.has_listed(deployment):
+        return book.listed(deployment, at=at)
+    return builtin(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at)
+
+
+def _near(word: str, names: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(word, list(names), n=1)
+    if near:
+        return f" Did you mean '{near[0]}'?"
+    return f" There is: {', '.join(sorted(names)) or 'none'}."

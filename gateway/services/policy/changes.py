@@ -1,0 +1,120 @@
+"""What differs between two policies, field by field, in words of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.domain.budgets.budgets import EACH, BudgetRule, BudgetScope
+from gateway.domain.policy.policy import Policy
+from gateway.wire.policy import effective
+from gateway.wire.policy.allowances import budget_to_wire
+
+_ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they come or go
+_TAKEN_APART = ("budgets", "limits", "projects", "keys")  # fields of a team that are compared one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between two policies.
+
+    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has one: what it is.
+    """
+
+    verb: str  # added, removed or changed
+    kind: str
+    name: str
+    details: tuple[str, ...] = ()
+
+
+def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
+    """What differs between two policies, in the order of the document."""
+    old, new = _by_name(before), _by_name(after)
+    found = []
+    for kind, name in [*new, *(key for key in old if key not in new)]:
+        was, now = old.get((kind, name)), new.get((kind, name))
+        if was == now:
+            continue
+        verb = "added" if was is None else "removed" if now is None else "changed"
+        details = _allowance(was, now) if kind in _ALLOWANCES else _details(was, now)
+        found.append(Change(verb=verb, kind=kind, name=name, details=details))
+    return tuple(found)
+
+
+def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
+    if policy is None:
+        return {}
+    document = effective(policy)
+    mappings = {("region", name): children for name, children in document["regions"].items()}
+    mappings |= {("class", name): rule for name, rule in document["classes"].items()}
+    mappings |= {("data tag", name): rule for name, rule in document["data_tags"].items()}
+    if "facts_valid_days" in document:
+        mappings["facts", "facts_valid_days"] = document["facts_valid_days"]
+    for kind in ("deployment", "route"):
+        mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
+    for team in document["teams"]:
+        # Each budget is a line of its own: nobody finds a changed number in a list of lists.
+        mappings["team", team["name"]] = {name: value for name, value in team.items() if name not in _TAKEN_APART}
+        mappings |= {("limits", owner): limits for owner, limits in _limits(team)}
+    for centre in document["cost_centres"]:
+        mappings["cost centre", centre["name"]] = {"time_zone": centre["time_zone"]}
+    mappings |= {("budget", rule.rule_id): _budget(rule) for rule in policy.budgets}
+    if "alerts" in document:
+        mappings["alerts", "webhook"] = document["alerts"]
+    return mappings
+
+
+def _limits(team: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    blocks = [
+        (team["name"], team),
+        *((f"{team['name']}/project:{project['name']}", project) for project in team["projects"]),
+        *((f"{team['name']}/key:{key['key']}", key) for key in team["keys"]),
+    ]
+    return ((owner, block["limits"]) for owner, block in blocks if "limits" in block)
+
+
+def _budget(rule: BudgetRule) -> dict[str, Any]:
+    fields = {name: value for name, value in budget_to_wire(rule).items() if name != "name"}
+    return {"of": _whose(rule), **fields}
+
+
+def _whose(rule: BudgetRule) -> str:
+    match rule.scope:
+        case BudgetScope.TEAM:
+            return f"team {rule.team}"
+        case BudgetScope.COST_CENTRE:
+            return f"cost centre {rule.owner}"
+        case scope:
+            owner = f"each {scope}" if rule.owner == EACH else f"{scope} {rule.owner}"
+            return f"{owner} of team {rule.team}"
+
+
+def _allowance(was: Any, now: Any) -> tuple[str, ...]:
+    if was is not None and now is not None:
+        return _details(was, now)
+    fields = was if now is None else now
+    return (", ".join(f"{name}: {_short(value)}" for name, value in fields.items()) or "no limit",)
+
+
+def _details(was: Any, now: Any) -> tuple[str, ...]:
+    if was is None or now is None:
+        return ()
+    if not isinstance(was, dict):
+        return (f"{_short(was)} → {_short(now)}",)
+    fields = [*now, *(field for field in was if field not in now)]
+    return tuple(
+        f"{field}: {_short(was.get(field))} → {_short(now.get(field))}"
+        for field in fields
+        if was.get(field) != now.get(field)
+    )
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_short(inner)}" for key, inner in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,167 @@
+"""Whether all that a team sent was allowed: each kind of attempt decided again by the policy it was sent under."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+
+from gateway.domain.places.facts import Fact
+from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion
+from gateway.domain.residency.rules import denials, rules_for
+from gateway.errors import InvalidRequest
+
+
+class SentAttempts(Protocol):
+    """Attempts that are alike in all that residency depends on; `reports.questions.residency.Sent` is one."""
+
+    @property
+    def day(self) -> date: ...
+    @property
+    def policy_version(self) -> int: ...
+    @property
+    def policy_sha256(self) -> str: ...
+    @property
+    def data_class(self) -> str: ...
+    @property
+    def data_tags(self) -> frozenset[str]: ...
+    @property
+    def gateway_region(self) -> str: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def contradicted(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Attempts of which it cannot be said that they were allowed, and why."""
+
+    day: date
+    deployment: str
+    data_class: str
+    policy_version: int
+    attempts: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceCount:
+    """How many attempts went to one place with one class of data."""
+
+    region: str
+    host: str
+    deployment: str
+    data_class: str
+    data_tags: tuple[str, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedFact:
+    """One thing known of a deployment that was used, with where it comes from."""
+
+    deployment: str
+    fact: str
+    value: str
+    source: str
+    as_of: date | None
+    versions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What became of all attempts. `outside` broke a rule; of `unverified` nobody can say."""
+
+    attempts: int
+    places: Sequence[PlaceCount]
+    outside: Sequence[Doubt]
+    unverified: Sequence[Doubt]
+    facts: Sequence[UsedFact]
+
+
+def verify_sent(sent: Sequence[SentAttempts], versions: Mapping[int, PolicyVersion], *, team: str) -> Verified:
+    """Decide every kind of attempt again. `versions` are those that could be read, by number."""
+    outside, unverified = [], []
+    for one in sent:
+        version = versions.get(one.policy_version)
+        broken, unknown = _broken(one, version, team) if version is not None else ([], "its policy cannot be read")
+        if broken:
+            outside.append(_doubt(one, ", ".join(broken)))
+        elif unknown:
+            unverified.append(_doubt(one, unknown))
+        if one.contradicted:
+            outside.append(_doubt(one, "its upstream said that it ran elsewhere", attempts=one.contradicted))
+    return Verified(
+        attempts=sum(one.attempts for one in sent), places=_places(sent), outside=outside, unverified=unverified,
+        facts=_facts(sent, versions),
+    )  # fmt: skip
+
+
+def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[str], str]:
+    """The rules that an attempt broke, and why that cannot be known."""
+    policy = version.policy
+    deployment, asking = policy.deployments.get(one.deployment), policy.teams.get(team)
+    if deployment is None or asking is None or one.data_class.upper() not in DataClass.__members__:
+        return [], "its policy has no such deployment, team or class"
+    if (version.sha256, deployment.region) != (one.policy_sha256, one.region):
+        return [], "its record and its policy do not agree"
+    try:
+        rules = rules_for(policy, asking, data_class=DataClass[one.data_class.upper()], data_tags=one.data_tags)
+    except InvalidRequest as unknown:
+        return [], unknown.message
+    found = denials(
+        rules, deployment, regions=policy.region_tree, gateway_region=one.gateway_region, day=one.day,
+        valid_days=policy.facts_valid_days,
+    )  # fmt: skip
+    return [f"{denial.rule_id}/{denial.field}" for denial in found if not denial.is_shadow], ""
+
+
+def _doubt(one: SentAttempts, why: str, *, attempts: int | None = None) -> Doubt:
+    return Doubt(
+        day=one.day, deployment=one.deployment, data_class=one.data_class, policy_version=one.policy_version,
+        attempts=one.attempts if attempts is None else attempts, why=why,
+    )  # fmt: skip
+
+
+def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
+    counted: Counter[tuple[str, str, str, str, tuple[str, ...]]] = Counter()
+    for one in sent:
+        place = (one.region, one.host, one.deployment, one.data_class, tuple(sorted(one.data_tags)))
+        counted[place] += one.attempts
+    return [
+        PlaceCount(region=region, host=host, deployment=name, data_class=label, data_tags=tags, attempts=attempts)
+        for (region, host, name, label, tags), attempts in sorted(counted.items())
+    ]
+
+
+def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) -> list[UsedFact]:
+    """What was believed of each deployment that was used, under which versions."""
+    used = sorted({(one.deployment, one.policy_version) for one in sent if one.policy_version in versions})
+    found: dict[tuple[str, str, str, str, date | None], list[int]] = {}
+    for name, number in used:
+        deployment = versions[number].policy.deployments.get(name)
+        for fact, value, source, as_of in _of(deployment) if deployment is not None else ():
+            found.setdefault((name, fact, value, source, as_of), []).append(number)
+    return [
+        UsedFact(deployment=name, fact=fact, value=value, source=source, as_of=as_of, versions=tuple(numbers))
+        for (name, fact, value, source, as_of), numbers in found.items()
+    ]
+
+
+def _of(deployment: Deployment) -> Iterable[tuple[str, str, str, date | None]]:
+    facts = deployment.facts
+    named: tuple[tuple[str, Fact[str] | Fact[int | None] | Fact[str | None]], ...] = (
+        ("processing", facts.processing), ("at rest", facts.at_rest), ("telemetry", facts.telemetry),
+        ("retention (days)", facts.retention_days), ("sub-processor", facts.sub_processor),
+    )  # fmt: skip
+    for name, fact in named:
+        yield name, "unknown" if fact.value is None else str(fact.value), fact.source or "the policy", fact.as_of

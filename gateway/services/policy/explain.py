@@ -1,0 +1,160 @@
+"""A decision in words: each candidate with its rank or why it lost, and what its expectations stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from gateway.domain.money import usd_from_nusd
+from gateway.domain.pricing.pricing import Price, cost_nusd, lines
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestFacts
+from gateway.domain.routing import prediction_messages
+from gateway.domain.routing.decide import Candidate, Decision, Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateVerdict:
+    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
+
+    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in words. `route` is the
+    route that is degraded to, where it is that one's.
+    """
+
+    deployment: str
+    region: str
+    rank: int | None
+    reason: str
+    price: Price | None = None
+    cost_usd: Decimal | None = None
+    route: str | None = None
+    expected: Mapping[str, object] | None = None
+    arithmetic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A decision in words, for one team, route and data class.
+
+    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the expectations stand on.
+    """
+
+    policy_version: int
+    team: str
+    route: str
+    data_class: str
+    outcome: str
+    is_refused: bool
+    verdicts: tuple[CandidateVerdict, ...]
+    degraded: str | None = None
+    basis: str = ""
+
+    def record(self) -> dict[str, object]:
+        """All but the candidates, which command line and HTTP show each in its own way."""
+        record: dict[str, object] = {
+            "policy_version": self.policy_version, "team": self.team, "route": self.route,
+            "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
+        }  # fmt: skip
+        if self.basis:
+            record |= {"degraded": self.degraded, "basis": self.basis}
+        return record
+
+
+def explain(
+    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = "",
+    facts: RequestFacts | None = None,
+) -> Explanation:  # fmt: skip
+    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
+
+    `ranking` is the order of a request, with what is expected of each; without it they stand as listed. `facts` is the
+    request itself, if there is one.
+    """
+    refusal = decision.refusal(facts)
+    ranked = decision.as_listed if ranking is None else ranking
+    first = ranked.choices[0].candidate.deployment.name if ranked.choices else ""
+    record = ranked.record
+    why = prediction_messages.degraded(record)
+    return Explanation(
+        policy_version=decision.policy.version,
+        team=decision.team.name,
+        route=decision.route.name,
+        data_class=decision.class_label,
+        outcome=refusal.message if refusal else f"Goes to {first}{f' ({why})' if why else ''}.",
+        is_refused=refusal is not None,
+        verdicts=tuple(_verdicts(decision, ranked, usage)),
+        degraded=why,
+        basis=basis,
+    )
+
+
+def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
+    """What an explanation's expectations stand on, in words."""
+    prompt = "the request's own prompt" if tokens is None else f"a prompt of {tokens:,} tokens"
+    answer = f" and an answer of {answer_tokens:,}" if answer_tokens else ""
+    known = (
+        "what this worker of the gateway has seen lately"
+        if is_live
+        else "what the policy declares: this command knows nothing of the running gateway, POST /v1/route/explain does"
+    )
+    return f"For {prompt}{answer}, from {known}."
+
+
+def _verdicts(decision: Decision, ranking: Ranking, usage: TokenUsage | None) -> Iterator[CandidateVerdict]:
+    """The route's own candidates as it lists them, then those of a route that is degraded to."""
+    ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
+    for candidate in decision.candidates:
+        yield _verdict(candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage)
+    for rank, choice in enumerate(ranking.choices):
+        if choice.decision is not decision:
+            yield _verdict(choice.candidate, choice.decision, ranking, rank=rank, usage=usage)
+
+
+def _verdict(
+    candidate: Candidate, decision: Decision, ranking: Ranking, *, rank: int | None, usage: TokenUsage | None
+) -> CandidateVerdict:
+    deployment = candidate.deployment
+    expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
+    missed = () if expected is None else prediction_messages.missed(expected, _bounds(decision))
+    other = decision.route.name if decision is not ranking.decision else None
+    return CandidateVerdict(
+        deployment=deployment.name,
+        region=deployment.region,
+        rank=None if rank is None else rank + 1,
+        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
+        price=candidate.price,
+        cost_usd=_cost_usd(candidate.price, usage, expected),
+        route=other,
+        expected=expected,
+        arithmetic="" if expected is None else prediction_messages.arithmetic(expected, candidate.price),
+    )
+
+
+def _bounds(decision: Decision) -> Mapping[str, Any]:
+    return {"ttft_p95_s": decision.ttft_bound_s, "max_cost_nusd": decision.route.max_cost_nusd}
+
+
+def _reason(obstacles: Sequence[Sequence[str]]) -> str:
+    return "; ".join(detail for _, detail in obstacles)
+
+
+def _in_shadow(candidate: Candidate) -> Iterator[str]:
+    return (f"in shadow: {denial.why}" for denial in candidate.shadow)
+
+
+def _place(rank: int | None, decision: Decision) -> str:
+    objective = decision.route.objective
+    return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
+
+
+def _cost_usd(price: Price | None, usage: TokenUsage | None, expected: Mapping[str, Any] | None) -> Decimal | None:
+    """What the tokens asked about cost; without a length of the answer, what is expected, the answer included."""
+    if price is None or usage is None:
+        return None
+    if not usage.output_tokens and expected is not None:
+        return usd_from_nusd(expected["cost_nusd"])
+    try:
+        return usd_from_nusd(cost_nusd(lines(usage, price)))
+    except ValueError:  # tokens of a kind that this price does not cover
+        return None

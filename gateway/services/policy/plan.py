@@ -1,0 +1,147 @@
+"""A plan: what applying a document would change, what of that hurts, and in one sentence what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.domain.policy.policy import Policy, PolicyVersion, Route, Team
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.routing.replay import Alike, Place, fate_of
+from gateway.services.policy.apply import unpriced
+from gateway.services.policy.changes import Change, changes
+from gateway.services.policy.plan_messages import sentence
+from gateway.services.policy.replay import Replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hurt:
+    """Something that somebody will feel. `is_note`: it may be fine where the gateways run."""
+
+    kind: str  # team, route, eligible, secret or price
+    name: str
+    message: str
+    is_note: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is there besides the documents.
+
+    `live_keys` counts keys by team, `traffic` attempts of the last week by team and route; `unresolved` says by
+    deployment what is wrong with its secret on this machine; `prices` are the new document's, now.
+    """
+
+    live_keys: Mapping[str, int]
+    traffic: Mapping[tuple[str, str], int]
+    unresolved: Mapping[str, str]
+    prices: Mapping[str, Price]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an apply would do. `version` is the one in force, None before the first."""
+
+    version: int | None
+    hurts: tuple[Hurt, ...]
+    changes: tuple[Change, ...]
+    replay: Replay | None
+    sentence: str
+
+
+def plan(
+    before: PolicyVersion | None, after: PolicyVersion, *, around: Surroundings, replay: Replay | None, now: datetime
+) -> Plan:
+    """Compare two documents."""
+    differences = changes(None if before is None else before.policy, after.policy)
+    hurts = tuple(_hurts(None if before is None else before.policy, after, around))
+    return Plan(
+        version=None if before is None else before.version,
+        hurts=hurts,
+        changes=differences,
+        replay=replay,
+        sentence=_without_replay(differences, hurts) if replay is None else sentence(replay, after.policy, now=now),
+    )
+
+
+def _hurts(before: Policy | None, after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
+    yield from _removed_teams(before, after.policy, around)
+    yield from _removed_routes(before, after.policy, around)
+    yield from _dead_ends(after, around)
+    for name in unpriced(after.policy, around.prices):
+        yield Hurt(
+            kind="price",
+            name=name,
+            message=f"deployment {name} has no price: its requests are refused (unpriced_model)",
+        )
+    for name, problem in around.unresolved.items():
+        message = f"the secret of deployment {name} is not on this machine: {problem}. The gateways need it"
+        yield Hurt(kind="secret", name=name, message=message, is_note=True)
+
+
+def _removed_teams(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
+    known = around.live_keys if before is None else before.teams
+    for name in known:
+        keys = around.live_keys.get(name, 0)
+        if keys and name not in after.teams:
+            message = f"team {name} is removed and has {_number(keys, 'live key')}: they are turned away (401)"
+            yield Hurt(kind="team", name=name, message=message)
+
+
+def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
+    """Routes that are gone, and those that a team may no longer use, with what came there lately."""
+    if before is None:
+        return
+    for name in before.routes:
+        used = {team: attempts for (team, route), attempts in around.traffic.items() if route == name and attempts}
+        if not used:
+            continue
+        if name not in after.routes:
+            by = ", ".join(sorted(used))
+            message = f"route {name} is removed: {_number(sum(used.values()), 'request')} last week, from {by}"
+            yield Hurt(kind="route", name=name, message=message)
+            continue
+        for team, attempts in sorted(used.items()):
+            if team in after.teams and name not in after.teams[team].routes:
+                message = f"team {team} loses route {name}: {_number(attempts, 'request')} last week"
+                yield Hurt(kind="route", name=f"{team}/{name}", message=message)
+
+
+def _dead_ends(after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
+    """Routes that lead a team nowhere, whatever it asks for with its own class and tags."""
+    for team in after.policy.teams.values():
+        for name in team.routes:
+            reason = _dead_end(after, team, after.policy.routes[name], around)
+            if reason is not None:
+                what = f"route {name} has no deployment for team {team.name} (class {team.data_class.label})"
+                yield Hurt(kind="eligible", name=f"{team.name}/{name}", message=f"{what}: {reason}")
+
+
+def _dead_end(after: PolicyVersion, team: Team, route: Route, around: Surroundings) -> str | None:
+    operations = {kind for name in route.deployments for kind in after.policy.deployments[name].operations}
+    refusals = []
+    for operation in sorted(operations):
+        asked = Alike(
+            team=team.name, project=None, key_id="", route=route.name, deployment="", region="", model="",
+            data_class=team.data_class.label, class_source="team", operation=operation, service_tier=None,
+            price_id=None,
+        )  # fmt: skip
+        fate = fate_of(asked, after, prices=around.prices, place=around.place)
+        if fate.refusal is None:
+            return None
+        refusals.append(fate.refusal)
+    return " and ".join(sorted(set(refusals))) or "no operation"
+
+
+def _without_replay(differences: Iterable[Change], hurts: Iterable[Hurt]) -> str:
+    changed, hurting = len(list(differences)), sum(not hurt.is_note for hurt in hurts)
+    if not changed:
+        return "Nothing changes in meaning."
+    felt = f"they hurt in {_number(hurting, 'way')}" if hurting else "nobody is turned away by them"
+    return f"{_number(changed, 'change')}; {felt}; --replay 30d says what the last 30 days would have cost."
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,243 @@
+"""Bringing the price book up to date with the built-in list, and pricing open months again by today's book."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from functools import cached_property
+from typing import Protocol
+
+from gateway.domain.policy.policy import Policy
+from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey, PriceBook, PriceOrigin, latest, same_rates
+from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
+from gateway.domain.pricing.repricing import Adjustment, PricedEvent, refuse_unless_open
+from gateway.errors import NothingFound
+from gateway.services.policy.apply import Book, BuiltinPrices, price_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateChange:
+    """One rate that a sync would change. None: there was none, or there is none any more."""
+
+    key: ModelKey
+    dated: Dated
+    rate: Rate
+    was: Rate | None
+    becomes: Rate | None
+
+
+def sync_steps(key: ModelKey, listed: Sequence[Dated], book: PriceBook, *, now: datetime) -> tuple[Dated, ...]:
+    """What must be added so that the book says of a model what the list says, as far as the list knows since when.
+
+    The list is best effort about the past. A beginning that the book does not have yet is taken as it is dated. From
+    now on the book follows the list wherever either of them changes: so a price that was changed in place holds from
+    now on, since nobody knows since when, and one that was announced and is no more does not come. What the list says
+    otherwise of a past that the book has is left: it was charged as it was known.
+    """
+    entries = book.list_entries(key)
+    units = _units(listed)
+    known = {entry.dated.valid_from for entry in entries}
+    new_past = {unit[0].valid_from for unit in units if unit[0].valid_from <= now} - known
+    ahead = {at for at in (*known, *(unit[0].valid_from for unit in units)) if at > now}
+    added: list[Dated] = []
+    for at in sorted(new_past | {now} | ahead):
+        unit = _unit_at(units, at)
+        if not _says((*entries, *_pending(key, added, now)), unit, at):
+            added += [replace(dated, valid_from=at) for dated in unit]
+    return tuple(added)
+
+
+def rate_changes(key: ModelKey, steps: Sequence[Dated], book: PriceBook) -> Iterator[RateChange]:
+    """The rates that differ from what the book says at the moment each step begins."""
+    for step in steps:
+        was = _by_place(_in_force(book.list_entries(key), step))
+        becomes = _by_place(step.price)
+        for place in [*becomes, *(place for place in was if place not in becomes)]:
+            old, new = was.get(place), becomes.get(place)
+            if old != new:
+                rate = new or old
+                assert rate is not None, "a place is that of one of the two"
+                yield RateChange(key=key, dated=step, rate=rate, was=old, becomes=new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What repricing changes for one team and model. `was_nusd` includes earlier adjustments."""
+
+    team: str
+    model: str
+    deployment: str
+    events: int
+    was_nusd: int
+    becomes_nusd: int
+
+
+class RepriceLedger(Protocol):
+    """The ledger's side of repricing; `storage.ledger.repricing.RepriceStore` is one."""
+
+    def state(self, month: date) -> str | None:
+        """The state of a month; None where it has no events yet."""
+
+    def events(self, month: date, *, route: str | None, deployment: str | None) -> Iterator[PricedEvent]:
+        """The month's events, demo data left out."""
+
+    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str) -> int:
+        """Write adjustments in one transaction, each once; return how many were new. Raises if the month closed."""
+
+
+PolicyOf = Callable[[int], Policy | None]
+BookOf = Callable[[Policy], Book]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repricing:
+    """Prices the events of one open month again, each by what today's book says of its moment.
+
+    `policy_of` returns a policy version, None where it cannot be read any more. Events are only read; differences
+    become adjustments.
+    """
+
+    ledger: RepriceLedger
+    policy_of: PolicyOf
+    book_of: BookOf
+    builtin: BuiltinPrices
+    month: date
+    route: str | None = None
+    deployment: str | None = None
+
+    def require_open(self) -> None:
+        """Raises `NothingFound` or `OperatorError` unless the month may still change."""
+        state = self.ledger.state(self.month)
+        if state is None:
+            raise NothingFound(f"There is nothing in {self.month:%Y-%m}: no event was booked in it.")
+        refuse_unless_open(self.month, state)
+
+    def differences(self) -> tuple[list[Difference], Mapping[str, int]]:
+        """What would change, by team and model; and how many events keep their cost, by reason."""
+        found: dict[tuple[str, str, str], list[int]] = {}
+        kept: Counter[str] = Counter()
+        for event in self._events():
+            verdict = self._verdict(event)
+            if isinstance(verdict, str):
+                kept[verdict] += 1
+                continue
+            _, becomes = verdict
+            sums = found.setdefault((event.team, event.model, event.deployment), [0, 0, 0])
+            sums[0] += 1
+            sums[1] += _cost(event)
+            sums[2] += becomes
+        differences = [
+            Difference(team=team, model=model, deployment=name, events=n, was_nusd=was, becomes_nusd=becomes)
+            for (team, model, name), (n, was, becomes) in sorted(found.items())
+        ]
+        return differences, kept
+
+    def adjustments(self) -> Iterator[Adjustment]:
+        """The corrections, one for each event whose cost changes."""
+        for event in self._events():
+            verdict = self._verdict(event)
+            if not isinstance(verdict, str):
+                price, becomes = verdict
+                yield Adjustment(
+                    event=event,
+                    amount_nusd=becomes - _cost(event),
+                    reason=f"repriced from {event.price_id} to {price.price_id} ({price.source})",
+                )
+
+    def _events(self) -> Iterator[PricedEvent]:
+        return self.ledger.events(self.month, route=self.route, deployment=self.deployment)
+
+    def _verdict(self, event: PricedEvent) -> tuple[Price, int] | str:
+        """The price and cost of an event where its cost changes, else why it does not."""
+        if event.cost_nusd is None:
+            return "unknown usage"
+        if event.is_corrected:
+            return "corrected otherwise"
+        price = self._price(event)
+        if price is None:
+            return "no price at their time"
+        try:
+            becomes = cost_nusd(lines(event.usage, price.for_tier(event.service_tier)))
+        except ValueError:  # tokens of a kind, or a service tier, that the price does not cover
+            return "not covered by the price at their time"
+        return "same cost" if becomes == _cost(event) else (price, becomes)
+
+    def _price(self, event: PricedEvent) -> Price | None:
+        policy, book = self._known(event.policy_version)
+        if policy is None or book is None or event.deployment not in policy.deployments:
+            return None
+        return price_of(policy.deployments[event.deployment], at=event.occurred_at, builtin=self.builtin, book=book)
+
+    def _known(self, version: int) -> tuple[Policy | None, Book | None]:
+        if version not in self._versions:
+            policy = self.policy_of(version)
+            self._versions[version] = (policy, None if policy is None else self.book_of(policy))
+        return self._versions[version]
+
+    @cached_property
+    def _versions(self) -> dict[int, tuple[Policy | None, Book | None]]:
+        return {}
+
+
+def _cost(event: PricedEvent) -> int:
+    assert event.cost_nusd is not None, "only a known cost can change"
+    return event.cost_nusd + event.adjusted_nusd
+
+
+def _units(listed: Sequence[Dated]) -> list[list[Dated]]:
+    """What begins together: the price of the day, then its windows."""
+    units: list[list[Dated]] = []
+    for dated in listed:
+        if units and units[-1][0].valid_from == dated.valid_from:
+            units[-1].append(dated)
+        else:
+            units.append([dated])
+    return units
+
+
+def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
+    """What the list says of a moment; before its first beginning it has no price."""
+    begun = [unit for unit in units if unit[0].valid_from <= at]
+    return begun[-1] if begun else [Dated(valid_from=at, price=None)]
+
+
+def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
+    """Steps as if they were in the book already: a later one must be compared with what they change."""
+    for number, dated in enumerate(added):
+        yield BookEntry(
+            entry_id=2**62 + number, origin=PriceOrigin.LIST, provider=key.provider, model=key.model, deployment=None,
+            dated=dated, source="", author="", reason="", created_at=now,
+        )  # fmt: skip
+
+
+def _says(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> bool:
+    """True where the book charges what the unit does, at every time of the day."""
+    windows = [dated.daily for dated in (*unit, *(entry.dated for entry in entries)) if dated.daily is not None]
+    edges = {time(), *(edge for window in windows for edge in (window.since, window.until))}
+    return all(
+        same_rates(_price_in(latest(entries, at, clock=edge)), _price_of_unit(unit, clock=edge)) for edge in edges
+    )
+
+
+def _price_of_unit(unit: Sequence[Dated], *, clock: time) -> Price | None:
+    """The windows come after the price of the day and win over it."""
+    return [dated for dated in unit if dated.daily is None or dated.daily.holds(clock)][-1].price
+
+
+def _in_force(entries: Sequence[BookEntry], step: Dated) -> Price | None:
+    """What the book says where a step begins: the price of the day, or that of the step's window."""
+    if step.daily is None:
+        return _price_in(latest([entry for entry in entries if entry.dated.daily is None], step.valid_from))
+    return _price_in(latest(entries, step.valid_from, clock=step.daily.since))
+
+
+def _price_in(entry: BookEntry | None) -> Price | None:
+    return None if entry is None else entry.dated.price
+
+
+def _by_place(price: Price | None) -> dict[tuple[str, str | None, int], Rate]:
+    """Rates by kind, service tier and context tier."""
+    rates = () if price is None else price.rates
+    return {(rate.kind, rate.service_tier, rate.from_input_tokens): rate for rate in rates}

@@ -1,0 +1,350 @@
+"""Past requests under another policy, summed by team and route: where they go, what they cost, what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from gateway.domain.budgets.budgets import EPOCH
+from gateway.domain.policy.policy import Policy, PolicyVersion
+from gateway.domain.routing.replay import (
+    Alike,
+    BudgetWalk,
+    Fate,
+    Ordering,
+    Pace,
+    PastRequest,
+    Place,
+    Refusal,
+    cost_after_nusd,
+    fate_of,
+    hold_nusd,
+    ordering_of,
+)
+from gateway.services.policy.past_prices import PastPrices
+
+
+class Speed(Protocol):
+    """How fast a deployment answered: medians, None where nothing was measured."""
+
+    @property
+    def ttft_s(self) -> float | None: ...
+    @property
+    def tpot_s(self) -> float | None: ...
+
+
+class Spent(Protocol):
+    """What a key spent within a quarter of an hour."""
+
+    @property
+    def team(self) -> str: ...
+    @property
+    def project(self) -> str | None: ...
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def slot_s(self) -> int: ...
+    @property
+    def nusd(self) -> int: ...
+
+
+class PastSource(Protocol):
+    """What happened between two moments; `reports.Past` is one."""
+
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def until(self) -> datetime: ...
+
+    def requests(self) -> Iterator[Sequence[PastRequest]]:
+        """Every attempt, in the order of time."""
+
+    def speeds(self) -> Mapping[str, Speed]:
+        """How fast each deployment answered."""
+
+    def spent_before(self, first: datetime) -> Iterable[Spent]:
+        """What was spent from `first` until this past begins."""
+
+    def grants(self) -> Mapping[tuple[str, int], int]:
+        """What was granted on top of limits, by account and the second that its period began."""
+
+
+class Way(NamedTuple):
+    """From one deployment to the same or another."""
+
+    before: str
+    after: str
+
+
+class Moved(Struct):
+    """Requests that took one way, and how many tokens they answered with after the first."""
+
+    requests: int = 0
+    to_other_model: int = 0
+    later_tokens: int = 0
+
+
+class Latency(NamedTuple):
+    """What a request that is served may expect. None where a deployment that is used has no past."""
+
+    ttft_before_s: float | None
+    ttft_after_s: float | None
+    tpot_before_s: float | None
+    tpot_after_s: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class RouteTally:
+    """One team's requests on one route.
+
+    Costs are of those alone that are known before and after; what is refused or blocked cost something before and
+    nothing after. `unknown` could not be compared.
+    """
+
+    team: str
+    route: str
+    requests: int = 0
+    cost_before_nusd: int = 0
+    cost_after_nusd: int = 0
+    unknown: int = 0
+    ways: dict[Way, Moved] = field(default_factory=dict)
+    refused: Counter[Refusal] = field(default_factory=Counter)
+    blocked: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def moved(self) -> Mapping[Way, int]:
+        """How many requests go elsewhere, the most first."""
+        found = {way: moved.requests for way, moved in self.ways.items() if way.before != way.after}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def latency(self, speeds: Mapping[str, Speed]) -> Latency:
+        """How fast they were answered, and would be: medians of each deployment, weighed by what goes there."""
+        before = [(speeds.get(way.before), moved) for way, moved in self.ways.items() if moved.requests]
+        after = [(speeds.get(way.after), moved) for way, moved in self.ways.items() if moved.requests]
+        return Latency(_mean_ttft_s(before), _mean_ttft_s(after), _mean_tpot_s(before), _mean_tpot_s(after))
+
+    @property
+    def refusals(self) -> int:
+        """How many are refused, for whatever reason but a budget."""
+        return self.refused.total()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What a policy would have done to past requests. `first_at` and `last_at` are None where there was none.
+
+    `regions_before` and `regions_after` count requests; `earlier_attempts` failed before another answered: they are in
+    no figure, nor is what they cost.
+    """
+
+    first_at: datetime | None
+    last_at: datetime | None
+    tallies: tuple[RouteTally, ...]
+    regions_before: Mapping[str, int]
+    regions_after: Mapping[str, int]
+    speeds: Mapping[str, Speed]
+    earlier_attempts: int
+    earlier_cost_nusd: int
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return sum(tally.requests for tally in self.tallies)
+
+    @property
+    def cost_before_nusd(self) -> int:
+        """What those that can be compared cost."""
+        return sum(tally.cost_before_nusd for tally in self.tallies)
+
+    @property
+    def cost_after_nusd(self) -> int:
+        """What they would have cost."""
+        return sum(tally.cost_after_nusd for tally in self.tallies)
+
+
+class _Ordered(Struct):
+    """Alike requests of which each is ordered by itself, and what is known of those that go to one deployment."""
+
+    ordering: Ordering
+    alikes: dict[str, _Alikes] = {}
+
+
+class _Alikes(Struct):
+    """What is known of alike requests at the same prices. `alike` is kept, so that nothing else gets its identity."""
+
+    alike: Alike
+    fate: Fate
+    tally: RouteTally
+    way: Moved | None
+    is_other_model: bool
+    region: str
+    region_after: str | None
+
+
+def replay(
+    version: PolicyVersion, past: PastSource, *, prices: PastPrices, place: Place,
+    on_progress: Callable[[float, int], None] = lambda done, requests: None,
+) -> Replay:  # fmt: skip
+    """Decide all past requests again. `on_progress` hears how far it is, from 0 to 1, and how many are done."""
+    walk = _walk(version.policy, past)
+    speeds = past.speeds()
+    run = _Run(version, prices, place, walk=walk, paces=_paces(speeds))
+    whole_s = (past.until - past.since).total_seconds()
+    for batch in past.requests():
+        for request in batch:
+            run.take(request)
+        on_progress(((run.last_ms / 1000) - past.since.timestamp()) / whole_s, run.requests)
+    return Replay(
+        first_at=_moment(run.first_ms), last_at=_moment(run.last_ms),
+        tallies=tuple(sorted(run.tallies.values(), key=lambda tally: (tally.team, tally.route))),
+        regions_before=dict(run.regions_before), regions_after=dict(run.regions_after), speeds=speeds,
+        earlier_attempts=run.earlier_attempts, earlier_cost_nusd=run.earlier_cost_nusd,
+    )  # fmt: skip
+
+
+class _Run:
+    """The sums while they grow."""
+
+    def __init__(
+        self, version: PolicyVersion, prices: PastPrices, place: Place, *, walk: BudgetWalk, paces: Mapping[str, Pace]
+    ) -> None:
+        self._version, self._prices, self._place, self._walk, self._paces = version, prices, place, walk, paces
+        self._known: dict[tuple[int, int], _Alikes | _Ordered] = {}
+        self.tallies: dict[tuple[str, str], RouteTally] = {}
+        self.regions_before: Counter[str] = Counter()
+        self.regions_after: Counter[str] = Counter()
+        self.requests = self.earlier_attempts = self.earlier_cost_nusd = 0
+        self.first_ms = self.last_ms = 0
+
+    def take(self, request: PastRequest) -> None:
+        """Decide one request and add it up."""
+        if request.is_followed:
+            self.earlier_attempts += 1
+            self.earlier_cost_nusd += request.cost_nusd or 0
+            return
+        self.requests += 1
+        self.first_ms = self.first_ms or request.at_ms
+        self.last_ms = request.at_ms
+        known = self._alikes(request)
+        known.tally.requests += 1
+        self.regions_before[known.region] += 1
+        fate = known.fate
+        if fate.refusal is not None:
+            known.tally.refused[fate.refusal] += 1
+            self._add(known.tally, request.cost_nusd, 0)
+        elif fate.accounts and not self._fits(request, known):
+            self._add(known.tally, request.cost_nusd, 0)
+        else:
+            self._serve(request, known)
+
+    def _serve(self, request: PastRequest, known: _Alikes) -> None:
+        assert known.way is not None, "what is not refused goes somewhere"
+        assert known.region_after is not None, "and that is in a region"
+        cost_nusd = cost_after_nusd(request, known.fate)
+        known.way.requests += 1
+        known.way.to_other_model += known.is_other_model
+        known.way.later_tokens += max(0, (request.output_tokens or 0) - 1)
+        self.regions_after[known.region_after] += 1
+        self._add(known.tally, request.cost_nusd, cost_nusd)
+        if known.fate.accounts:
+            spent_nusd = request.held_nusd or 0 if cost_nusd is None else cost_nusd
+            self._walk.charge(known.fate.accounts, request.at_ms, cost_nusd=spent_nusd)
+
+    def _fits(self, request: PastRequest, known: _Alikes) -> bool:
+        hold = hold_nusd(request, known.fate)
+        account = self._walk.blocked_by(known.fate.accounts, request.at_ms, hold_nusd=hold)
+        if account is not None:
+            known.tally.blocked[account.account_id] += 1
+        return account is None
+
+    @staticmethod
+    def _add(tally: RouteTally, before_nusd: int | None, after_nusd: int | None) -> None:
+        if before_nusd is None or after_nusd is None:
+            tally.unknown += 1
+            return
+        tally.cost_before_nusd += before_nusd
+        tally.cost_after_nusd += after_nusd
+
+    def _alikes(self, request: PastRequest) -> _Alikes:
+        # A reader makes one `Alike` of all that are alike, so its identity stands for it: to hash it takes longer.
+        number = self._prices.at(request.at_ms)
+        place = (id(request.alike), number)
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = self._decided(request.alike, number)
+        if isinstance(found, _Alikes):
+            return found
+        fate = found.ordering.fate(request)
+        assert fate.destination is not None, "what is ordered is not refused"
+        going = found.alikes.get(fate.destination)
+        if going is None:
+            going = found.alikes[fate.destination] = self._going(request.alike, fate)
+        return going
+
+    def _decided(self, alike: Alike, number: int) -> _Alikes | _Ordered:
+        prices = self._prices.prices(number)
+        ordering = ordering_of(alike, self._version, prices=prices, place=self._place, paces=self._paces)
+        if ordering is not None:
+            return _Ordered(ordering)
+        return self._going(alike, fate_of(alike, self._version, prices=prices, place=self._place))
+
+    def _going(self, alike: Alike, fate: Fate) -> _Alikes:
+        tally = self.tallies.setdefault((alike.team, alike.route), RouteTally(team=alike.team, route=alike.route))
+        if fate.deployment is None:
+            return _Alikes(alike, fate, tally, None, False, alike.region, None)
+        way = tally.ways.setdefault(Way(alike.deployment, fate.deployment.name), Moved())
+        is_other_model = alike.model != fate.deployment.model
+        return _Alikes(alike, fate, tally, way, is_other_model, alike.region, fate.deployment.region)
+
+
+def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
+    """The medians of the past: what a bound of the 95th percentile would have missed at some moment is not in them."""
+    return {
+        name: Pace(speed.ttft_s, speed.ttft_s, speed.tpot_s or 0.0)
+        for name, speed in speeds.items()
+        if speed.ttft_s is not None
+    }
+
+
+def _mean_ttft_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
+    measured = [(None if speed is None else speed.ttft_s, moved.requests) for speed, moved in ways]
+    return _mean(measured)
+
+
+def _mean_tpot_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
+    measured = [(None if speed is None else speed.tpot_s, moved.later_tokens) for speed, moved in ways]
+    return _mean([(value, weight) for value, weight in measured if weight])
+
+
+def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in measured if value is not None]
+    whole = sum(weight for _, weight in known)
+    if len(known) < len(measured) or not whole:
+        return None
+    return sum(value * weight for value, weight in known) / whole
+
+
+def _walk(policy: Policy, past: PastSource) -> BudgetWalk:
+    """Budgets as they stand when the past begins: with what was spent of the periods that run then."""
+    hard = [rule for rule in policy.budgets if rule.is_hard]
+    if not hard:
+        return BudgetWalk()
+    walk = BudgetWalk(granted_nusd=past.grants())
+    first = min(rule.period_at(past.since).starts_at for rule in hard)
+    if first < past.since:
+        for spent in past.spent_before(first):
+            team = policy.teams.get(spent.team)
+            if team is not None:
+                accounts = policy.accounts(team, project=spent.project, key_id=spent.key_id)
+                hard_ones = tuple(account for account in accounts if account.rule.is_hard)
+                walk.charge(hard_ones, spent.slot_s * 1000, cost_nusd=spent.nusd)
+    return walk
+
+
+def _moment(at_ms: int) -> datetime | None:
+    return EPOCH + timedelta(milliseconds=at_ms) if at_ms else None

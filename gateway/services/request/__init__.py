@@ -1,0 +1,1 @@
+"""The life of a request, from admission to settlement."""

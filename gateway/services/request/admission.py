@@ -1,0 +1,135 @@
+"""What a request must pass before anything is sent: its limits, its key, and for each attempt room and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.domain.budgets import messages
+from gateway.domain.budgets.budgets import Account, Hold
+from gateway.domain.budgets.limits import LimitedBy, limits_of_deployment
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.request.bound import Bound
+from gateway.domain.request.idempotency import Claim
+from gateway.domain.request.request import Request
+from gateway.domain.routing.decide import Decision
+from gateway.domain.routing.refusals import SHADOW
+from gateway.errors import ConcurrencyLimited, InvalidRequest, RateLimited
+from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.budgets.limiter import Limiter, LimitGrant
+from gateway.services.ports import Clock
+from gateway.services.request.idempotency import Claims
+from gateway.services.request.refusals import Refusals
+from gateway.services.request.totals import OnSettled, RequestTotals
+from gateway.services.snapshot.snapshot import RequestTerms
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptGrant:
+    """What an attempt was given. Its `on_settled` listeners give all of it back when the attempt ends."""
+
+    holds: tuple[Hold, ...]
+    on_settled: tuple[OnSettled, ...]
+
+
+NOTHING_TAKEN = AttemptGrant((), ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Admits requests and attempts. Everything it takes is given back by the listeners that it hands out."""
+
+    budget_leases: BudgetLeases
+    limiter: Limiter
+    claims: Claims
+    refusals: Refusals
+    clock: Clock
+
+    async def admit(
+        self, request: Request, terms: RequestTerms, *, decision: Decision, most_tokens: int
+    ) -> RequestTotals:
+        """Take a request under its limits and claim its key. A limit in shadow refuses nothing, but counts.
+
+        Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`; then
+        nothing is taken.
+        """
+        totals = RequestTotals()
+        try:
+            if terms.limits:
+                _return_at_end(totals, await self.limiter.admit(terms.limits, most_tokens))
+            for limited in terms.shadow_limits:
+                if (admission := await self._in_shadow(limited, most_tokens, decision)) is not None:
+                    _return_at_end(totals, admission)
+            if request.idempotency_key is not None:
+                claim = await self.claims.claim(
+                    request.caller.team,
+                    request.idempotency_key,
+                    endpoint=request.body.facts.operation,
+                    body=request.body.body,
+                    request_id=request.request_id,
+                )
+                _finish_at_end(totals, self.claims, claim)
+        except BaseException:
+            totals.close()  # nothing was sent
+            raise
+        return totals
+
+    async def take(
+        self, accounts: Sequence[Account], bound: Bound, deployment: Deployment, *, decision: Decision
+    ) -> AttemptGrant:
+        """Take room for an attempt at its deployment, and hold the most that it can cost, on every budget.
+
+        Raises the error for the caller; then nothing is taken and nothing held.
+        """
+        is_limited = deployment.limits.is_limited
+        if not is_limited and not accounts:
+            return NOTHING_TAKEN
+        admission = await self._room(deployment, bound, decision) if is_limited else None
+        try:
+            holds = await self._hold(accounts, bound, deployment) if accounts else ()
+        except BaseException:
+            if admission is not None:
+                admission.settle(0)
+            raise
+
+        def give_back(event: UsageEvent | None) -> None:
+            if holds:
+                self.budget_leases.settle(holds, 0 if event is None else event.cost_nusd)
+            if admission is not None:
+                admission.settle(0 if event is None else event.used_tokens)
+
+        return AttemptGrant(holds, (give_back,))
+
+    def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
+        """What the tightest hard budget of an attempt has room for; None where it has none."""
+        return self.budget_leases.remaining_nusd(holds)
+
+    async def _room(self, deployment: Deployment, bound: Bound, decision: Decision) -> LimitGrant | None:
+        limits = limits_of_deployment(deployment.name, deployment.limits)
+        if not deployment.limits.is_shadow:
+            return await self.limiter.admit(limits, bound.tokens)
+        return await self._in_shadow(limits[0], bound.tokens, decision)
+
+    async def _in_shadow(self, limited: LimitedBy, tokens: int, decision: Decision) -> LimitGrant | None:
+        """What the limit gives, None where it would have refused."""
+        try:
+            return await self.limiter.admit((limited,), tokens)
+        except (RateLimited, ConcurrencyLimited) as refused:
+            self.refusals.note(decision, f"{SHADOW}{refused.code}", rules=(limited[0],))
+            return None
+
+    async def _hold(self, accounts: Sequence[Account], bound: Bound, deployment: Deployment) -> tuple[Hold, ...]:
+        if not bound.is_certain and (hard := [account for account in accounts if account.rule.is_hard]):
+            raise InvalidRequest(messages.unbounded(hard[0], deployment.name), param="max_tokens")
+        return await self.budget_leases.hold(accounts, bound.nusd, moment=self.clock.now())
+
+
+def _return_at_end(totals: RequestTotals, admission: LimitGrant) -> None:
+    """Correct what was taken under limits to what was used, when the request is over."""
+    totals.on_end.append(lambda ended: admission.settle(ended.used_tokens))
+
+
+def _finish_at_end(totals: RequestTotals, claims: Claims, claim: Claim) -> None:
+    """End the claim on a key: for good if the request was charged, else for a new try."""
+    totals.on_end.append(lambda ended: claims.finish(claim, was_charged=ended.was_charged))

@@ -1,0 +1,440 @@
+"""One attempt: held before it is sent, timed while it runs, settled exactly once however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.domain.budgets.budgets import Account, Hold
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.usage_event import Outcome, UsageEvent
+from gateway.domain.money import plain_usd
+from gateway.domain.policy.policy import Operation
+from gateway.domain.policy.request_fields import feature_and_tier
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.settlement import Counted, Settlement, settle, unknown_settlement
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.bound import Bound, bound_of
+from gateway.domain.request.request import Request
+from gateway.domain.residency.stated import Contradiction, contradiction, stated_region
+from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
+from gateway.services.deployments.state import Slot
+from gateway.services.ports import Clock
+from gateway.services.request.admission import AttemptGrant
+from gateway.services.request.meter import Meter
+from gateway.services.request.totals import OnSettled, RequestTotals
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.request import has_prompt_text
+
+log = structlog.get_logger()
+MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
+SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
+
+
+class Attempt(Struct, kw_only=True):
+    """The life of one upstream call. `observed` is filled by the relay as the answer passes.
+
+    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. Each listener of
+    `on_settled` is called once, when the attempt ends. `slot` is its place at the deployment. `queue_s` is what it
+    waited here for room, for budget or for a pause to end, from when it was wanted (see `Attempts.begin`) to when it
+    could be sent; None if nobody noted it. `received_s` and `started_s` are moments of the clock.
+    """
+
+    request: Request
+    decision: Decision
+    candidate: Candidate
+    number: int
+    started_s: float
+    received_s: float
+    bound: Bound
+    begun: UsageEvent
+    slot: Slot
+    on_settled: list[OnSettled]
+    clock: Clock
+    meter: Meter
+    queue_s: float | None = None
+    observed: Observed = msgspec.field(default_factory=Observed)
+    http_status: int | None = None
+    stated_region: str | None = None  # where the upstream's headers say that it runs
+    headers_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    max_gap_s: float | None = None
+    _pieces: int = 0
+    event: UsageEvent | None = None
+    # What the answer was told it costs, and for which usage. It is booked if that is still the last word: the caller
+    # has seen the figure, and its receipt must not differ.
+    _shown: tuple[TokenUsage, Settlement] | None = None
+
+    def note_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """The upstream's headers have come."""
+        self.http_status = status
+        self.headers_s = self.slot.heard_s = self.clock.monotonic()
+        self.stated_region = stated_region(headers, None)
+
+    def note_progress(self) -> None:
+        """Some of the answer has come. What holds no content, such as a comment that keeps a line open, is silence."""
+        pieces = self.observed.pieces
+        if pieces == self._pieces:
+            return
+        self._pieces = pieces
+        now_s = self.clock.monotonic()
+        if self.last_token_s is None:
+            self.first_token_s = now_s
+            self.meter.saw_first_usage()
+        else:
+            gap_s = now_s - self.last_token_s
+            if self.max_gap_s is None or gap_s > self.max_gap_s:
+                self.max_gap_s = gap_s
+        self.last_token_s = self.slot.heard_s = now_s
+
+    def cost_text(self, usage: TokenUsage) -> str | None:
+        """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
+        settlement = self._settlement(usage, was_served=True)
+        if settlement.cost_nusd is None:
+            return None
+        self._shown = (usage, settlement)
+        return plain_usd(settlement.cost_nusd)
+
+    @property
+    def overhead_s(self) -> float | None:
+        """The gateway's own share of the time to the first byte it sent; None before the upstream answered.
+
+        From when the request came, without what it waited here. Of a later attempt it includes those before it.
+        """
+        if self.headers_s is None:
+            return None
+        return self.started_s - self.received_s - (self.queue_s or 0.0)
+
+    def intend(self) -> Awaitable[None]:
+        """Write down that this attempt will be sent; resolves when that is durable. Raises `JournalFull`."""
+        # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
+        intent = Intent(event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output)
+        try:
+            return self.meter.intend(intent, self)
+        except BaseException:
+            self._end(None)
+            raise
+
+    def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
+        """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
+
+        `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves. An answer
+        that cannot be settled is booked at its hold: an attempt without an event would keep its money and slot.
+        Never raises.
+        """
+        if self.event is None:
+            try:
+                event = self._settled(outcome, was_served=was_served, counted=counted)
+                self.meter.settle(event)
+            except Exception:  # the last resort, whatever the answer held
+                log.exception("settlement_failed", request_id=str(self.request.request_id), attempt=self.number)
+                event = self._settle_at_its_hold(outcome)
+            self.event = event
+            self._end(event)
+        return self.event
+
+    def _settle_at_its_hold(self, outcome: Outcome) -> UsageEvent:
+        event = self._at_its_hold(outcome)
+        try:
+            self.meter.settle(event)
+        except Exception:  # the intent stays in the journal, and the next start books it
+            log.exception("settlement_not_written", request_id=str(self.request.request_id), attempt=self.number)
+            self.meter.give_up(event)
+        return event
+
+    def _end(self, event: UsageEvent | None) -> None:
+        """Call the listeners; None for an attempt that was never sent."""
+        listeners, self.on_settled = self.on_settled, []
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:  # the others must hear of it too
+                log.exception("end_not_told", request_id=str(self.request.request_id), attempt=self.number)
+
+    def _settled(self, outcome: Outcome, *, was_served: bool, counted: Counted | None) -> UsageEvent:
+        event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
+        found = self._contradiction()
+        if found is None:
+            return event
+        self.meter.report_region_mismatch(found, event.key)
+        return replace(event, is_suspect=True, decision={**event.decision, "stated": found.stated})
+
+    def _at_its_hold(self, outcome: Outcome) -> UsageEvent:
+        """Return the event of an attempt of which nothing can be read: unknown, at its hold, to be looked at."""
+        duration_s = self.clock.monotonic() - self.started_s
+        return replace(
+            self.begun, outcome=outcome, http_status=self.http_status, duration_s=duration_s, is_suspect=True
+        )
+
+    def _contradiction(self) -> Contradiction | None:
+        """What the upstream said of its place, where that was not promised or is not allowed."""
+        stated = self.stated_region or (
+            stated_region({}, self.observed.stated_geo) if self.observed.stated_geo else None
+        )
+        if stated is None:
+            return None
+        decision = self.decision
+        return contradiction(
+            stated, self.candidate.deployment, rules=decision.rules, regions=decision.policy.policy.region_tree,
+            gateway_region=decision.gateway_region, day=decision.day,
+        )  # fmt: skip
+
+    @property
+    def _price(self) -> Price:
+        assert self.candidate.price is not None, "an unpriced deployment is never eligible"
+        return self.candidate.price
+
+    @property
+    def service_tier(self) -> str | None:
+        """The tier that answered, else the one that was asked for."""
+        return self.observed.service_tier or self.begun.service_tier
+
+    @property
+    def _writes_output(self) -> bool:
+        return self.request.body.facts.operation is not Operation.EMBEDDINGS
+
+    def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
+        final = self.observed.final
+        if self._shown is not None and self._shown[0] is final:
+            return self._shown[1]
+        return self._settlement(final, was_served=was_served, counted=counted)
+
+    def _settlement(self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None) -> Settlement:
+        return settle(
+            final, running=self.observed.running, counted=counted, was_served=was_served, price=self._price,
+            held_nusd=self.bound.nusd, writes_output=self._writes_output,
+            least_output_tokens=self.observed.least_output_tokens, service_tier=self.service_tier,
+            sent_output_tokens=self.bound.sent_output_tokens,
+            has_prompt=final is None or not final.lacks_prompt or has_prompt_text(self.request.body),
+        )  # fmt: skip
+
+    def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
+        observed = self.observed
+        return replace(
+            self.begun,
+            outcome=outcome,
+            http_status=self.http_status,
+            usage=settlement.usage,
+            usage_source=settlement.source,
+            lines=settlement.lines,
+            cost_nusd=settlement.cost_nusd,
+            held_nusd=settlement.held_nusd,
+            ttft_s=self._ttft_s(),
+            tpot_s=self._tpot_s(settlement.usage),
+            duration_s=self.clock.monotonic() - self.started_s,
+            overhead_s=self.overhead_s,
+            max_gap_s=self.max_gap_s,
+            engine_queue_s=observed.engine_queue_s,
+            finish_reason=observed.finish_reason,
+            upstream_request_id=observed.upstream_id,
+            service_tier=self.service_tier,
+            reported=settlement.reported,
+            is_suspect=settlement.is_suspect,
+        )
+
+    def _ttft_s(self) -> float | None:
+        """Time to first token; a plain answer shows none."""
+        return None if self.first_token_s is None else self.first_token_s - self.started_s
+
+    def _tpot_s(self, usage: TokenUsage) -> float | None:
+        """Time per output token after the first; None for fewer than two tokens."""
+        if self.first_token_s is None or self.last_token_s is None or (usage.output_tokens or 0) < 2:
+            return None
+        assert usage.output_tokens is not None
+        return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
+
+
+class AdmittedRequest(Struct):
+    """A request on its way through its attempts, which all end by `deadline_s`, a moment of the clock.
+
+    `totals` adds its attempts up; None if nothing waits for the request's end.
+    """
+
+    request: Request
+    ranking: Ranking
+    accounts: Sequence[Account]
+    needs_bound: bool
+    received_s: float
+    deadline_s: float
+    totals: RequestTotals | None = None
+    _bounds: dict[int, Bound] = {}  # by the choice's identity: a choice may be tried twice
+
+    def bound_at(self, choice: Choice) -> Bound:
+        """The most that one attempt can use and cost there."""
+        bound = self._bounds.get(id(choice))
+        if bound is None:
+            candidate = choice.candidate
+            assert candidate.price is not None, "an unpriced deployment is never eligible"
+            bound = self._bounds[id(choice)] = bound_of(
+                self.request.body.facts,
+                route=choice.decision.route,
+                deployment=candidate.deployment,
+                price=candidate.price,
+                is_relied_on=self.needs_bound or candidate.deployment.limits.refuses_tokens,
+            )
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Begins attempts: each with its first event, its clock and the listeners of its end."""
+
+    meter: Meter
+    clock: Clock
+    event_templates: EventTemplates = field(default_factory=lambda: EventTemplates())
+
+    def begin(
+        self, admitted: AdmittedRequest, choice: Choice, grant: AttemptGrant, slot: Slot, *, number: int,
+        wanted_s: float | None = None,
+    ) -> Attempt:  # fmt: skip
+        """Start the clock of an attempt for which everything was granted.
+
+        `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was ranked, or as the
+        attempt before it had ended.
+        """
+        request, clock = admitted.request, self.clock
+        started_s = slot.heard_s = clock.monotonic()
+        queue_s = None
+        if wanted_s is not None:
+            waited_s = started_s - wanted_s
+            queue_s = waited_s if waited_s >= SHORTEST_WAIT_S else 0.0
+        bound = admitted.bound_at(choice)
+        on_settled = [slot.release, *grant.on_settled]
+        if admitted.totals is not None:
+            admitted.totals.note_started()
+            on_settled.append(admitted.totals.note_settled)
+        return Attempt(
+            request=request, decision=choice.decision, candidate=choice.candidate, number=number, started_s=started_s,
+            received_s=admitted.received_s, bound=bound, clock=clock, meter=self.meter, slot=slot,
+            on_settled=on_settled, queue_s=queue_s,
+            begun=_begun(
+                self.event_templates.of(choice, request.body.facts.operation), admitted, choice, bound, number=number,
+                started_at=clock.now(), holds=grant.holds, queue_s=queue_s,
+            ),
+        )  # fmt: skip
+
+
+class EventTemplates:
+    """The events with which attempts begin, but for what is their request's: put together once for each choice.
+
+    Choices are known by identity, for which each is kept with its own.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
+
+    def of(self, choice: Choice, operation: Operation) -> UsageEvent:
+        """The event of an attempt of which nothing is known but where it goes: interrupted, its usage unknown."""
+        kept = self._kept.get((id(choice), operation))
+        if kept is None:
+            if len(self._kept) >= MOST_OPENINGS:
+                self._kept.clear()  # choices of old policies are among them
+            kept = self._kept[id(choice), operation] = (choice, _opening(choice, operation))
+        return kept[1]
+
+
+# What stands in an opening for what is its request's; `_begun` writes over all of it.
+_NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
+
+
+def _opening(choice: Choice, operation: Operation) -> UsageEvent:
+    """An event of nobody, for `_begun` to complete."""
+    decision, deployment, price = choice.decision, choice.candidate.deployment, choice.candidate.price
+    assert price is not None
+    nothing = unknown_settlement(0)
+    return UsageEvent(
+        request_id=_NO_ID,
+        attempt=0,
+        started_at=_NO_TIME,
+        team=decision.team.name,
+        project=None,
+        cost_centre=decision.team.cost_centre,
+        key_id="",
+        end_user=None,
+        tags={},
+        route=decision.route.name,
+        deployment=deployment.name,
+        provider=deployment.provider,
+        model=deployment.model,
+        region=deployment.region,
+        is_self_hosted=deployment.is_self_hosted,
+        data_class=decision.class_label,
+        policy_version=decision.policy.version,
+        operation=operation.value,
+        outcome=Outcome.INTERRUPTED,
+        http_status=None,
+        streamed=False,
+        usage=nothing.usage,
+        usage_source=nothing.source,
+        price_id=price.price_id,
+        lines=nothing.lines,
+        cost_nusd=nothing.cost_nusd,
+        held_nusd=nothing.held_nusd,
+        ttft_s=None,
+        tpot_s=None,
+        duration_s=0.0,
+        overhead_s=None,
+        is_stand_in_price=price.is_stand_in,
+    )
+
+
+def _begun(
+    opening: UsageEvent, admitted: AdmittedRequest, choice: Choice, bound: Bound, *, number: int, started_at: datetime,
+    holds: tuple[Hold, ...], queue_s: float | None,
+) -> UsageEvent:  # fmt: skip
+    """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
+    request, ranking = admitted.request, admitted.ranking
+    return replace(
+        opening,
+        request_id=request.request_id,
+        attempt=number,
+        started_at=started_at,
+        project=request.project,
+        key_id=request.caller.key_id,
+        end_user=request.end_user,
+        tags=dict(request.tags),
+        route=ranking.decision.route.name,  # what was asked for, whichever it degraded to
+        streamed=request.body.facts.is_stream,
+        held_nusd=bound.nusd,
+        client_request_id=request.client_request_id,
+        service_tier=_asked_tier(request),
+        holds=holds,
+        features=_features(request, bound, choice.decision.team.data_tags),
+        decision=ranking.record,
+        queue_s=queue_s,
+        degraded=ranking.degraded_at(choice),
+    )
+
+
+def _asked_tier(request: Request) -> str | None:
+    if not request.body.facts.features:
+        return None  # nearly every request
+    tiers = (feature_and_tier(feature)[1] for feature in request.body.facts.features)
+    return next((tier for tier in tiers if tier is not None), None)
+
+
+def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
+    """What a replay of the decision needs to know of the request; the team's own data tags come with its policy."""
+    facts = request.body.facts
+    features: dict[str, object] = {
+        "max_output_tokens": facts.output_bound_tokens,
+        "input_bound_tokens": bound.input_tokens,
+        "capabilities": sorted(facts.capabilities),
+        "features": sorted(facts.features),
+        "class_source": request.data_class_source,
+    }
+    if facts.choices != 1:
+        features["choices"] = facts.choices
+    if facts.prompts != 1:
+        features["prompts"] = facts.prompts
+    if request.data_tags and (own := request.data_tags - of_team):
+        features["data_tags"] = sorted(own)
+    return features

@@ -1,0 +1,191 @@
+"""Where one request is tried next, and whether at all: the next candidate, the best one again, or the error.
+
+All rules of failing over are here; what happens in an attempt is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from gateway.domain.routing.decide import Choice
+from gateway.errors import (
+    ContextLengthExceeded,
+    Overloaded,
+    RateLimited,
+    RequestError,
+    ResidencyDenied,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.state import DeploymentState, Health
+
+ANOTHER_MAY_DO_BETTER = (
+    UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited, Overloaded, ContextLengthExceeded,
+)  # fmt: skip
+MOST_TIMEOUTS = 2  # each costs its caller a minute
+PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
+LONGEST_ASKED_PAUSE_S = 10.0  # of an upstream's `retry-after`: who would wait longer is told to come back
+
+
+class _Tried(Struct):
+    """A candidate that failed, what it said the last time, and how often it was tried."""
+
+    choice: Choice
+    error: RequestError
+    times: int = 1
+
+
+class Failover(Struct, kw_only=True):
+    """The way of one request through its candidates.
+
+    `pause_s` is how long to wait before that one is tried; `draw` gives a number below 1.
+    """
+
+    choices: tuple[Choice, ...]
+    team: str
+    deadline_s: float
+    max_attempts: int
+    health: Health
+    ejections: Ejections
+    draw: Callable[[], float]
+    made: int = 0
+    pause_s: float = 0.0
+    failure: RequestError | None = None
+    _standing: DeploymentState | None = None
+    _last: Choice | None = None
+    _at: int = 0
+    _tried: list[_Tried] = []  # in the order of their first attempts
+    _excluded: set[str] = set()  # where it would fail again, or is not covered
+    _is_final: bool = False
+    _timeouts: int = 0
+
+    @property
+    def standing(self) -> DeploymentState:
+        """Of the choice that was made last."""
+        assert self._standing is not None, "a choice was made"
+        return self._standing
+
+    def next(self, now_s: float) -> Choice:
+        """The candidate to try now, after `pause_s`. Raises the error for the caller where there is none."""
+        if self._is_final or self.made == self.max_attempts or now_s >= self.deadline_s:
+            raise self.error()
+        self.pause_s = 0.0
+        choice = self._fresh(now_s) or (self._again(now_s) if self.made else None) or self._opened()
+        if choice is None:
+            raise self.error()
+        if self.made and not self.health.take_retry(self.standing, self.team, now_s=now_s):
+            error = self.error()
+            error.is_retry_useless = True  # the caller's own retries would be the storm that ours are not
+            raise error
+        return choice
+
+    def note_full(self, choice: Choice, error: RequestError) -> None:
+        """A limit of this deployment had no room for the attempt: the next one's may."""
+        error.attempts = self.made
+        self._excluded.add(choice.candidate.deployment.name)
+        self.failure = self.failure or error
+
+    def note_started(self, choice: Choice) -> None:
+        """It is tried."""
+        self.made += 1
+        self._last = choice
+
+    def note_failed(self, error: RequestError) -> None:
+        """What was tried last failed, before anything reached the caller."""
+        assert self._last is not None, "what failed was tried"
+        choice = self._last
+        self._note(choice, error)
+        error.attempts = self.made
+        self.failure = error.with_traceback(None)  # it is kept here, and its frames keep this
+        self._timeouts += isinstance(error, UpstreamTimeout)
+        is_useless = error.is_final or not isinstance(error, ANOTHER_MAY_DO_BETTER)
+        self._is_final = is_useless or self._timeouts == MOST_TIMEOUTS
+        # What timed out may have been generated and billed: not twice at one place.
+        if error.is_same_again or isinstance(error, (ContextLengthExceeded, UpstreamTimeout)):
+            self._excluded.add(choice.candidate.deployment.name)
+        if isinstance(error, ContextLengthExceeded):
+            self._exclude_up_to(choice)
+
+    def _note(self, choice: Choice, error: RequestError) -> None:
+        for tried in self._tried:
+            if tried.choice is choice:
+                tried.times, tried.error = tried.times + 1, error
+                return
+        self._tried.append(_Tried(choice, error))
+
+    def error(self) -> RequestError:
+        """What the caller is told."""
+        if self.failure is not None:
+            return self.failure
+        if self._is_out_of_use():
+            return ResidencyDenied("What this request could be sent to was just taken out of use. Try again.")
+        return UpstreamTimeout("The time of this request was over before it could be sent. Try again.")
+
+    def _fresh(self, now_s: float) -> Choice | None:
+        """The next candidate in the ranking's order that may be tried and whose breaker is closed."""
+        while self._at < len(self.choices):
+            choice = self.choices[self._at]
+            self._at += 1
+            standing = self._looked_at(choice)
+            if standing is not None and not self.health.is_open(standing, now_s):
+                return choice
+        return None
+
+    def _again(self, now_s: float) -> Choice | None:
+        """The best of those tried, if it may be repeated: once as long as another was not tried at all."""
+        is_other_left = any(self._looked_at(choice) is not None for choice in self._untried())
+        for tried in self._tried:
+            if tried.times > 1 and is_other_left:
+                continue
+            standing = self._looked_at(tried.choice)
+            if standing is not None and not self.health.is_open(standing, now_s):
+                pause_s = self._pause_s(tried.error)
+                if now_s + pause_s < self.deadline_s and pause_s <= LONGEST_ASKED_PAUSE_S:
+                    self.pause_s = pause_s
+                    return tried.choice
+        return None
+
+    def _opened(self) -> Choice | None:
+        """One whose breaker is open, where no other stands: it may do, and an error is certain."""
+        return next((choice for choice in self._untried() if self._looked_at(choice) is not None), None)
+
+    def _untried(self) -> list[Choice]:
+        return [one for one in self.choices if not any(one is tried.choice for tried in self._tried)]
+
+    def _looked_at(self, choice: Choice) -> DeploymentState | None:
+        """A candidate's standing, None where it may not be tried; a full one is noted as the failure that it is."""
+        deployment = choice.candidate.deployment
+        if self.ejections.is_out(deployment.name):  # since this was decided
+            return None
+        if self._excluded and deployment.name in self._excluded:
+            return None
+        standing = self._standing = self.health.of(deployment)
+        if self.health.is_full(standing, deployment):
+            full = Overloaded(
+                f"{deployment.name} has as many requests under way here as it may. Try again.", retry_after_s=1
+            )
+            self.note_full(choice, full)
+            return None
+        return standing
+
+    def _pause_s(self, error: RequestError) -> float:
+        """How long to wait before the same is tried again: what it asked for, else a draw that grows."""
+        if error.asked_wait_s is not None:
+            return error.asked_wait_s
+        return self.draw() * min(PAUSE_BASE_S * 2.0 ** (self.made - 1), LONGEST_PAUSE_S)
+
+    def _exclude_up_to(self, choice: Choice) -> None:
+        """What was too long for one window fits only into one that is known to be larger."""
+        window = choice.candidate.deployment.context_window
+        for other in self.choices:
+            deployment = other.candidate.deployment
+            if deployment.context_window is None or (window is not None and deployment.context_window <= window):
+                self._excluded.add(deployment.name)
+
+    def _is_out_of_use(self) -> bool:
+        return all(self.ejections.is_out(choice.candidate.deployment.name) for choice in self.choices)

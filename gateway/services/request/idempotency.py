@@ -1,0 +1,224 @@
+"""Idempotency-Key: one request of a team at a time has a key, and none after it that may have been charged.
+
+A claim is committed in Postgres before anything is sent. Its end is not waited for: it is written in the background,
+again and again until Postgres has it, and remembered here until then. What a worker that dies did not get to write is
+found in the ledger (`storage.budgets.idempotency`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.request.idempotency import Claim, Earlier, body_hash, key_hash
+from gateway.errors import DatabaseUnavailable, IdempotencyConflict, IdempotencyMismatch, RequestError, Unavailable
+from gateway.services.ports import Clock
+
+log = structlog.get_logger()
+
+PATIENCE_S = 1.0  # for one of the slots, and again for Postgres' answer
+SLOTS = 4  # claims that ask Postgres at once, each on a connection of its own
+RETRY_AFTER_S = 2.0
+TWIN_RETRY_AFTER_S = 1.0
+# Ends that wait to be written: of every request in flight, and of claims that nobody knows the fate of while Postgres
+# is away. More of those are not let in.
+MOST_WAITING = 10_000
+BATCH = 100
+PAUSE_S = 1.0  # after a failure
+FORGET_EVERY_S = 600.0
+FLUSH_WITHIN_S = 2.0
+
+
+class ClaimStore(Protocol):
+    """Keeps claims; `storage.budgets.idempotency.ClaimTable` is one.
+
+    Each raises `DatabaseUnavailable` and runs in a thread.
+    """
+
+    def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
+        """Claim the key and return None, or who has it already. After an error the claim may be there or not."""
+
+    def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
+        """Finish each claim that is paired with True, release the others. All or nothing; a repetition is harmless."""
+
+    def forget(self) -> int:
+        """Drop old claims; return how many."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A claim whose end is not written yet."""
+
+    claim: Claim
+    was_charged: bool
+
+
+class Claims:
+    """Claims keys for this worker's requests, which name its journal."""
+
+    def __init__(
+        self, store: ClaimStore, clock: Clock, *, secret: bytes, journal_id: UUID, patience_s: float = PATIENCE_S,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:  # fmt: skip
+        self._store, self._clock, self._secret, self._journal_id = store, clock, secret, journal_id
+        self._patience_s, self._most_waiting = patience_s, most_waiting
+        self._slots = asyncio.Semaphore(SLOTS)
+        self._asking = ThreadPoolExecutor(SLOTS, "claims")
+        self._writing = ThreadPoolExecutor(1, "claims-writer")
+        self._ended: dict[UUID, _Ended] = {}
+        self._has_ended = asyncio.Event()
+        self._forgot_at_s = clock.monotonic()
+
+    @property
+    def waiting(self) -> int:
+        """Ends that are not in Postgres yet."""
+        return len(self._ended)
+
+    async def claim(self, team: str, key: str, *, endpoint: str, body: bytes, request_id: UUID) -> Claim:
+        """Claim `key` for a request that is to be sent; its holder calls `finish`, however the request ends.
+
+        Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`: then nothing may be sent, and there is
+        nothing to finish. The same where it is cancelled.
+        """
+        claim = Claim(team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id)
+        earlier = await self._answered(claim, partial(self._claimed, claim, endpoint, body))
+        if earlier is not None:
+            raise _refusal(earlier)
+        return claim
+
+    def finish(self, claim: Claim, *, was_charged: bool) -> None:
+        """Note how a claimed request ended. `was_charged`: it cost something or may have; else its key is free again.
+
+        No await, and never fails: it is written in the background.
+        """
+        self._ended[claim.request_id] = _Ended(claim, was_charged)
+        self._has_ended.set()
+
+    async def run(self) -> None:
+        """Write ends as they come and drop old claims, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FORGET_EVERY_S):  # `wait_for` may swallow a cancellation (Python 3.11)
+                    await self._has_ended.wait()
+            if not await self.look():
+                await asyncio.sleep(PAUSE_S)
+
+    async def look(self) -> bool:
+        """Write all ends there are, and drop old claims if it is time; False where the database did not take it."""
+        try:
+            await self._write()
+            if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
+                await self._in_background(self._store.forget)
+                self._forgot_at_s = self._clock.monotonic()
+        except DatabaseUnavailable as problem:
+            log.warning("claims_not_ended", problem=problem.message, waiting=len(self._ended))
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Write what is left, for a short while. What Postgres does not take is closed by the journal's end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_WITHIN_S):
+                await self.look()
+        self._asking.shutdown(wait=False, cancel_futures=True)
+        self._writing.shutdown(wait=False, cancel_futures=True)
+        self._store.close()
+
+    async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
+        """Run `ask` in a thread for as long as a caller can wait. Whatever it did unheard is undone when it is over."""
+        if len(self._ended) >= self._most_waiting:
+            raise _away()
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise _away() from None
+        asking = asyncio.get_running_loop().run_in_executor(self._asking, ask)
+        asking.add_done_callback(lambda _: self._slots.release())
+        is_heard = False
+        try:
+            await asyncio.wait({asking}, timeout=self._patience_s)
+            if not asking.done():
+                raise _away()
+            earlier = asking.result()
+            is_heard = True
+        except DatabaseUnavailable as problem:
+            log.warning("claim_not_made", request_id=str(claim.request_id), problem=problem.message)
+            raise _away() from None
+        finally:
+            if not is_heard:  # not before its thread is done: there would be nothing to release yet
+                asking.add_done_callback(partial(self._undo, claim))
+        return earlier
+
+    def _undo(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:
+        problem = asked.exception()
+        may_be_there = asked.result() is None if problem is None else isinstance(problem, DatabaseUnavailable)
+        if may_be_there:
+            self.finish(claim, was_charged=False)
+
+    def _claimed(self, claim: Claim, endpoint: str, body: bytes) -> Earlier | None:
+        """Runs in a thread: also because the hash of ten megabytes would stop the loop."""
+        hashed = body_hash(endpoint, body, secret=self._secret)
+        earlier = self._store.claim(claim, hashed, journal_id=self._journal_id)
+        ended = self._ended.get(earlier.request_id) if earlier is not None else None
+        if earlier is None or ended is None:
+            return earlier
+        if ended.was_charged:
+            return replace(earlier, is_finished=True)
+        self._store.end([(ended.claim, False)])  # the next step of the background, made now
+        return self._store.claim(claim, hashed, journal_id=self._journal_id)
+
+    async def _write(self) -> None:
+        self._has_ended.clear()
+        try:
+            while batch := list(islice(self._ended.values(), BATCH)):
+                await self._in_background(partial(self._store.end, [(one.claim, one.was_charged) for one in batch]))
+                for one in batch:
+                    del self._ended[one.claim.request_id]
+        finally:
+            if self._ended:
+                self._has_ended.set()
+
+    async def _in_background(self, work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+
+def _refusal(earlier: Earlier) -> RequestError:
+    receipt = f"GET /v1/requests/{earlier.request_id}"
+    if not earlier.is_same_body:
+        return IdempotencyMismatch(
+            f"This Idempotency-Key belongs to another request: {earlier.request_id} had another body or endpoint. "
+            f"Nothing was sent. Use a new key; what became of the other says {receipt}.",
+            param="Idempotency-Key",
+        )
+    if earlier.is_finished:
+        return IdempotencyConflict(
+            f"The request with this Idempotency-Key has ended and may have been charged, so nothing was sent again. "
+            f"Answers are not kept; its receipt is at {receipt}. To ask anew, use a new key.",
+            param="Idempotency-Key", request_id=earlier.request_id,
+        )  # fmt: skip
+    return IdempotencyConflict(
+        f"A request with this Idempotency-Key is under way: x-request-id {earlier.request_id}. Nothing was sent again. "
+        f"Ask for its receipt, {receipt}, or try again in a second.",
+        param="Idempotency-Key", request_id=earlier.request_id, retry_after_s=TWIN_RETRY_AFTER_S,
+    )  # fmt: skip
+
+
+def _away() -> Unavailable:
+    return Unavailable(
+        "Postgres did not answer in time, and keyed requests need the database; nothing was sent. Try again in "
+        "2 seconds, or send the request without an Idempotency-Key.",
+        retry_after_s=RETRY_AFTER_S,
+    )

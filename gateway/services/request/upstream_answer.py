@@ -1,0 +1,351 @@
+"""One upstream call under way: read on from wherever it stands, by the request or, once its caller left, by a drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from msgspec import Struct
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.request.request import Request
+from gateway.errors import RequestError, UpstreamError
+from gateway.services.ports import Provider, Upstream
+from gateway.services.request.attempt import Attempt
+from gateway.wire.inflate import inflated
+from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.openai.answer import AnswerStream
+from gateway.wire.openai.assemble import Assembler
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.request import has_prompt_text
+from gateway.wire.openai.vectors import LARGE_BYTES, TooManyVectors, without_vectors
+from gateway.wire.upstream_request import UpstreamRequest
+from gateway.wire.vllm_load import LOAD_HEADER
+
+# A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
+# inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
+MAX_ANSWER_BYTES = 32 * 2**20  # to look through one takes up to 3 ms for each MiB
+MAX_EMBEDDINGS_BYTES = 256 * 2**20
+MAX_ERROR_BYTES = 2**20
+MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
+ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
+# One thread for all large answers: several would hold the interpreter for longer, and what else needs a thread
+# (bodies of callers, the loops in the background) does not wait for answers.
+_LARGE_ANSWERS = ThreadPoolExecutor(1, "large-answers")
+
+T = TypeVar("T")
+
+
+class UpstreamAnswer(Struct, kw_only=True):
+    """A request that was sent and the answer that comes. No method here settles."""
+
+    attempt: Attempt
+    request: Request
+    provider: Provider
+    call: UpstreamRequest
+    upstream: Upstream
+    content_type: str = ""
+    has_begun: bool = False  # a head with a success status came
+    said_load: str | None = None  # how busy an engine says that it is
+    is_ended: bool = False  # whether someone sees to its settlement already
+    has_content: bool = False  # its upstream was told so
+    _unfed: bytes = b""  # of a stream, what came and was not read yet
+    _fed_bytes: int = 0  # since the event loop had its turn
+    _whole: bytes | None = None  # a plain answer that came whole, from then until it was read
+    _stream: AnswerStream | None = None
+    _assembler: Assembler | None = None
+
+    @property
+    def is_read_to_its_end(self) -> bool:
+        """Whether it is read on after its caller left: where that is billed anyway, or tells the only usage there is.
+
+        An engine of one's own that says on the way what it has made is stopped at once instead.
+        """
+        says_on_the_way = self.call.asks_running_usage and (self.request.body.facts.is_stream or self.call.is_assembled)
+        return not (self.attempt.candidate.deployment.is_self_hosted and says_on_the_way)
+
+    @property
+    def is_refused(self) -> bool:
+        """True where the upstream answered with an error status."""
+        status = self.attempt.http_status
+        return status is not None and not _is_success(status)
+
+    @property
+    def needs_counting(self) -> bool:
+        """True where something was answered, to its end or not, and the upstream has not said its usage."""
+        observed = self.attempt.observed
+        has_answered = observed.has_content or observed.is_whole or observed.is_done
+        if not has_answered or observed.is_unfinished or self.is_only_an_error:
+            return False
+        usage = observed.usage
+        return usage is None or (usage.lacks_prompt and has_prompt_text(self.request.body))
+
+    @property
+    def has_more(self) -> bool:
+        """True where there is something to read on for: the rest of the answer, or what has arrived of it."""
+        observed = self.attempt.observed
+        if self.has_all:
+            return True
+        if observed.is_whole or observed.is_done or observed.is_error:
+            return False
+        return self.is_read_to_its_end or self._arrived_bytes > 0
+
+    @property
+    def _arrived_bytes(self) -> int:
+        return len(self._unfed) + self.upstream.arrived_bytes()
+
+    @property
+    def was_served(self) -> bool:
+        """False where the upstream provably generated nothing, or bills nothing for it.
+
+        408, 504 and the like come from whoever lost patience with the upstream, which may go on and bill.
+        """
+        if self.is_refused:
+            return self.attempt.http_status in MAY_HAVE_BEEN_SERVED
+        return not (self.is_only_an_error and not self.provider.bills_errors)
+
+    @property
+    def has_all(self) -> bool:
+        """Return True from when a plain answer came whole until it was read."""
+        return self._whole is not None
+
+    async def head(self) -> None:
+        """Wait for the answer to begin. Raises the caller's error for an upstream's error answer."""
+        if self.has_begun:
+            return
+        status, headers = await self.upstream.head()
+        self.attempt.note_head(status, headers)
+        if not _is_success(status):
+            raise await self._refusal(status, headers)
+        self.has_begun = True
+        self.content_type = headers.get("content-type", "application/json")
+        self.said_load = headers.get(LOAD_HEADER)
+        if self.request.body.facts.is_stream:
+            self._stream = self.provider.stream(
+                self.request.body, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
+            )
+            self.attempt.observed = self._stream.observed
+
+    async def body(self) -> bytes:
+        """The whole plain answer, for the caller. Raises `UpstreamError` where it is none, is cut or is an error.
+
+        An answer that came whole was bought: what cannot be read of it is refused, and never tried again.
+        Cancelling it loses nothing: the next call goes on from the bytes that this one had.
+        """
+        if self.call.is_assembled:
+            self.content_type = "application/json"
+            rewritten = await self._assembled()
+        else:
+            rewritten = await self._plain()
+        if self.is_only_an_error:
+            raise UpstreamError(f"{self.attempt.candidate.deployment.name} answered with an error and nothing else.")
+        return rewritten
+
+    async def _plain(self) -> bytes:
+        is_embeddings = self.request.body.facts.operation is Operation.EMBEDDINGS
+        if self._whole is None:
+            self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
+            self.attempt.observed.is_whole = True
+        body = self._whole
+        if len(body) < LARGE_BYTES:
+            self._whole = None
+            return self._read_whole(body, self.attempt.observed)
+        # Cancelled, it is read once more from the start, after the thread has ended what it does now.
+        observed = self.attempt.observed = Observed(is_whole=True)
+        try:
+            rewritten = await _aside(self._read_large, body, observed)
+        except RequestError:
+            self._whole = None
+            raise
+        self._whole = None
+        return rewritten
+
+    def _read_large(self, body: bytes, observed: Observed) -> bytes:
+        """As `_read_whole`, but for the vectors of embeddings, in the thread for large answers."""
+        if self.request.body.facts.operation is not Operation.EMBEDDINGS:
+            return self._read_whole(body, observed)
+        try:
+            short = without_vectors(body)
+        except TooManyVectors:
+            raise self._unreadable("no answer to as many inputs as were sent") from None
+        text = body if short is None else short.text
+        if len(text) > MAX_ANSWER_BYTES:  # its vectors are of no known form: estimated by the input alone
+            return body
+        rewritten = self._read_whole(text, observed)
+        return rewritten if short is None else short.restored(rewritten)
+
+    def _read_whole(self, body: bytes, observed: Observed) -> bytes:
+        """Note what a whole answer says, and return it for the caller. Raises `UpstreamError` for what is no JSON."""
+        rewritten = self.provider.rewrite(self.request.body, body, observed, cost=self.attempt.cost_text)
+        if not observed.is_done and not observed.is_error:
+            text = inflated(body)
+            if self.request.body.facts.operation is not Operation.EMBEDDINGS:  # they have no output, however large
+                observed.note_unread(len(text))
+            if text is not body and (usage := self.provider.usage_in(text)) is not None:
+                observed.note_final(usage)
+            self._require_json(body)
+            if (usage := self.provider.usage_in(body)) is not None:
+                observed.note_final(usage)
+        return rewritten
+
+    async def piece(self) -> bytes:
+        """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
+
+        Cancelling it loses nothing: the next call goes on where this one waited.
+        """
+        stream = self._stream
+        assert stream is not None, "a stream has begun"
+        while chunk := await self._chunk():
+            piece = stream.feed(chunk)
+            self._note_progress(stream.observed)
+            if piece:
+                return piece
+        if piece := stream.end():
+            self._note_progress(stream.observed)
+            return piece
+        if stream.observed.is_whole:
+            raise self._unreadable("no event stream")
+        if not stream.observed.is_done and not stream.observed.is_error:
+            raise UpstreamError(self.cut_message)
+        return b""
+
+    async def _chunk(self) -> bytes:
+        """The next piece of a stream; after a large one the event loop has its turn, even if more is there already.
+
+        Cancelling it loses nothing.
+        """
+        if self._fed_bytes >= MAX_FED_BYTES:
+            self._fed_bytes = 0
+            await asyncio.sleep(0)
+        if not self._unfed:
+            self._unfed = await self.upstream.chunk()
+        if len(self._unfed) <= MAX_FED_BYTES:
+            chunk, self._unfed = self._unfed, b""
+        else:
+            chunk, self._unfed = self._unfed[:MAX_FED_BYTES], self._unfed[MAX_FED_BYTES:]
+        self._fed_bytes += len(chunk)
+        return chunk
+
+    async def _assembled(self) -> bytes:
+        assembler = self._assembler = self._new_assembler()
+        observed = assembler.observed
+        while chunk := await self._chunk():
+            assembler.feed(chunk)
+            self._note_progress(observed)
+        assembler.end()
+        if not observed.is_done and not observed.is_error:
+            raise UpstreamError(self.cut_message)
+        observed.is_whole = True
+        if assembler.size_bytes < LARGE_BYTES:
+            return self._put_together(assembler)
+        return await _aside(self._put_together, assembler)
+
+    def _put_together(self, assembler: Assembler) -> bytes:
+        return self.provider.rewrite(
+            self.request.body, assembler.body(), assembler.observed, cost=self.attempt.cost_text
+        )
+
+    def _note_progress(self, observed: Observed) -> None:
+        self.attempt.note_progress()
+        if not self.has_content and observed.has_content:
+            self.has_content = True
+            self.upstream.heard_token()
+
+    async def _refusal(self, status: int, headers: Mapping[str, str]) -> RequestError:
+        try:
+            body = inflated(await self.upstream.read(MAX_ERROR_BYTES))
+        except RequestError:
+            body = b""
+        deployment = self.attempt.candidate.deployment
+        usage = self.provider.usage_in(body)
+        if usage is not None:
+            self.attempt.observed.note_final(usage)
+        return self.provider.error(deployment, status, headers, body=body)
+
+    def _require_json(self, body: bytes) -> None:
+        """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
+        try:
+            require_object(body)
+        except MalformedJson:
+            raise self._unreadable("no JSON") from None
+
+    def _unreadable(self, what: str) -> UpstreamError:
+        name = self.attempt.candidate.deployment.name
+        error = UpstreamError(f"{name} answered with something that is {what}. It is not asked again.")
+        error.is_final = True
+        return error
+
+    async def read_on(self, *, max_events: int) -> None:
+        """Read what is left for the sake of its usage, at most about `max_events` more events."""
+        await self.head()
+        if self._stream is None:
+            await self.body()
+            return
+        events = 0
+        while events <= max_events and (piece := await self.piece()):
+            events += piece.count(b"\ndata:") + 1
+
+    async def read_arrived(self) -> None:
+        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing else.
+
+        An engine goes on writing meanwhile: what comes later is not waited for, and at most as much is read as was
+        there, framing included.
+        """
+        left_bytes = self._arrived_bytes
+        if not self.has_begun:
+            async with asyncio.timeout(ARRIVED_WAIT_S):
+                await self.head()
+        if self._stream is None and self._assembler is None and self.call.is_assembled:
+            self._assembler = self._new_assembler()
+        while left_bytes > 0 and not self.attempt.observed.is_done:
+            is_last = not self._arrived_bytes  # of TLS a part may be decrypted and not yet handed over
+            async with asyncio.timeout(ARRIVED_WAIT_S):
+                chunk, self._unfed = self._unfed or await self.upstream.chunk(), b""
+            if not chunk:
+                return
+            left_bytes = 0 if is_last else left_bytes - len(chunk)
+            for at in range(0, len(chunk), MAX_FED_BYTES):
+                self.note_chunk(chunk[at : at + MAX_FED_BYTES])
+                await asyncio.sleep(0)
+
+    def _new_assembler(self) -> Assembler:
+        assembler = self.provider.assembler(self.request.body, limit_bytes=MAX_ANSWER_BYTES)
+        self.attempt.observed = assembler.observed
+        return assembler
+
+    def note_chunk(self, chunk: bytes) -> None:
+        """Note what a piece of the answer says of itself; nobody reads it."""
+        reader = self._stream if self._stream is not None else self._assembler
+        if reader is not None:
+            reader.feed(chunk)
+
+    @property
+    def is_only_an_error(self) -> bool:
+        """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its engine is gone."""
+        observed = self.attempt.observed
+        return observed.is_error and not observed.has_content
+
+    @property
+    def cut_message(self) -> str:
+        """What the caller of a cut answer is told."""
+        return (
+            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. What was generated is "
+            f"charged; see the receipt at GET /v1/requests/{self.attempt.request.request_id}."
+        )
+
+
+# Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5, nginx's 499,
+# Cloudflare's 524.
+MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
+
+
+async def _aside(work: Callable[..., T], *content: object) -> T:
+    """Do what takes long with a large answer in the thread for such."""
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
+
+
+def _is_success(status: int) -> bool:
+    """A redirect is none: it is not followed, and where it points to was never decided on."""
+    return 200 <= status < 300

@@ -1,0 +1,88 @@
+"""All sides of a serving process but its edge, in the order in which they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from gateway.services.budgets.own_reads import OwnReads
+from gateway.services.request.shedding import Shedding
+from gateway.services.snapshot.refresh import Refresher
+from gateway.services.snapshot.source import StoredSnapshots
+from gateway.services.supervisor import Supervisor
+from gateway.serving.allowances import Allowances, build_allowances
+from gateway.serving.context import ProcessContext
+from gateway.serving.dispatch import Deployments, Dispatch, build_deployments, build_dispatch
+from gateway.serving.ledger import LedgerParts, build_ledger, open_journal
+from gateway.serving.shared_jobs import SharedJobs, build_shared_jobs
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.ledger.workers import note_version
+from gateway.storage.policy import pepper
+from gateway.storage.policy.last_snapshot import SnapshotFile
+from gateway.storage.policy.prices import builtin_price
+from gateway.storage.postgres.changes import ChangeFeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The named parts. `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
+
+    `reads` looks up what callers ask of their own figures; `shared` are the jobs that one worker of all does;
+    `supervisor` runs what goes on in the background.
+    """
+
+    context: ProcessContext
+    allowances: Allowances
+    deployments: Deployments
+    ledger: LedgerParts
+    dispatch: Dispatch
+    shedding: Shedding
+    refresher: Refresher
+    reads: OwnReads
+    shared: SharedJobs
+    supervisor: Supervisor
+
+
+def build_parts(context: ProcessContext) -> Worker:
+    """The journal comes first: what this worker has at hand hangs on its id. Raises `BadUsage`."""
+    own = open_journal(context)
+    allowances = build_allowances(context, own.journal_id)
+    deployments = build_deployments(context)
+    ledger = build_ledger(context, own, budget_leases=allowances.budget_leases, deployments=deployments)
+    dispatch = build_dispatch(context, deployments)
+    return Worker(
+        context=context, allowances=allowances, deployments=deployments, ledger=ledger, dispatch=dispatch,
+        shedding=_shedding(context, ledger), refresher=_refresher(context, own.journal_id),
+        reads=OwnReads(allowances.limiter), shared=build_shared_jobs(context),
+        supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
+    )  # fmt: skip
+
+
+def _shedding(context: ProcessContext, ledger: LedgerParts) -> Shedding:
+    settings, drain = context.settings, context.drain
+    return Shedding(
+        journal_share=lambda: ledger.health().journal_used_bytes / settings.journal_max_bytes,
+        streams=lambda: len(drain.in_flight), max_streams=settings.max_streams, lag_s=settings.shed_lag_s,
+        on_shed=context.metrics.count_shed,
+    )  # fmt: skip
+
+
+def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
+    settings, database, peppers = context.settings, context.stores.database, context.peppers
+    version = context.metrics.policy_version
+    return Refresher(
+        _snapshots(context), context.holder, every_s=settings.refresh_s, clock=context.clock,
+        on_swap=lambda snapshot: version.set(snapshot.policy.version),
+        shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=context.clock.now),
+        tell=lambda served: note_version(database, worker, served),
+    )  # fmt: skip
+
+
+def _snapshots(context: ProcessContext) -> StoredSnapshots:
+    stores, peppers = context.stores, context.peppers
+    return StoredSnapshots(
+        policies=stores.policies, keys=stores.keys, ejections=EjectionStore(stores.database), prices=stores.prices,
+        changes=ChangeFeed(stores.database), peppers={one.pepper_id: one for one in peppers}, builtin=builtin_price,
+        clock=context.clock, check=partial(pepper.check, stores.database, peppers),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Leases, limits, keys of requests and alerts, in Postgres."""

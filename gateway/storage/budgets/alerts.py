@@ -1,0 +1,153 @@
+"""Budget alerts in Postgres: each threshold once a period, whoever looks, and how far its delivery has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, text
+
+from gateway.domain.budgets.alerts import LOOK_BACK, BudgetAlert, Delivery, crossed
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetScope
+from gateway.domain.pricing.pricing import MOST_NUSD
+from gateway.storage.budgets.budgets import rule_from_row
+from gateway.storage.postgres.database import Database
+
+MOST_AT_ONCE = 1000
+
+# Periods that run or ended a moment ago and have reached a threshold of their limit that was not raised. What of it is
+# left with the grants, the domain says. The rule is that of `budget_rule_in_force`, where it is still declared.
+_SPENDINGS = """
+SELECT period.account_id, period.starts_at, period.spent_nusd, rule.*, granted.nusd AS granted_nusd,
+       whose.owner AS account_owner
+FROM tollgate.budget_periods AS period
+LEFT JOIN tollgate.budgets AS own ON own.rule_id = period.account_id AND own.is_current
+JOIN tollgate.budgets AS rule ON rule.rule_id = coalesce(own.rule_id, period.rule_id)
+    AND rule.is_current AND cardinality(rule.alert_at) > 0
+CROSS JOIN LATERAL (
+    SELECT CAST(coalesce(sum(amount_nusd), 0) AS bigint) FROM tollgate.budget_grants AS given
+    WHERE given.account_id = period.account_id AND given.starts_at = period.starts_at
+      AND (given.expires_at IS NULL OR given.expires_at > :now)
+) AS granted (nusd)
+-- None where the rule is now one for another owner.
+CROSS JOIN LATERAL tollgate.budget_owner(period.account_id, rule.rule_id, rule.owner) AS whose (owner)
+WHERE whose.owner IS NOT NULL AND (period.ends_at IS NULL OR period.ends_at > :since) AND EXISTS (
+    SELECT FROM unnest(rule.alert_at) AS declared (share)
+    WHERE period.spent_nusd >= share * rule.limit_nusd AND NOT EXISTS (
+        SELECT FROM tollgate.budget_alerts AS raised WHERE raised.account_id = period.account_id
+            AND raised.starts_at = period.starts_at AND raised.threshold = share))
+"""
+_RAISE = """
+INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, ends_at, rule_id, scope, team, owner, kind,
+                                    period, time_zone, limit_nusd, granted_nusd, spent_nusd, raised_at, next_try_at)
+VALUES (:account_id, :starts_at, :threshold, :ends_at, :rule_id, :scope, :team, :owner, :kind,
+        :period, :time_zone, :limit_nusd, :granted_nusd, :spent_nusd, :now, :now)
+ON CONFLICT (account_id, starts_at, threshold) DO NOTHING
+"""
+_UNANNOUNCED = """
+SELECT * FROM tollgate.budget_alerts WHERE announced_at IS NULL
+ORDER BY raised_at, account_id, starts_at, threshold LIMIT :most
+"""
+_ANNOUNCED = """
+UPDATE tollgate.budget_alerts SET announced_at = :now WHERE alert_id = ANY(:alert_ids) AND announced_at IS NULL
+"""
+# A threshold waits for the lower ones of its period, so that nobody hears of 100 % before 80 %.
+_TAKE = """
+UPDATE tollgate.budget_alerts SET next_try_at = :until WHERE alert_id = (
+    SELECT alert_id FROM tollgate.budget_alerts AS waiting
+    WHERE next_try_at <= :now AND NOT EXISTS (
+        SELECT FROM tollgate.budget_alerts AS lower WHERE lower.account_id = waiting.account_id
+            AND lower.starts_at = waiting.starts_at AND lower.threshold < waiting.threshold
+            AND lower.next_try_at IS NOT NULL)
+    ORDER BY next_try_at, account_id, starts_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING *
+"""
+_NOTE = """
+UPDATE tollgate.budget_alerts
+SET tries = :tries, last_error = coalesce(:error, last_error), next_try_at = :next_try_at,
+    delivered_at = :delivered_at, given_up_at = :given_up_at
+WHERE alert_id = :alert_id AND next_try_at IS NOT NULL
+"""
+_WAITING = "SELECT count(*) FROM tollgate.budget_alerts WHERE next_try_at IS NOT NULL"
+
+
+class BudgetAlertStore:
+    """Raises alerts and keeps what became of them. Safe with several who look: each method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def raise_crossed(self, *, now: datetime) -> None:
+        """Raise each threshold that is reached and was not raised in its period. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            reached = _reached(connection, now)
+            if reached:
+                connection.execute(text(_RAISE), reached)
+
+    def unannounced(self) -> tuple[BudgetAlert, ...]:
+        """Alerts that nobody has logged yet, the oldest first. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            rows = connection.execute(text(_UNANNOUNCED), {"most": MOST_AT_ONCE})
+            return tuple(_from_row(row) for row in rows)
+
+    def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
+        """These are in the log. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            connection.execute(text(_ANNOUNCED), {"alert_ids": list(alert_ids), "now": now})
+
+    def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
+        """The next alert to deliver, or None. Nobody else gets it before `until`. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            row = connection.execute(text(_TAKE), {"now": now, "until": until}).one_or_none()
+            return None if row is None else _from_row(row)
+
+    def note(self, delivery: Delivery) -> None:
+        """Write how a try ended; a repetition changes nothing. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            connection.execute(text(_NOTE), _delivery_to_row(delivery))
+
+    def waiting(self) -> int:
+        """How many alerts are neither delivered nor given up. Raises `DatabaseUnavailable`."""
+        with self._database.begin() as connection:
+            return int(connection.execute(text(_WAITING)).scalar_one())
+
+
+def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
+    """A row for each threshold that is reached, in the order of their keys: two who insert the same do not deadlock."""
+    found = []
+    for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
+        rule = rule_from_row(row)
+        spent_nusd = min(int(row.spent_nusd), MOST_NUSD)  # the period's own figure has no end, an alert's has
+        for threshold in crossed(
+            rule, starts_at=row.starts_at, spent_nusd=spent_nusd, granted_nusd=row.granted_nusd, now=now
+        ):
+            found.append(
+                {
+                    "account_id": row.account_id, "starts_at": row.starts_at, "threshold": threshold,
+                    "ends_at": rule.period_at(row.starts_at).ends_at, "rule_id": rule.rule_id,
+                    "scope": rule.scope.value, "team": rule.team, "owner": row.account_owner,
+                    "kind": rule.kind.value, "period": rule.period.value, "time_zone": rule.time_zone,
+                    "limit_nusd": rule.limit_nusd, "granted_nusd": row.granted_nusd, "spent_nusd": spent_nusd,
+                    "now": now,
+                }
+            )  # fmt: skip
+    return sorted(found, key=lambda values: (values["account_id"], values["starts_at"], values["threshold"]))
+
+
+def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
+    return BudgetAlert(
+        alert_id=row.alert_id, account_id=row.account_id, scope=BudgetScope(row.scope), team=row.team, owner=row.owner,
+        kind=BudgetKind(row.kind), period=BudgetPeriod(row.period), time_zone=row.time_zone, starts_at=row.starts_at,
+        ends_at=row.ends_at, threshold=row.threshold, limit_nusd=row.limit_nusd, granted_nusd=row.granted_nusd,
+        spent_nusd=row.spent_nusd, raised_at=row.raised_at, tries=row.tries,
+    )  # fmt: skip
+
+
+def _delivery_to_row(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "alert_id": delivery.alert_id, "tries": delivery.tries, "error": delivery.error,
+        "next_try_at": delivery.next_try_at, "delivered_at": delivery.delivered_at,
+        "given_up_at": delivery.given_up_at,
+    }  # fmt: skip

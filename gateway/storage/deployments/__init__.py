@@ -1,0 +1,1 @@
+"""Samples, probes and ejections of deployments, in Postgres."""

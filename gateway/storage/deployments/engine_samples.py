@@ -1,0 +1,175 @@
+"""Samples of self-hosted engines, and the GPU hours they prove, with the rate in force when they were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from gateway.domain.deployments.engine_sample import LONGEST_BLIND_GAP, LONGEST_GAP, EngineSample, UpSpan, up, watched
+from gateway.domain.policy.policy import Deployment, PolicyVersion
+from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
+from gateway.storage.policy.timeline import first_apply, in_force
+from gateway.storage.postgres.database import Database
+
+KEPT = timedelta(days=35)
+
+_COLUMNS = tuple(field.name for field in fields(EngineSample))
+_NAMES = ", ".join(_COLUMNS)
+_LATEST = (
+    f"SELECT DISTINCT ON (deployment) {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
+    "WHERE at >= :since ORDER BY deployment, at DESC"
+)
+_LAST = (
+    f"SELECT {_NAMES} FROM tollgate.engine_samples "  # noqa: S608 - constants
+    "WHERE deployment = :deployment ORDER BY at DESC LIMIT 1"
+)
+_ADD = (
+    f"INSERT INTO tollgate.engine_samples ({_NAMES}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+)
+_FORGET = (
+    "DELETE FROM tollgate.engine_samples WHERE at < :before",
+    "DELETE FROM tollgate.engine_probes WHERE sent_at < :before",
+)
+_HOUR = (
+    "SELECT watched_ms, up_ms, billed_ms FROM tollgate.gpu_hours "
+    "WHERE deployment = :deployment AND hour = :hour AND policy_version = :policy_version"
+)
+_KEEP_HOUR = """
+INSERT INTO tollgate.gpu_hours (deployment, hour, policy_version, gpu_type, gpu_count, usd_per_gpu_hour, basis,
+                                watched_ms, up_ms, billed_ms, bill_nusd)
+VALUES (:deployment, :hour, :policy_version, :gpu_type, :gpu_count, :usd_per_gpu_hour, :basis,
+        :watched_ms, :up_ms, :billed_ms, :bill_nusd)
+ON CONFLICT (deployment, hour, policy_version) DO UPDATE
+SET watched_ms = excluded.watched_ms, up_ms = excluded.up_ms, billed_ms = excluded.billed_ms,
+    bill_nusd = excluded.bill_nusd
+"""
+
+
+class EngineSamples:
+    """Keeps what was seen of engines. Safe with several writers: a stretch of time is counted once."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+        """Keep the round of samples begun at `at` and add the time since the one before.
+
+        A deployment that is not in the round any more gets a last sample, so that its return is no long uptime.
+        Raises `DatabaseUnavailable`.
+        """
+        with self._database.begin() as connection:
+            # One round after the other: what a sample proves begins where the one before it ended.
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))"))
+            latest = connection.execute(text(_LATEST), {"since": at - LONGEST_GAP}).mappings()
+            before = {row["deployment"]: EngineSample(**row) for row in latest}
+            for sample in (*samples, *_departed(before, samples, at=at)):
+                previous = before.get(sample.deployment) or _last(connection, sample.deployment)
+                if previous is not None and sample.at <= previous.at:
+                    continue  # another leader with a clock ahead of ours was here
+                connection.execute(text(_ADD), {name: getattr(sample, name) for name in _COLUMNS})
+                _count(connection, previous, sample, policy)
+
+    def forget(self, *, now: datetime) -> int:
+        """Drop samples and probes that are older than `KEPT`; return how many. Hours are kept for ever."""
+        before = {"before": now - KEPT}
+        with self._database.begin() as connection:
+            return sum(connection.execute(text(statement), before).rowcount for statement in _FORGET)
+
+
+def _departed(
+    before: Mapping[str, EngineSample], samples: Sequence[EngineSample], *, at: datetime
+) -> list[EngineSample]:
+    present = {sample.deployment for sample in samples}
+    gone = sorted(name for name, latest in before.items() if name not in present and latest.is_watched)
+    return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
+
+
+def _last(connection: Connection, deployment: str) -> EngineSample | None:
+    row = connection.execute(text(_LAST), {"deployment": deployment}).mappings().one_or_none()
+    return EngineSample(**row) if row is not None else None
+
+
+def _count(connection: Connection, previous: EngineSample | None, sample: EngineSample, policy: PolicyVersion) -> None:
+    """Add the time since the sample before: watched, up and billed."""
+    span = _since(connection, previous, sample)
+    if span is None:
+        return
+    watched_span, up_span = watched(previous, sample), up(previous, sample)
+    is_next = previous is not None and previous.is_watched and span.end - span.begin <= LONGEST_BLIND_GAP
+    parts = [(policy, span)] if is_next else in_force(connection, span, otherwise=policy)
+    for version, part in parts:
+        deployment = version.policy.deployments.get(sample.deployment)
+        if deployment is None:
+            continue
+        watched_ms = _by_hour(watched_span, part)
+        up_ms = _by_hour(up_span, part)
+        billed_ms = _by_hour(span, part) if _is_always_billed(deployment.gpu) else up_ms
+        for hour in sorted({*watched_ms, *billed_ms}):
+            _add(
+                connection,
+                deployment,
+                version.version,
+                hour=hour,
+                watched_ms=watched_ms.get(hour, 0),
+                up_ms=up_ms.get(hour, 0),
+                billed_ms=billed_ms.get(hour, 0),
+            )
+
+
+def _since(connection: Connection, previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
+    """Return the time since the sample before, however long ago that is.
+
+    The invoice for a reserved machine does not wait for a gateway: a deployment that was never
+    looked at is billed from the first apply, if a policy version declares it `hours: always`.
+    """
+    begin = previous.at if previous is not None else first_apply(connection)
+    if begin is None or begin >= sample.at or not sample.is_watched:
+        return None
+    return UpSpan(begin=begin, end=sample.at)
+
+
+def _by_hour(span: UpSpan | None, part: UpSpan) -> dict[datetime, int]:
+    inside = span.within(part) if span is not None else None
+    return dict(inside.by_hour()) if inside is not None else {}
+
+
+def _add(
+    connection: Connection,
+    deployment: Deployment,
+    policy_version: int,
+    *,
+    hour: datetime,
+    watched_ms: int,
+    up_ms: int,
+    billed_ms: int,
+) -> None:
+    key = {"deployment": deployment.name, "hour": hour, "policy_version": policy_version}
+    nothing = {"watched_ms": 0, "up_ms": 0, "billed_ms": 0}
+    so_far = connection.execute(text(_HOUR), key).mappings().one_or_none() or nothing
+    gpu = deployment.gpu
+    billed_ms += so_far["billed_ms"]
+    totals = {
+        "watched_ms": so_far["watched_ms"] + watched_ms,
+        "up_ms": so_far["up_ms"] + up_ms,
+        "billed_ms": billed_ms,
+        "bill_nusd": None if gpu is None else gpu_bill_nusd(gpu, billed_ms),
+    }
+    connection.execute(text(_KEEP_HOUR), {**key, **totals, **_rate_to_row(gpu)})
+
+
+def _is_always_billed(gpu: GpuRate | None) -> bool:
+    return gpu is not None and gpu.hours is BilledHours.ALWAYS
+
+
+def _rate_to_row(gpu: GpuRate | None) -> dict[str, Any]:
+    return {
+        "gpu_type": gpu.type if gpu else None,
+        "gpu_count": gpu.count if gpu else None,
+        "usd_per_gpu_hour": gpu.usd_per_gpu_hour if gpu else None,
+        "basis": (gpu.hours if gpu else BilledHours.SEEN).value,
+    }

@@ -1,0 +1,1 @@
+"""Events, journals and what follows from them, in Postgres."""

@@ -1,0 +1,287 @@
+"""Events in the journal: their documents going in, and coming out again for Postgres, in this process or the next."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+from msgspec.structs import replace
+
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.ledger.recovery import recovered
+from gateway.domain.ledger.usage_event import Key, UsageEvent
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.errors import InvalidRequest, JournalFull
+from gateway.storage import journal as files
+from gateway.storage.journal import (
+    AdoptedJournal,
+    Journal,
+    JournalStats,
+    Position,
+    Segments,
+    SettlementReader,
+    adopt_free,
+    capacity_requests,
+)
+from gateway.storage.ledger.documents import (
+    decode_event,
+    decode_intent,
+    decode_progress,
+    encode_event,
+    encode_intent,
+    encode_progress,
+)
+
+log = structlog.get_logger()
+
+# A plain chat request with its tags and decision: 1.5 kB of intent, 1.3 kB of event, twice a frame's head.
+TYPICAL_REQUEST_BYTES = 2_900
+USUAL_REQUESTS_PER_S = 100
+MOST_TEXT = 256  # characters of what an upstream says of itself: its room is reserved before it speaks
+BATCH_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBatch:
+    """Documents of settled events as they stand in a journal; `position` is where the next batch begins."""
+
+    keys: Sequence[Key]
+    documents: Sequence[bytes]
+    position: Position
+
+
+class _OpenSegments(Segments):
+    """The segments of a journal that is being written, through its open files and not by their names."""
+
+    is_open = True
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal.directory)
+        self._journal = journal
+
+    def numbers(self) -> list[int]:
+        """The segments that are not let go."""
+        return self._journal.segment_numbers()
+
+    def load(self, number: int, start: int, end: int | None) -> bytes:
+        """Read all that was written between two offsets."""
+        return self._journal.read_segment(number, start, end)
+
+
+class OwnJournal:
+    """This worker's journal: intents and settlements go in, settled events come out."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._reader = SettlementReader(_OpenSegments(journal))
+        self._reader.position = journal.end  # of a new journal: behind its header
+        self.journal_id = journal.journal_id
+
+    def intend(self, intent: Intent) -> Awaitable[None]:
+        """Append now; resolves when durable. Raises `JournalFull`, `InvalidRequest` for labels beyond all measure."""
+        try:
+            return self.journal.intend(intent.event.key, encode_intent(intent))
+        except files.NoJournalRoom:
+            raise JournalFull(
+                "The journal on this machine is full because the ledger cannot be written, so nothing new is admitted. "
+                "Try again; an admin finds the cause with: tollgate doctor.", retry_after_s=5,
+            ) from None  # fmt: skip
+        except files.RecordTooLarge:
+            raise InvalidRequest("The tags and names of this request are too long to be written down.") from None
+
+    def settle(self, event: UsageEvent) -> bytes:
+        """Append the settled event and return its document. Never waits and never fails."""
+        bounded = _bounded(event)
+        document = encode_event(bounded)
+        try:
+            self.journal.settle(event.key, document)
+        except files.RecordTooLarge:  # by kilobytes longer than its intent: what explains it goes, not the money
+            reported = bounded.reported and bounded.reported.bounded
+            document = encode_event(replace(bounded, decision={}, features={}, tags={}, reported=reported))
+            self.journal.settle(event.key, document)
+        return document
+
+    def event_of(self, document: bytes) -> UsageEvent:
+        """The event of a document that `settle` returned."""
+        return decode_event(document)
+
+    def flush(self) -> Awaitable[None]:
+        """Resolves when all that was appended is durable, and so can be read."""
+        return self.journal.flush()
+
+    def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
+        """Note the last running usage of all live attempts."""
+        self.journal.note_progress(encode_progress(running))
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more is admitted."""
+        return self.journal.is_full
+
+    @property
+    def is_gone(self) -> bool:
+        """Its folder was removed or moved away."""
+        return self.journal.is_gone
+
+    def stats(self) -> JournalStats:
+        """How it stands."""
+        return self.journal.stats()
+
+    def end(self) -> Position:
+        """How far there is something to read now."""
+        return self.journal.end
+
+    def read(self, upto: Position, *, max_events: int) -> JournalBatch:
+        """Read on from what was let go last."""
+        return _read(self._reader, upto, max_events)
+
+    def let_go(self, batch: JournalBatch) -> None:
+        """The batch is in Postgres: its segments may go."""
+        self.journal.let_go(batch.position)
+        self._reader.position = batch.position
+
+    @property
+    def is_drained(self) -> bool:
+        """All attempts are settled, and all of it is in Postgres."""
+        return not self.journal.open_keys() and self._reader.position == self.journal.tail
+
+    def finish(self, *, is_told: bool = False) -> None:
+        """Let go of the journal: removed if all of it is in Postgres, which was told so, else left for the next start.
+
+        A journal that is gone from the disk and not told to be drained would keep what it leased, for a day, and would
+        be booked as lost then.
+        """
+        self.journal.close(is_drained=is_told and self.is_drained)
+
+
+class LeftJournal:
+    """The journal of a process that is gone: what it settled, then what it had begun."""
+
+    def __init__(self, adopted: AdoptedJournal) -> None:
+        self._adopted = adopted
+        self.begun = _begun(adopted)
+        self.journal_id = adopted.journal_id
+
+    def end(self) -> None:
+        """There is no end but the last record."""
+        return
+
+    def read(self, upto: None, *, max_events: int) -> JournalBatch:
+        """Read on from what was let go last."""
+        batch = _read(self._adopted.settlements, upto, max_events)
+        if batch.documents or not self.begun:
+            return batch
+        chosen = self.begun[:max_events]
+        return JournalBatch([event.key for event in chosen], [encode_event(e) for e in chosen], batch.position)
+
+    def let_go(self, batch: JournalBatch) -> None:
+        """The batch is in Postgres."""
+        self._adopted.settlements.position = batch.position
+        written = set(batch.keys)
+        self.begun = [event for event in self.begun if event.key not in written]
+
+    def finish(self) -> None:
+        """All of it is in Postgres: remove it."""
+        self._adopted.finish()
+
+    def release(self) -> None:
+        """Leave it to the next look."""
+        self._adopted.release()
+
+
+def open_own(
+    root: Path, *, max_bytes: int, syncs: bool, on_failed_sync: Callable[[OSError], None],
+    on_synced: Callable[[float], None],
+) -> OwnJournal:  # fmt: skip
+    """Make this worker's journal, and say how long it lasts. Raises `BadUsage`."""
+    made = Journal.create(root, max_bytes=max_bytes, syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced)
+    minutes = capacity_requests(max_bytes, TYPICAL_REQUEST_BYTES) / USUAL_REQUESTS_PER_S / 60
+    log.info(
+        "journal_opened", journal=str(made.journal_id), directory=str(made.directory), max_bytes=max_bytes,
+        holds_minutes_at_100_requests_per_s=round(minutes, 1), is_synced=syncs,
+    )  # fmt: skip
+    return OwnJournal(made)
+
+
+class LeftJournals:
+    """The journals of a volume whose processes are gone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._unreadable: set[UUID] = set()  # said once; to read them again would only cost time
+        self._odd: set[str] = set()  # what could not be opened, said once each
+
+    def adopt(self) -> list[LeftJournal]:
+        """Take over those that are free now, and say what was found in them. Never fails for what lies there."""
+        try:
+            return self._adopted(adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd))
+        except OSError as broken:  # the folder itself; our own journal is open and must be written all the same
+            self._say(str(self._root), broken)
+            return []
+
+    def _say_odd(self, journal_id: UUID, odd: OSError) -> None:
+        self._say(str(self._root / str(journal_id)), odd)
+
+    def _say(self, path: str, problem: OSError) -> None:
+        if path not in self._odd:
+            self._odd.add(path)
+            log.error("journal_not_adopted", path=path, problem=str(problem))
+
+    def _adopted(self, journals: Sequence[AdoptedJournal]) -> list[LeftJournal]:
+        found = []
+        for journal in journals:
+            try:
+                left = LeftJournal(journal)
+            except ValueError as broken:  # of another version; nothing of it is lost while it lies there
+                log.error("journal_not_readable", journal=str(journal.journal_id), problem=str(broken))
+                self._unreadable.add(journal.journal_id)
+                journal.release()
+                continue
+            damage = journal.recovered.damage
+            log.warning(
+                "journal_adopted", journal=str(journal.journal_id), settled=journal.recovered.settlements,
+                interrupted=len(left.begun), torn_tails=damage.torn_tails,
+                quarantined_records=damage.quarantined_records, quarantined_bytes=damage.quarantined_bytes,
+            )  # fmt: skip
+            found.append(left)
+        return found
+
+
+def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> JournalBatch:
+    batch = reader.read(upto=upto, max_records=max_events, max_bytes=BATCH_BYTES)
+    return JournalBatch(
+        [key for key, _ in batch.documents], [document for _, document in batch.documents], batch.position
+    )
+
+
+def _begun(adopted: AdoptedJournal) -> list[UsageEvent]:
+    """The events of intents that were never settled."""
+    found = adopted.recovered
+    try:
+        running = decode_progress(found.progress) if found.progress else {}
+    except ValueError:
+        log.warning("progress_not_readable", journal=str(adopted.journal_id))
+        running = {}
+    events = []
+    for key, payload in found.open_intents.items():
+        intent = decode_intent(payload)
+        events.append(recovered(intent.event, intent.price, running.get(key), writes_output=intent.writes_output))
+    return events
+
+
+def _bounded(event: UsageEvent) -> UsageEvent:
+    """The event with the upstream's own words cut to what was reserved for them."""
+    if (
+        len(event.upstream_request_id or "") + len(event.finish_reason or "") + len(event.service_tier or "")
+        <= MOST_TEXT
+    ):
+        return event
+    return replace(
+        event,
+        upstream_request_id=(event.upstream_request_id or "")[:MOST_TEXT] or None,
+        finish_reason=(event.finish_reason or "")[:MOST_TEXT] or None,
+        service_tier=(event.service_tier or "")[:MOST_TEXT] or None,
+    )

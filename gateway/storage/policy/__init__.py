@@ -1,0 +1,1 @@
+"""Policies, keys, prices and their audit log, in Postgres."""

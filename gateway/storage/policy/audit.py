@@ -1,0 +1,83 @@
+"""The audit log as it is read. What appends to it stands in the migrations: nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+
+from gateway.domain.ledger.audit_chain import AuditRow, ChainHead
+from gateway.storage.postgres.database import Database
+
+BATCH = 5000
+
+# A moment that the log cannot have, which Postgres can, is shown as it is: it must not look like another.
+_ROWS = """
+SELECT seq,
+       CASE WHEN at >= '1970-01-01 00:00:00+00' AND at < '3000-01-01 00:00:00+00'
+            THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at::text END AS at,
+       db_user, operator, reason, action, subject, details::text AS details, line, previous, hash
+FROM tollgate.audit_log ORDER BY seq
+"""
+_HEAD = "SELECT seq, hash FROM tollgate.audit_log ORDER BY seq DESC LIMIT 1"
+_COUNT = "SELECT count(*) FROM tollgate.audit_log"
+_ACTS = """
+SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM tollgate.audit_log
+WHERE (CAST(:since AS timestamptz) IS NULL OR at >= :since)
+  AND (CAST(:action AS text) IS NULL OR starts_with(action, :action))
+  AND (CAST(:subject AS text) IS NULL OR subject = :subject)
+ORDER BY seq
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAct:
+    """One administrative act, as people read it. `operator` and `reason` are None where nobody said."""
+
+    seq: int
+    at: datetime
+    db_user: str
+    operator: str | None
+    reason: str | None
+    action: str
+    subject: str
+    details: dict[str, Any]
+    line: str
+    previous: str
+    hash: str
+
+
+class AuditLog:
+    """Reads the log. Raises `DatabaseUnavailable`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def rows(self) -> Iterator[AuditRow]:
+        """Yield every row as it is stored, in order; memory stays flat however many there are."""
+        with self._database.begin() as connection:
+            for row in connection.execution_options(yield_per=BATCH).execute(text(_ROWS)):
+                yield AuditRow(
+                    seq=row[0], at=row[1], db_user=row[2], operator=row[3], reason=row[4], action=row[5],
+                    subject=row[6], details=row[7], line=row[8], previous=row[9], hash=row[10],
+                )  # fmt: skip
+
+    def count(self) -> int:
+        """How many rows there are, for the progress of reading them."""
+        with self._database.begin() as connection:
+            return int(connection.execute(text(_COUNT)).scalar_one())
+
+    def head(self) -> ChainHead | None:
+        """The last row; None in an empty log."""
+        with self._database.begin() as connection:
+            row = connection.execute(text(_HEAD)).one_or_none()
+            return None if row is None else ChainHead(row.seq, row.hash)
+
+    def acts(self, *, since: datetime | None, action: str | None, subject: str | None) -> list[AuditAct]:
+        """Acts in order: since a moment, of actions that begin so, on one subject; None is any."""
+        wanted = {"since": since, "action": action, "subject": subject}
+        with self._database.begin() as connection:
+            return [AuditAct(**row) for row in connection.execute(text(_ACTS), wanted).mappings()]

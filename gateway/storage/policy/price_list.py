@@ -1,0 +1,222 @@
+"""The built-in price list: the bundled data of genai-prices, read into prices. Never uses the network.
+
+The list is best effort, and this is where its traps are handled: variants that silently count as standard before
+their start, units that it knows and the meter does not, fees beside the tokens, entries at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from importlib.metadata import version
+
+from genai_prices import types as genai
+from genai_prices.data_snapshot import get_snapshot
+
+from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
+from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
+from gateway.domain.pricing.tokens import TokenKind
+
+# Which provider of the list a provider of ours is; `openai_compatible` is found by its URL.
+_LISTED_AS = {"openai": "openai"}
+_TOKENS = {
+    "input_mtok": TokenKind.INPUT,
+    "cache_read_mtok": TokenKind.CACHED_INPUT,
+    "cache_write_mtok": TokenKind.CACHE_WRITE,
+    "cache_write_1h_mtok": TokenKind.CACHE_WRITE_1H,
+    "output_mtok": TokenKind.OUTPUT,
+    "output_reasoning_mtok": TokenKind.REASONING,
+    "input_audio_mtok": TokenKind.AUDIO_INPUT,
+    "input_image_mtok": TokenKind.IMAGE_INPUT,
+    "output_audio_mtok": TokenKind.AUDIO_OUTPUT,
+}
+_CALLS = {
+    "web_searches_kcount": TokenKind.WEB_SEARCH,
+    "storage_searches_kcount": TokenKind.FILE_SEARCH,
+    "code_executions_kcount": TokenKind.CODE_INTERPRETER,
+}
+# No upstream says which cached tokens were audio or images. Where those cost something else than cached text, the
+# rate of audio or images is left out: then such tokens are held as unknown instead of charged too little.
+_CACHED = {"input_audio_mtok": "cache_audio_read_mtok", "input_image_mtok": "cache_image_read_mtok"}
+# A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages) would be charged
+# too little by its tokens alone: it has no price here until an admin declares one.
+_KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values()}
+_SEARCHES_UNASKED = frozenset({"perplexity"})  # every answer costs a search, which its usage counts in its own way
+_TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
+_CALLS_PER_RATE = 1000
+# Who makes models; the others of the list resell them. In this order, for some makers resell others' models too.
+_MAKERS = ("openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "meta", "cohere", "moonshotai", "zai")
+
+
+def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+    """Return the bundled list price of a model at a moment, or None where the list cannot say what it costs.
+
+    None also where requests cost extra or everything is listed at zero: an admin then declares the price.
+    Some prices depend on the hour or start at a date: ask again, what comes back then is another price.
+    """
+    found = _find(provider, model, base_url)
+    return None if found is None else _price(*found, model=model, at=at)
+
+
+def listed_key(*, provider: str, model: str, base_url: str) -> ModelKey | None:
+    """Return what the list calls a deployment's model; None where it does not know it."""
+    found = _find(provider, model, base_url)
+    return None if found is None else ModelKey(found[0].id, found[1].id)
+
+
+def listed_price(key: ModelKey, at: datetime) -> Price | None:
+    """Return the bundled list price of a model of the list at a moment."""
+    provider, model = _model(key)
+    return _price(provider, model, model=model.id, at=at)
+
+
+def all_keys() -> list[ModelKey]:
+    """Every model of the list."""
+    return [ModelKey(provider.id, model.id) for provider in get_snapshot().providers for model in provider.models]
+
+
+def keys_of(model: str) -> list[ModelKey]:
+    """The models of the list with this very name, at whatever provider: that of its maker first."""
+    found = [key for key in all_keys() if key.model == model]
+    return sorted(found, key=lambda key: _MAKERS.index(key.provider) if key.provider in _MAKERS else len(_MAKERS))
+
+
+def schedule(key: ModelKey) -> tuple[Dated, ...]:
+    """Return every price that the list has for a model, in the order of their beginnings.
+
+    Prices that change with the hour come as one for the day and one for each daily window. A price before a service
+    tier's start does not have that tier: the list would charge it as standard. Empty where the list never prices it.
+    """
+    provider, model = _model(key)
+    dates = sorted({EVER.date(), *_start_dates(model)})
+    boundaries = sorted(_boundaries(model))
+    found: list[Dated] = []
+    unit: list[tuple[DailyWindow | None, Price | None]] = [(None, None)]
+    for day in dates:
+        before, unit = unit, _unit(provider, model, day, boundaries)
+        if unit != before:
+            start = datetime.combine(day, time(), UTC)
+            found += [Dated(valid_from=start, price=price, daily=daily) for daily, price in unit]
+    return tuple(found)
+
+
+def _find(provider: str, model: str, base_url: str) -> tuple[genai.Provider, genai.ModelInfo] | None:
+    by_url = base_url if provider == "openai_compatible" else None
+    by_name = _LISTED_AS.get(provider)
+    if by_url is None and by_name is None:
+        return None
+    try:
+        return get_snapshot().find_provider_model(model, None, by_name, by_url)
+    except LookupError:
+        return None
+
+
+def _model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
+    provider = next(provider for provider in get_snapshot().providers if provider.id == key.provider)
+    return provider, next(model for model in provider.models if model.id == key.model)
+
+
+def _price(provider: genai.Provider, listed: genai.ModelInfo, *, model: str, at: datetime) -> Price | None:
+    standard = listed.get_prices(at)
+    rates = _rates(provider, standard, None)
+    if not _is_whole(provider, standard) or not any(rate.usd_per_mtok for rate in rates):
+        return None
+    for tier, context in _tiers(listed, at):
+        rates += _rates(provider, listed.get_prices(at, context), tier)
+    return Price(provider=provider.id, model=model, source=_source(), rates=tuple(rates))
+
+
+def _is_whole(provider: genai.Provider, listed: genai.ModelPrice) -> bool:
+    """True where tokens and calls are all that a request costs."""
+    units = {name for name, value in vars(listed).items() if value is not None}
+    if "input_mtok" not in units or not units <= _KNOWN:
+        return False
+    return provider.id not in _SEARCHES_UNASKED or not units & _CALLS.keys()
+
+
+def _tiers(listed: genai.ModelInfo, at: datetime) -> Iterator[tuple[str, dict[str, str]]]:
+    """The service tiers that have a price at this moment, with how the list is asked for each."""
+    seen: set[str] = set()
+    for variant in listed.price_variants or ():
+        has_begun = variant.constraint is None or variant.constraint.active(at)
+        ((name, value), *others) = variant.when.items()
+        tier = value if name == "service_tier" else _TIER_OF.get((name, value))
+        if has_begun and not others and tier is not None and tier not in STANDARD_TIERS | seen:
+            seen.add(tier)
+            yield tier, {name: value}
+
+
+def _rates(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None) -> list[Rate]:
+    rates: list[Rate] = []
+    for name, kind in _TOKENS.items():
+        cached = _CACHED.get(name)
+        if cached is None or getattr(listed, cached) in (None, listed.cache_read_mtok):
+            rates += _rates_of(getattr(listed, name), kind, tier)
+    for name, kind in _CALLS.items():
+        rates += [
+            Rate(kind=kind, usd_per_mtok=rate.usd_per_mtok * _CALLS_PER_RATE, service_tier=tier)
+            for rate in _rates_of(getattr(listed, name), kind, tier)
+        ]
+    return rates + list(_unlisted(provider, listed, tier))
+
+
+def _unlisted(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None) -> Iterator[Rate]:
+    """Rates that the list leaves out because providers charge them as something it has, written out."""
+    if listed.input_image_mtok is None and listed.output_mtok is not None:
+        yield from _rates_of(listed.input_mtok, TokenKind.IMAGE_INPUT, tier)  # what a model sees is plain input
+    if provider.id == "openai":
+        # The shortest time OpenAI keeps a prompt, and the one its list price means. Twelve hours have no price.
+        yield from _rates_of(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
+
+
+def _rates_of(listed: Decimal | genai.TieredPrices | None, kind: TokenKind, tier: str | None) -> Iterable[Rate]:
+    if isinstance(listed, genai.TieredPrices):
+        yield Rate(kind=kind, usd_per_mtok=listed.base, service_tier=tier)
+        for step in listed.tiers:  # theirs applies above `start`, ours from a number on
+            yield Rate(kind=kind, usd_per_mtok=step.price, from_input_tokens=step.start + 1, service_tier=tier)
+    elif listed is not None:
+        yield Rate(kind=kind, usd_per_mtok=listed, service_tier=tier)
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    return f"genai-prices {version('genai-prices')}"
+
+
+def _start_dates(model: genai.ModelInfo) -> Iterator[date]:
+    for constraint in _constraints(model):
+        if isinstance(constraint, genai.StartDateConstraint):
+            yield constraint.start_date
+
+
+def _boundaries(model: genai.ModelInfo) -> set[time]:
+    windows = [c for c in _constraints(model) if isinstance(c, genai.TimeOfDateConstraint)]
+    return {_utc(edge) for window in windows for edge in (window.start_time, window.end_time)}
+
+
+def _constraints(model: genai.ModelInfo) -> Iterator[object]:
+    if not isinstance(model.prices, genai.ModelPrice):
+        yield from (price.constraint for price in model.prices)
+    yield from (variant.constraint for variant in model.price_variants or ())
+
+
+def _utc(edge: time) -> time:
+    return datetime.combine(EVER, edge, edge.tzinfo or UTC).astimezone(UTC).time()
+
+
+def _unit(
+    provider: genai.Provider, model: genai.ModelInfo, day: date, boundaries: list[time]
+) -> list[tuple[DailyWindow | None, Price | None]]:
+    """What holds from this day on: the price of most of the day first, then each window with another one."""
+    starts = boundaries or [time()]
+    prices = [_price(provider, model, model=model.id, at=datetime.combine(day, start, UTC)) for start in starts]
+    windows = [DailyWindow(start, end) for start, end in zip(starts, [*starts[1:], starts[0]], strict=True)]
+    base = prices[max(range(len(windows)), key=lambda n: _length(windows[n]))]
+    return [(None, base), *((w, price) for w, price in zip(windows, prices, strict=True) if price != base)]
+
+
+def _length(window: DailyWindow) -> timedelta:
+    since, until = (datetime.combine(EVER, edge, UTC) for edge in (window.since, window.until))
+    return until - since if until > since else until + timedelta(days=1) - since

@@ -1,0 +1,54 @@
+"""Which policy version was in force at which time, read from the applied versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from gateway.domain.deployments.engine_sample import UpSpan
+from gateway.domain.policy.policy import PolicyVersion
+from gateway.errors import PolicyRejected
+from gateway.wire.policy import parse
+
+# The versions applied inside the span, and the one that was in force when it began.
+_IN_FORCE = """
+SELECT version, sha256, document, applied_at FROM tollgate.policies
+WHERE applied_at < :end AND version >= coalesce(
+    (SELECT max(version) FROM tollgate.policies WHERE applied_at <= :begin), 0)
+ORDER BY version
+"""
+_FIRST = "SELECT min(applied_at) FROM tollgate.policies"
+
+
+def first_apply(connection: Connection) -> datetime | None:
+    """Return the time of the first apply, or None before it."""
+    applied_at: datetime | None = connection.execute(text(_FIRST)).scalar_one()
+    return applied_at
+
+
+def in_force(
+    connection: Connection, span: UpSpan, *, otherwise: PolicyVersion
+) -> Sequence[tuple[PolicyVersion, UpSpan]]:
+    """Split `span` by the policy version in force, oldest first; the parts add up to the span.
+
+    `otherwise` stands for the time before the first apply, and for a stored document that the
+    running release rejects.
+    """
+    rows = connection.execute(text(_IN_FORCE), {"begin": span.begin, "end": span.end}).all()
+    parts: list[tuple[PolicyVersion, UpSpan]] = []
+    begin, version = span.begin, otherwise
+    for row in rows:
+        if row.applied_at > begin:
+            parts.append((version, UpSpan(begin=begin, end=row.applied_at)))
+            begin = row.applied_at
+        version = _read(row.document, row.version, row.sha256) or otherwise
+    return [*parts, (version, UpSpan(begin=begin, end=span.end))]
+
+
+def _read(document: str, version: int, sha256: str) -> PolicyVersion | None:
+    try:
+        return PolicyVersion(version=version, sha256=sha256, policy=parse(document).policy)
+    except PolicyRejected:
+        return None

@@ -1,0 +1,1 @@
+"""The server, its logins, its schema, and connections to it."""

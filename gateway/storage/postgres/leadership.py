@@ -1,0 +1,55 @@
+"""One worker of all does a job: an advisory lock that lasts as long as its connection.
+
+A process that dies, or that Postgres loses sight of, gives the job up with its connection; nothing has to expire.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+
+import psycopg
+
+from gateway.errors import DatabaseUnavailable
+from gateway.storage.postgres.database import PING_S, SERVING_LIMIT_S, Database, within
+
+
+class Leadership:
+    """Asks for one job by name. Safe to share between threads; holds one connection while it leads."""
+
+    def __init__(self, database: Database, job: str) -> None:
+        self._database, self._job = database, f"tollgate.leader.{job}"
+        self._connection: psycopg.Connection | None = None
+        self._lock = threading.Lock()
+
+    def is_mine(self) -> bool:
+        """True if this worker has the job, taking it if it is free. Raises `DatabaseUnavailable`."""
+        with self._lock:
+            if self._connection is not None and self._still_leads(self._connection):
+                return True
+            self._close()
+            return self._take()
+
+    def _take(self) -> bool:
+        with self._database.explained(), within(SERVING_LIMIT_S), ExitStack() as unless_taken:
+            connection = self._database.connect()
+            unless_taken.callback(connection.close)
+            connection.autocommit = True
+            row = connection.execute("SELECT pg_try_advisory_lock(hashtext(%s))", (self._job,)).fetchone()
+            if row is None or not row[0]:
+                return False
+            unless_taken.pop_all()
+            self._connection = connection
+        return True
+
+    def _still_leads(self, connection: psycopg.Connection) -> bool:
+        """A connection that answers is the very session that holds the lock."""
+        with suppress(psycopg.Error, DatabaseUnavailable), within(PING_S):
+            connection.execute("SELECT 1")
+            return True
+        return False
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

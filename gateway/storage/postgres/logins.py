@@ -1,0 +1,224 @@
+"""Separate logins for serving, reports and administration, so that only migrations need the owner's.
+
+Their passwords are in `HOME/logins` (0600), by the database they belong to. A login that an administrator still has to
+make is kept there too, unused until it lets us in.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from gateway.domain.logins import As
+from gateway.errors import BadUsage
+from gateway.storage.postgres.database import Database, parse_url
+
+FILE = "logins"
+CONNECT_LIMIT_S = 5
+MOST_NAME_BYTES = 63
+
+
+ROLES: Mapping[As, str] = {
+    As.GATEWAY: "tollgate_gateway", As.REPORTS: "tollgate_reader", As.ADMIN: "tollgate_admin",
+}  # fmt: skip
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """A login and its password. `is_ready`: Postgres let it in."""
+
+    user: str
+    password: str
+    is_ready: bool = False
+
+
+class _Kept(msgspec.Struct, kw_only=True):
+    """The logins of one database, by what they are for. `owner` made them."""
+
+    owner: str
+    logins: dict[As, Login] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What became of the logins: the ready ones, what an administrator has to run, and what to know."""
+
+    ready: tuple[str, ...]
+    sql: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def address_as(url: str, purpose: As, home: Path) -> str:
+    """Return the owner's address with a narrower login in it; as it is if another login is given or none is ready."""
+    given = parse_url(url)
+    kept = _read(home).get(_place(given))
+    login = kept.logins.get(purpose) if kept is not None and kept.owner == given.get("user") else None
+    return url if login is None or not login.is_ready else _with_login(url, login)
+
+
+def renewed(url: str, purpose: As, home: Path) -> str:
+    """Return an address with the password that its login has now: `db upgrade --new-passwords` may have changed it."""
+    given = parse_url(url)
+    kept = _read(home).get(_place(given))
+    login = kept.logins.get(purpose) if kept is not None else None
+    return url if login is None or login.user != given.get("user") else _with_login(url, login)
+
+
+def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False) -> Made:
+    """Make the logins that are missing, as the owner. `given` are addresses that the settings name for some of them.
+
+    Changes no login that another home made, unless `renews` asks for new passwords.
+    """
+    owner = parse_url(url)
+    kept = _read(home).get(_place(owner)) or _Kept(owner=str(owner.get("user", "")))
+    ready, statements, notes = [], [], []
+    for purpose in As:
+        wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
+        if wanted is None:
+            continue
+        if is_ours and _lets_in(_with_login(url, wanted)):  # an administrator may have made it since
+            wanted = msgspec.structs.replace(wanted, is_ready=True)
+        with database.explained(), database.connect() as connection:
+            missing = _missing(connection, purpose, wanted, sets_password=is_ours)
+            if missing is None:
+                notes.append(
+                    f"The login {wanted.user} is there already, and its password is not in {home / FILE}. Copy that "
+                    f"file from the home that made it, or give it another one: tollgate db upgrade --new-passwords"
+                )
+                continue
+            if purpose not in given and purpose not in kept.logins:
+                kept.logins[purpose] = wanted
+                _write(home, _place(owner), kept)  # first: a kill behind the next line would lose the password
+            left = _run(connection, missing)
+        address = _with_login(url, wanted)
+        is_ready = not left and _lets_in(address)
+        statements += left
+        if purpose not in given:
+            kept.logins[purpose] = msgspec.structs.replace(wanted, is_ready=is_ready)
+        if is_ready:
+            ready.append(wanted.user)
+        elif not left:
+            notes.append(f"Postgres does not let {wanted.user} in with its password: see pg_hba.conf. It is not used.")
+    if kept.logins:
+        _write(home, _place(owner), kept)
+    return Made(ready=tuple(ready), sql=tuple(statements), notes=tuple(notes))
+
+
+def _wanted(
+    purpose: As, kept: _Kept, owner: Mapping[str, Any], given: Mapping[As, str], *, renews: bool
+) -> tuple[Login | None, bool]:
+    """The login to see to, and whether its password is ours to set; None if the settings name no login of its own."""
+    if purpose in given:
+        named = parse_url(given[purpose])
+        is_other = named.get("user") not in (None, owner.get("user")) and named.get("password")
+        if not is_other or named.get("dbname") != owner.get("dbname"):
+            return None, False
+        return Login(user=str(named["user"]), password=str(named["password"])), True
+    if purpose in kept.logins and not renews:
+        return kept.logins[purpose], True
+    user = _name(str(owner.get("dbname", "tollgate")), purpose)
+    return Login(user=user, password=secrets.token_urlsafe(32)), renews
+
+
+def _name(database: str, purpose: As) -> str:
+    """Logins belong to a server, not to a database: so each database has its own."""
+    name = f"{database}_{purpose}_login"
+    if len(name.encode()) <= MOST_NAME_BYTES:
+        return name
+    return f"tollgate_{sha256(database.encode()).hexdigest()[:16]}_{purpose}_login"
+
+
+def _missing(
+    connection: psycopg.Connection[Any], purpose: As, login: Login, *, sets_password: bool
+) -> list[sql.Composed] | None:
+    """The statements that make a login what it should be; None if it is there and its password is not ours to set."""
+    name, role = sql.Identifier(login.user), ROLES[purpose]
+    encoding = connection.info.encoding
+    verifier = connection.pgconn.encrypt_password(
+        login.password.encode(encoding), login.user.encode(encoding), b"scram-sha-256"
+    ).decode()
+    found = connection.execute(
+        "SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin, "
+        "has_database_privilege(oid, current_database(), 'CONNECT') FROM pg_roles WHERE rolname = %s",
+        (role, login.user),
+    ).fetchone()
+    password = sql.SQL("{} ROLE {} LOGIN PASSWORD {};")
+    statements = []
+    if found is None:
+        statements.append(password.format(sql.SQL("CREATE"), name, sql.Literal(verifier)))
+    elif not sets_password:
+        return None
+    elif not login.is_ready:
+        statements.append(password.format(sql.SQL("ALTER"), name, sql.Literal(verifier)))
+    if found is None or not found[0]:
+        statements.append(sql.SQL("GRANT {} TO {};").format(sql.Identifier(role), name))
+    if found is not None and not found[1]:
+        place = sql.Identifier(connection.info.dbname)
+        statements.append(sql.SQL("GRANT CONNECT ON DATABASE {} TO {};").format(place, name))
+    return statements
+
+
+def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) -> list[str]:
+    """Run all of them or none; return, as text, what this login may not do."""
+    try:
+        with connection.transaction():
+            for statement in statements:
+                connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return [statement.as_string(connection) for statement in statements]
+    return []
+
+
+def _lets_in(address: str) -> bool:
+    with suppress(psycopg.OperationalError):
+        psycopg.connect(**parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}).close()
+        return True
+    return False
+
+
+def _with_login(url: str, login: Login) -> str:
+    """The same address for another login: what else is in it, such as `sslmode`, stays."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    user, password = quote(login.user, safe=""), quote(login.password, safe="")
+    return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
+
+
+def _place(given: Mapping[str, Any]) -> str:
+    return f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
+
+
+def _read(home: Path) -> dict[str, _Kept]:
+    path = home / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, _Kept])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadUsage(
+            f"The logins in {path} cannot be read: {error}. Mend its owner, or remove it and run: "
+            f"tollgate db upgrade --new-passwords"
+        ) from error
+
+
+def _write(home: Path, place: str, kept: _Kept) -> None:
+    """Replace the file in one step: a command that reads meanwhile sees the old one or the new one."""
+    path, new = home / FILE, home / f"{FILE}.new"
+    content = msgspec.json.format(msgspec.json.encode(_read(home) | {place: kept}))
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

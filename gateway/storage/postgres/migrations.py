@@ -1,0 +1,161 @@
+"""Bringing a database to this version's schema. The steps themselves are the top-level package `migrations`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.script.revision import RevisionError
+from alembic.util import CommandError
+from sqlalchemy import Connection, text
+
+import migrations
+from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage.postgres.database import Database
+
+SCHEMA = "tollgate"
+ROLES = ("tollgate_reader", "tollgate_gateway", "tollgate_admin")
+OLDEST_SERVER = 150000
+
+# Held for the whole upgrade: two replicas that start at once apply each step once.
+_LOCK_KEY = 0x746F6C6C  # "toll"
+_OTHER_UPGRADE_LIMIT = "120s"
+_LOCK_LIMIT = "5s"  # a step that waits longer for a table would block the requests queued behind it
+
+
+def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None) -> list[str]:
+    """Apply what is missing, in order; return the applied revisions.
+
+    Raises `BadUsage` where the server or the login cannot do it, with what an administrator runs.
+    """
+    applied: list[str] = []
+
+    def on_version_apply(*, step: Any, **_: Any) -> None:
+        applied.append(step.up_revision_id)
+        if on_step is not None:
+            on_step(f"{step.up_revision_id}: {step.up_revision.doc}")
+
+    with database.explained(), _upgrading(database) as connection:
+        _check_server(connection)
+        is_new = not _has_schema(connection)
+        if is_new or _lacks_a_role(connection):
+            _check_login(connection, is_new=is_new)
+        if is_new:
+            connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        connection.commit()
+        config = _config()
+        config.attributes.update(connection=connection, on_version_apply=on_version_apply)
+        with _newer_explained():
+            command.upgrade(config, "head")
+        connection.commit()
+    return applied
+
+
+def pending(database: Database) -> list[str]:
+    """Return the revisions that `upgrade` would apply, in order. Changes nothing."""
+    script = ScriptDirectory.from_config(_config())
+    with database.begin() as connection:
+        done: set[str] = set()
+        if _has_schema(connection):
+            context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
+            done = set(context.get_current_heads())
+    with _newer_explained():
+        known = {revision.revision for head in done for revision in script.iterate_revisions(head, "base")}
+    return [revision.revision for revision in reversed(list(script.walk_revisions())) if revision.revision not in known]
+
+
+@contextmanager
+def _upgrading(database: Database) -> Iterator[Connection]:
+    """A connection of its own that holds the upgrade lock; closing it gives lock and settings back."""
+    with database.engine.connect() as connection:
+        connection.detach()
+        connection.execute(text(f"SET lock_timeout = '{_OTHER_UPGRADE_LIMIT}'"))
+        connection.execute(text("SET statement_timeout = 0"))
+        connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
+        connection.execute(text(f"SET lock_timeout = '{_LOCK_LIMIT}'"))
+        connection.commit()
+        yield connection
+
+
+@contextmanager
+def _newer_explained() -> Iterator[None]:
+    try:
+        yield
+    except (CommandError, RevisionError) as error:
+        raise BadUsage(
+            f"This database was upgraded by a newer Tollgate ({error}). Install that version; nothing was changed."
+        ) from error
+
+
+def _config() -> Config:
+    assert migrations.__file__ is not None, "the package migrations must have been installed with its files"
+    config = Config()
+    # Alembic would read a % in the path as an interpolation.
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    return config
+
+
+def _has_schema(connection: Connection) -> bool:
+    found = connection.execute(text("SELECT FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA})
+    return found.first() is not None
+
+
+def _check_server(connection: Connection) -> None:
+    number, name, encoding, is_standby = connection.execute(
+        text(
+            "SELECT current_setting('server_version_num')::int, current_setting('server_version'), "
+            "current_setting('server_encoding'), pg_is_in_recovery()"
+        )
+    ).one()
+    if number < OLDEST_SERVER:
+        raise BadUsage(f"This server is PostgreSQL {name}; Tollgate needs 15 or newer. Upgrade it, or use another.")
+    if encoding != "UTF8":
+        raise BadUsage(f"This database is encoded in {encoding}. Create one with: CREATE DATABASE … ENCODING 'UTF8'")
+    if is_standby:
+        raise DatabaseUnavailable("This server is a standby. Point TOLLGATE_DATABASE_URL at the primary.")
+
+
+def _lacks_a_role(connection: Connection) -> bool:
+    """True where a later version needs a role that the first day's did not make."""
+    found = connection.execute(
+        text("SELECT count(*) FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)}
+    )
+    return int(found.scalar_one()) < len(ROLES)
+
+
+def _check_login(connection: Connection, *, is_new: bool) -> None:
+    """Find out before anything changes whether this login may make the roles, and in a new database the schemas."""
+    login, may_create_roles, name, may_create_schemas = connection.execute(
+        text(
+            "SELECT quote_ident(rolname), rolsuper OR rolcreaterole, quote_ident(current_database()), "
+            "has_database_privilege(current_database(), 'CREATE') FROM pg_roles WHERE rolname = current_user"
+        )
+    ).one()
+    # Until PostgreSQL 15 who may create roles may grant all of them; since 16 only those it made itself.
+    existing = connection.execute(
+        text(
+            "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN OPTION') OR "
+            ":may_create_roles AND current_setting('server_version_num')::int < 160000 AS is_usable "
+            "FROM pg_roles WHERE rolname = ANY(:names)"
+        ),
+        {"names": list(ROLES), "may_create_roles": may_create_roles},
+    )
+    is_usable = {row.rolname: row.is_usable for row in existing}
+    needed = []
+    if not may_create_roles:
+        needed += [f"CREATE ROLE {role} NOLOGIN;" for role in ROLES if role not in is_usable]
+    needed += [f"GRANT {role} TO {login};" for role in ROLES if not is_usable.get(role, may_create_roles)]
+    if is_new and not may_create_schemas:
+        needed.append(f"GRANT CREATE ON DATABASE {name} TO {login};")
+    if needed:
+        raise BadUsage(
+            f"The login {login} may not prepare this database. Nothing was changed. An administrator runs once:\n  "
+            + "\n  ".join(needed)
+        )

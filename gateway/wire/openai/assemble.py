@@ -1,0 +1,318 @@
+"""A vLLM stream put together into the one body that a plain call would have given.
+
+A plain request to an engine of one's own is sent as a stream, so that it can be charged when its caller leaves.
+That may not be felt: only requests made of fields that are known to give the same body both ways are converted, and
+tests/engine/test_assembled_real.py compares both ways on a real engine. What a plain answer holds and a stream does
+not say (members that are null) is filled in as vLLM 0.32 writes it.
+
+Not converted: tools (parsers cut calls out of a whole text and out of a growing one differently), `echo`, prompt
+log-probabilities, token ids and everything else that is not in the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gateway.domain.policy.policy import Operation
+from gateway.domain.request.request import RequestBody
+from gateway.errors import UpstreamError
+from gateway.wire.openai.answer_bounds import MAX_CHOICES, is_quick
+from gateway.wire.openai.error import read_error
+from gateway.wire.openai.observed import Observed
+from gateway.wire.openai.usage import usage_from_wire
+from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.surrogates import without_halves
+
+_SAMPLING = frozenset(
+    {
+        "model", "stream", "max_tokens", "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "logprobs",
+        "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos",
+        "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output", "response_format", "user",
+    }
+)  # fmt: skip
+CONVERTIBLE: Mapping[Operation, frozenset[str]] = {
+    Operation.CHAT: _SAMPLING
+    | {
+        "messages", "max_completion_tokens", "top_logprobs", "reasoning_effort", "chat_template_kwargs",
+        "safety_identifier", "metadata",
+    },
+    Operation.COMPLETIONS: _SAMPLING | {"prompt"},
+}  # fmt: skip
+_UNREADABLE = "The upstream's answer could not be read."
+_DONE = b"[DONE]"
+_NULL = msgspec.Raw(b"null")
+
+
+class _Call(msgspec.Struct):
+    """A piece of one tool call."""
+
+    index: int = 0
+    id: str | None = None
+    type: str | None = None
+    function: dict[str, str | None] | None = None
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    """Lists by name: chat has `content`, completions has four beside each other."""
+
+    content: list[msgspec.Raw] | None = None
+    text_offset: list[msgspec.Raw] | None = None
+    token_logprobs: list[msgspec.Raw] | None = None
+    tokens: list[msgspec.Raw] | None = None
+    top_logprobs: list[msgspec.Raw] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    text: str | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: msgspec.Raw = _NULL
+
+
+class _Chunk(msgspec.Struct):
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+    choices: list[_Choice] = []
+    usage: msgspec.Raw = _NULL
+    system_fingerprint: msgspec.Raw = _NULL
+    metrics: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.encode
+
+_USAGE = ("prompt_tokens", "total_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details")
+_INPUT_DETAILS = ("cached_tokens", "created_cache_tokens", "multimodal_tokens")
+_METRICS = (
+    "time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second",
+    "speculative_decoding",
+)  # fmt: skip
+
+
+def is_convertible(read: RequestBody) -> bool:
+    """True where a plain request may be sent as a stream: every field of it is in the list of its operation."""
+    known = CONVERTIBLE.get(read.facts.operation)
+    return known is not None and not read.facts.is_stream and known.issuperset(read.members)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one choice has said."""
+
+    role: str = "assistant"
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    logprobs: dict[str, list[msgspec.Raw]] = field(default_factory=dict)
+    finish_reason: str | None = None
+    stop_reason: msgspec.Raw | None = None
+    has_begun: bool = False
+
+    def take(self, choice: _Choice) -> None:
+        if choice.delta is not None:
+            self._take_delta(choice.delta)
+        if choice.text is not None:
+            self.content.append(choice.text)
+        if choice.logprobs is not None:
+            self._take_logprobs(choice.logprobs)
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        if bytes(choice.stop_reason) != b"null":
+            self.stop_reason = choice.stop_reason
+
+    def _take_delta(self, delta: _Delta) -> None:
+        if delta.role is not None and not self.has_begun:  # the first delta: the role and an empty content
+            self.role, self.has_begun = delta.role, True
+        elif delta.content is not None:
+            self.content.append(delta.content)
+        if delta.reasoning is not None:
+            self.reasoning.append(delta.reasoning)
+        for call in delta.tool_calls or ():
+            self._take_call(call)
+
+    def _take_call(self, call: _Call) -> None:
+        found = self.calls.setdefault(
+            call.index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+        )
+        found["id"] = call.id or found["id"]
+        function = call.function or {}
+        found["function"]["name"] += function.get("name") or ""
+        found["function"]["arguments"] += function.get("arguments") or ""
+
+    def _take_logprobs(self, logprobs: _Logprobs) -> None:
+        for name in _Logprobs.__struct_fields__:
+            more = getattr(logprobs, name)
+            if more is not None:
+                self.logprobs.setdefault(name, []).extend(more)
+
+    def message(self) -> dict[str, Any]:
+        calls = [call for _, call in sorted(self.calls.items())]
+        return {
+            "role": self.role, "content": _joined(self.content), "refusal": None, "annotations": None, "audio": None,
+            "function_call": None, **({"tool_calls": calls} if calls else {}), "reasoning": _joined(self.reasoning),
+        }  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class Assembler:
+    """Puts one streamed answer together. Feed it what arrives; `body` is the answer once `observed.is_done`."""
+
+    operation: Operation
+    choices: int  # that each prompt was asked for
+    limit_bytes: int
+    observed: Observed = field(default_factory=Observed)
+    _splitter: EventSplitter = field(default_factory=EventSplitter)
+    size_bytes: int = 0  # of what it was fed
+    _answers: dict[int, _Answer] = field(default_factory=dict, repr=False)
+    _head: _Chunk | None = field(default=None, repr=False)
+    _last: _Chunk | None = field(default=None, repr=False)  # the one with the usage
+    _error: bytes | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived. Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`."""
+        self.size_bytes += len(data)
+        if self.size_bytes > self.limit_bytes:
+            raise _bought(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
+        for event in self._splitter.feed(data):
+            payload = data_of(event)
+            if payload is None or self.observed.is_done:
+                continue
+            if payload == _DONE:
+                self.observed.is_done = not self.observed.is_error  # vLLM ends a dead stream with `[DONE]` too
+            else:
+                self._take(payload)
+
+    def body(self) -> bytes:
+        """The body that a plain call would have given. Raises `UpstreamError` where the stream held an error."""
+        if self._error is not None:
+            raise UpstreamError(read_error(self._error).message)
+        assert self.observed.is_done, "a stream that was cut has no body"
+        if self._head is None:  # nothing but its end came
+            raise _bought(_UNREADABLE)
+        write = _completion if self.operation is Operation.COMPLETIONS else _chat
+        last = self._last or self._head
+        answers = [self._answers[index] for index in sorted(self._answers)]
+        try:
+            return _encode(write(self._head, last, answers))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise _bought(_UNREADABLE) from None
+
+    def end(self) -> None:
+        """Take the last event of a body that came to its end, if only the event's blank line is missing."""
+        self.feed(self._splitter.end())
+
+    def _take(self, payload: bytes) -> None:
+        if not is_quick(payload):
+            raise _bought(_UNREADABLE)
+        try:
+            chunk = _decode_chunk(without_halves(payload))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            raise UpstreamError(_UNREADABLE) from None
+        if bytes(chunk.error) != b"null":
+            self.observed.is_error, self._error = True, payload
+            return
+        self._head = self._head or chunk
+        self._note(chunk)
+        for choice in chunk.choices:
+            self._answers.setdefault(choice.index, _Answer()).take(choice)
+        if len(self._answers) > MAX_CHOICES:
+            raise _bought(_UNREADABLE)
+
+    def _note(self, chunk: _Chunk) -> None:
+        observed = self.observed
+        observed.upstream_id = observed.upstream_id or chunk.id
+        for choice in chunk.choices:
+            observed.finish_reason = choice.finish_reason or observed.finish_reason
+            observed.has_content = observed.has_content or _says_something(choice)
+        observed.pieces += bool(chunk.choices) and observed.has_content
+        if bytes(chunk.usage) == b"null":
+            return
+        if chunk.choices:
+            observed.note_running(chunk.usage, choice=chunk.choices[0].index, choices_per_prompt=self.choices)
+        elif (usage := usage_from_wire(chunk.usage)) is not None:
+            self._last = chunk
+            observed.note_final(usage)
+
+
+def _bought(message: str) -> UpstreamError:
+    """An answer that was generated and cannot be handed on: another attempt would buy it again."""
+    error = UpstreamError(message + " It is not asked again.")
+    error.is_final = True
+    return error
+
+
+def _says_something(choice: _Choice) -> bool:
+    delta = choice.delta or _Delta()
+    return bool(choice.text or delta.content or delta.reasoning or delta.tool_calls)
+
+
+def _joined(parts: list[str]) -> str | None:
+    """None where nothing was said at all: an empty text is something else."""
+    return "".join(parts) if parts else None
+
+
+def _chat(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index, "message": answer.message(), "logprobs": answer.logprobs or None,
+            "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason, "token_ids": None,
+            "routed_experts": None,
+        }
+        for index, answer in enumerate(answers)
+    ]  # fmt: skip
+    return {
+        **_opening(head, "chat.completion", choices, last), "prompt_logprobs": None, "prompt_token_ids": None,
+        "prompt_text": None, **_closing(last),
+    }  # fmt: skip
+
+
+def _completion(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index, "text": "".join(answer.content), "logprobs": answer.logprobs or None,
+            "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason, "token_ids": None,
+            "prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None,
+        }
+        for index, answer in enumerate(answers)
+    ]  # fmt: skip
+    return {**_opening(head, "text_completion", choices, last), **_closing(last)}
+
+
+def _opening(head: _Chunk, kind: str, choices: list[dict[str, Any]], last: _Chunk) -> dict[str, Any]:
+    return {
+        "id": head.id, "object": kind, "created": head.created, "model": head.model, "choices": choices,
+        "service_tier": None, "system_fingerprint": last.system_fingerprint, "usage": _usage(last.usage),
+    }  # fmt: skip
+
+
+def _closing(last: _Chunk) -> dict[str, Any]:
+    return {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": _filled(last.metrics, _METRICS)}
+
+
+def _usage(raw: msgspec.Raw) -> Any:
+    usage = _filled(raw, _USAGE)
+    if isinstance(usage, dict):
+        usage["prompt_tokens_details"] = _filled(usage["prompt_tokens_details"], _INPUT_DETAILS)
+    return usage
+
+
+def _filled(raw: msgspec.Raw, names: Iterable[str]) -> Any:
+    """An object with the members that a stream leaves out when they are null; null stays null."""
+    if bytes(raw) == b"null":
+        return raw
+    return {**dict.fromkeys(names, _NULL), **_decode_members(raw)}

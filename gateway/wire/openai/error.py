@@ -1,0 +1,89 @@
+"""Error bodies of the OpenAI dialect, both ways: `{"error":{"message","type","param","code"}}`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.wire.openai.answer_bounds import is_quick
+
+MAX_MESSAGE_CHARS = 1000
+# In `type` or `code` of providers that refuse a prompt: `content_policy_violation`, `moderation_blocked`, …
+_MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
+# `type` in an error body, by stable code; everything the caller can fix is an invalid_request_error.
+TYPES = {
+    "invalid_api_key": "authentication_error",
+    "budget_exhausted": "billing_error",
+    "unpriced_model": "billing_error",
+    "route_not_allowed": "permission_error",
+    "residency_denied": "permission_error",
+    "rate_limited": "rate_limit_error",
+    "concurrency_limited": "rate_limit_error",
+    "upstream_unreachable": "upstream_error",
+    "upstream_error": "upstream_error",
+    "upstream_auth": "upstream_error",
+    "upstream_timeout": "upstream_error",
+    "overloaded": "server_error",
+    "unavailable": "server_error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What an upstream said went wrong."""
+
+    message: str
+    type: str | None
+    param: str | None
+    code: str | None
+    is_moderation: bool = False  # the prompt was refused, not the credential
+
+
+def read_error(body: bytes) -> ErrorBody:
+    """Read an error body of any of the shapes in use; never raises.
+
+    OpenAI nests it, TensorRT-LLM sends it flat, vLLM's key check sends `{"error": "text"}` and vLLM's
+    `code` is a number.
+    """
+    if not is_quick(body):
+        return ErrorBody("The upstream gave no reason that is short enough to be read.", None, None, None)
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ErrorBody("The upstream gave no readable reason.", None, None, None)
+    error: Any = decoded.get("error", decoded) if isinstance(decoded, dict) else decoded
+    if not isinstance(error, dict):
+        return ErrorBody(str(error)[:MAX_MESSAGE_CHARS], None, None, None)
+    message = error.get("message") or "The upstream gave no reason."
+    type_, param, code = (_text(error.get(name)) for name in ("type", "param", "code"))
+    return ErrorBody(str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error))
+
+
+def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
+    """The body of an error answer, all four members present."""
+    return msgspec.json.encode({"error": _error(code, message, param)})
+
+
+def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
+    """The event that ends a broken stream; no `[DONE]` follows."""
+    if is_responses:
+        event = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
+        return b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return b"data: " + msgspec.json.encode({"error": _error(code, message, None)}) + b"\n\n"
+
+
+def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:
+    return {"message": message, "type": TYPES.get(code, "invalid_request_error"), "param": param, "code": code}
+
+
+def _is_moderation(type_: str | None, code: str | None, error: dict[str, Any]) -> bool:
+    """True if an error's type or code names moderation, or its metadata does (OpenRouter's code is only 403)."""
+    names = f"{type_ or ''} {code or ''}".lower().replace("-", "_")
+    metadata = error.get("metadata")
+    return any(word in names for word in _MODERATION) or (isinstance(metadata, dict) and "flagged_input" in metadata)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)[:MAX_MESSAGE_CHARS]

@@ -1,0 +1,278 @@
+"""OpenAI request bodies: what the gateway reads of them and how it prepares them for an upstream.
+
+Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream as they
+came; `prepare` splices in what docs/decisions/0002 names and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from gateway.domain.policy.known_members import KNOWN_MEMBERS, by_folded
+from gateway.domain.policy.policy import Operation
+from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER, TEMPLATE_CONTROLS, UNKNOWN_FIELDS, tier_feature
+from gateway.domain.request.request import RequestBody, RequestFacts
+from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, decode_members, locate, replace
+from gateway.wire.openai import request_media, request_shape
+from gateway.wire.openai.request_needs import Needs
+from gateway.wire.openai.request_plain import PROMPTS, Fields, is_text, read_plain
+from gateway.wire.openai.request_size import choices_of, size_of
+from gateway.wire.openai.request_tools import features_of_tools, read_tools
+
+MAX_CACHE_KEY_BYTES = 1024
+MAX_UNKNOWN_SHOWN = 3
+SHORT_BYTES = 4096
+LOOKED_AT_BYTES = 64  # of an input, for the question whether there is any
+_NULL = b"null"
+_STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
+
+
+class _Format(msgspec.Struct):
+    type: str | None = None
+
+
+class _TextFormat(msgspec.Struct):
+    format: _Format | None = None
+
+
+# Objects of which a member decides something; what stands below that is a schema, and free.
+_OBJECTS = {
+    "stream_options": by_folded(["include_usage", "continuous_usage_stats"]),
+    "response_format": by_folded(["type"]),
+    "text": by_folded(["format"]),
+}
+_PROMPTS = ("messages", "prompt", "input", "instructions", "tools")
+_LABELS = frozenset({"role", "type"})
+_CONTROLS = by_folded(TEMPLATE_CONTROLS)
+_NONE: frozenset[str] = frozenset()
+# The members that `Fields` reads, for bodies so large that reading past the others costs.
+_READ = frozenset(Fields.__struct_fields__)
+
+_encode = msgspec.json.Encoder().encode
+_quoted = lru_cache(_encode)  # the few names that `prepare` is given
+_decode_fields = msgspec.json.Decoder(Fields).decode
+_decode_format = msgspec.json.Decoder(_Format | None).decode
+_decode_text = msgspec.json.Decoder(_TextFormat | None).decode
+
+
+def read_request(operation: Operation, body: bytes) -> RequestBody:
+    """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
+    try:
+        return _read(operation, body)
+    except MalformedJson as broken:
+        raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
+    except msgspec.DecodeError as broken:  # of a type that is not expected, or a number beyond every type
+        raise _wrong_type(str(broken)) from None
+
+
+def _read(operation: Operation, body: bytes) -> RequestBody:
+    is_large = len(body) >= request_shape.LARGE_BYTES
+    if is_large:
+        request_shape.check_large(body)
+    members = decode_members(body)
+    plain = read_plain(operation, body, members)
+    if plain is None:
+        request_shape.check_names(members)
+        request_shape.check_sizes(members)
+    places = locate(body, members)
+    fields = plain or _decode_fields(_read_part(members) if is_large else body)
+    if not fields.model:
+        raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
+    capabilities, features = _NONE, _NONE
+    named: tuple[tuple[str, str], ...] = ()
+    is_sized = True
+    if plain is None:
+        needs = _needs(operation, fields, members)
+        capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
+        named, is_sized = tuple(needs.features.items()), needs.is_sized
+    # After what bounds the values of a body: this looks for words in all of it.
+    choices = choices_of(fields.n, fields.best_of)
+    size = size_of(operation, members, choices=choices)
+    options = fields.stream_options or {}
+    facts = RequestFacts(
+        operation=operation,
+        model=fields.model,
+        is_stream=bool(fields.stream) and operation in _STREAMING,
+        wants_usage=bool(options.get("include_usage")) or operation is Operation.RESPONSES,
+        wants_running_usage=bool(options.get("continuous_usage_stats")),
+        output_bound_tokens=size.most_tokens or None,
+        choices=choices,
+        capabilities=capabilities,
+        features=features,
+        named=named,
+        end_user=(fields.safety_identifier or fields.user or "")[:256] or None,
+        body_bytes=len(body),
+        prompts=size.prompts,
+        expansion_tokens=size.expansion_tokens if is_sized else None,
+        predicted_bytes=size.predicted_bytes,
+        cache_key=_cache_key(members["prompt_cache_key"]) if "prompt_cache_key" in members else None,
+    )
+    return RequestBody(facts, body, places)
+
+
+def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
+    """Return the body with top-level members set to `values`, without those in `dropped`; the rest as it came."""
+    return replace(
+        read.body,
+        [(read.members.get(name), _quoted(name), _encode(value)) for name, value in values.items()],
+        [read.members[name] for name in dropped],
+    )
+
+
+def stream_options(read: RequestBody, **wanted: bool) -> dict[str, Any]:
+    """The caller's `stream_options` with ours on top."""
+    place = read.members.get("stream_options")
+    sent = msgspec.json.decode(read.body[place.start : place.end]) if place else None
+    return {**(sent or {}), **wanted}
+
+
+def is_empty_input(read: RequestBody) -> bool:
+    """Return True for embeddings of nothing but empty texts, which may have no tokens."""
+    place = read.members.get("input")
+    if place is None or read.facts.operation is not Operation.EMBEDDINGS:
+        return False
+    return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(b'[]", \t\r\n')
+
+
+def has_prompt_text(read: RequestBody) -> bool:
+    """Return True where a model has something to read besides its template. What is long is not looked at."""
+    places = [read.members[name] for name in _PROMPTS if name in read.members]
+    if any(place.end - place.start > SHORT_BYTES for place in places):
+        return True
+    todo = [msgspec.json.decode(read.body[place.start : place.end]) for place in places]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            todo.extend(inner for name, inner in value.items() if name not in _LABELS)
+        elif isinstance(value, list):
+            todo.extend(value)
+        elif value not in ("", None):  # tokens are numbers
+            return True
+    return False
+
+
+def _read_part(members: Mapping[str, msgspec.Raw]) -> bytes:
+    """The members that are read, as a body of their own."""
+    return _encode({name: members[name] for name in _READ & members.keys()})
+
+
+def _cache_key(value: msgspec.Raw) -> str | None:
+    """The caller's key for its prompt cache; None for anything that no session can be named by."""
+    if memoryview(value).nbytes > MAX_CACHE_KEY_BYTES:
+        return None
+    key = msgspec.json.decode(value)
+    return key if isinstance(key, str) else None
+
+
+def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw]) -> Needs:
+    """All that the members need, from their names, their types and what is nested in them."""
+    needs = Needs()
+    _note_names(members, needs)
+    _note_values(operation, fields, members, needs)
+    if "tools" in members:
+        tools = read_tools(members["tools"])
+        if tools:
+            needs.capabilities.add("tools")
+        for feature, where in features_of_tools(tools):
+            needs.leave(feature, where)
+    if "functions" in members:
+        needs.capabilities.add("tools")
+    for name, value in members.items():
+        _note_nested(operation, name, value, needs)
+    return needs
+
+
+def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Needs) -> None:
+    """What a member needs by what is nested in it; of what is the caller's own, only how deep it is."""
+    encoded = bytes(value)
+    if encoded[:1] not in (b"{", b"["):
+        return
+    if name in request_media.FREE_MEMBERS:
+        request_shape.check_depth(encoded)
+    elif name != PROMPTS[operation] or not is_text(value):
+        request_media.look(name, encoded, needs)
+
+
+def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
+    """What members need whatever their value is, and which are known to nobody."""
+    unknown = []
+    for name, value in members.items():
+        feature = FEATURE_OF_MEMBER.get(name)
+        if feature is not None:
+            if bytes(value) not in (_NULL, b"false"):
+                needs.leave(feature, name)
+        elif name not in KNOWN_MEMBERS:
+            unknown.append(name)
+    if unknown:
+        needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
+
+
+def _note_values(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
+    """What members need by their value."""
+    if fields.store:
+        needs.leave("store", "store")
+    prompt = bytes(members.get("prompt", _NULL))
+    if prompt.startswith(b"{") or (operation is Operation.RESPONSES and prompt != _NULL):
+        needs.leave("stored_state", "prompt")
+    if fields.service_tier is not None and (feature := tier_feature(fields.service_tier)) is not None:
+        needs.leave(feature, "service_tier")
+    if "audio" in (fields.modalities or ()):
+        needs.leave("audio", "modalities")
+    if (name := _template_control(members.get("chat_template_kwargs"))) is not None:
+        needs.leave("engine_control", f"chat_template_kwargs: {name}")
+    for name, named in _OBJECTS.items():
+        if name in members:
+            _read_object(name, members[name], named)
+    formats = (
+        _decode_or_none(_decode_format, members.get("response_format")),
+        getattr(_decode_or_none(_decode_text, members.get("text")), "format", None),
+    )
+    if any(wanted is not None and wanted.type == "json_schema" for wanted in formats):
+        needs.capabilities.add("json_schema")
+
+
+def _template_control(value: msgspec.Raw | None) -> str | None:
+    """The first keyword argument of a chat template that is more than a scalar, or that the tokenizer takes."""
+    if value is None:
+        return None
+    for name, inner in _read_object("chat_template_kwargs", value, _CONTROLS).items():
+        if name in TEMPLATE_CONTROLS or bytes(inner)[:1] in (b"{", b"["):
+            return name[:64]
+    return None
+
+
+def _read_object(name: str, value: msgspec.Raw, named: Mapping[str, str]) -> Mapping[str, msgspec.Raw]:
+    """The members of an object; of other values there are none. Raises `InvalidRequest` for two ways to read it."""
+    encoded = bytes(value)
+    if not encoded.startswith(b"{"):
+        return {}
+    members = decode_members(encoded)
+    try:
+        locate(encoded, members)
+    except MalformedJson as broken:
+        raise InvalidRequest(f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name) from None
+    for inner in members:
+        request_shape.refuse_variant(inner, named, where=f"'{name}'")
+    return members
+
+
+def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
+    try:
+        return decode(value) if value is not None else None
+    except msgspec.DecodeError:
+        return None  # a shape of tomorrow: the upstream judges it
+
+
+def _wrong_type(message: str) -> InvalidRequest:
+    """msgspec says "Expected `int | null`, got `str` - at `$.max_tokens`"; say it for the caller."""
+    what, _, where = message.partition(" - at `$")
+    param = where.rstrip("`").lstrip(".") or None
+    if "missing required field" in what:
+        return InvalidRequest("'model' is missing. GET /v1/models lists what you may ask for.", param="model")
+    where_text = f"'{param}'" if param else "The body"
+    return InvalidRequest(f"{where_text} has the wrong type: {what.replace('`', '')}. Nothing was sent.", param=param)

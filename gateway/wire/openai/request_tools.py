@@ -1,0 +1,123 @@
+"""Tools that a request names: which of them a provider would run on its own side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.domain.policy.known_members import by_folded
+from gateway.domain.policy.request_fields import HOSTED_ENVIRONMENTS, OWN_TOOLS, UNKNOWN_TOOLS, is_hosted_tool
+from gateway.errors import InvalidRequest
+from gateway.wire.members import MalformedJson, decode_members, locate
+from gateway.wire.openai.request_shape import MAX_VALUES, check_values, refuse_variant
+
+# The members of OpenAI's function, custom and namespace tools, and the mark for caching that Anthropic's clients add.
+_TOOL_MEMBERS = frozenset(
+    {
+        "type",
+        "function",
+        "custom",
+        "name",
+        "description",
+        "parameters",
+        "strict",
+        "output_schema",
+        "format",
+        "tools",
+        "defer_loading",
+        "allowed_callers",
+        "cache_control",
+    }
+)
+_NAMED = by_folded([*_TOOL_MEMBERS, "environment"])
+
+MAX_TOOLS = 1024  # those in namespaces count too; OpenAI takes 128
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
+    """Return what decides of each tool in the member `tools`; values that do not decide are None.
+
+    Raises `InvalidRequest` for what is no list of objects, and for tools that could be read in two ways.
+    """
+    check_values("tools", bytes(value), most=MAX_VALUES)
+    tools: list[dict[str, Any]] = []
+    count = 0
+    for encoded in _listed(value):
+        tool = _read_tool(bytes(encoded), in_namespace=False)
+        tools.append(tool)
+        count += 1 + len(tool.get("tools") or ())
+        if count > MAX_TOOLS:
+            raise _too_many()
+    return tools
+
+
+def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
+    """Yield (feature, where) for each tool that is not the caller's own to run.
+
+    A namespace holds tools of its own; a namespace inside of one is unknown.
+    """
+    for tool in tools if isinstance(tools, list) else ():
+        is_namespace = isinstance(tool, Mapping) and tool.get("type") == "namespace"
+        inside = tool.get("tools") if is_namespace else None
+        for one in inside if isinstance(inside, list) else (tool,):
+            if (found := _feature_of(one)) is not None:
+                yield found
+
+
+def _feature_of(tool: object) -> tuple[str, str] | None:
+    """The feature that one tool needs and where that stands; None for the caller's own."""
+    if not isinstance(tool, Mapping):
+        return UNKNOWN_TOOLS, "tools"
+    kind = tool.get("type")
+    names = [name for name in (kind, *tool) if isinstance(name, str) and is_hosted_tool(name)]
+    environment = tool.get("environment")
+    if names:
+        return "hosted_tools", f"tools: {names[0][:64]}"
+    if isinstance(environment, Mapping) and environment.get("type") in HOSTED_ENVIRONMENTS:
+        return "hosted_tools", f"tools: {environment['type']}"
+    if isinstance(kind, str) and kind in OWN_TOOLS and "tools" not in tool and tool.keys() <= _TOOL_MEMBERS:
+        return None
+    return UNKNOWN_TOOLS, f"tools: {str(kind)[:64]}"
+
+
+def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
+    """The members of a tool, of which only those that decide are decoded."""
+    if not tool.startswith(b"{"):
+        raise _wrong_type("each tool is an object")
+    members = decode_members(tool)
+    try:
+        locate(tool, members)
+    except MalformedJson as broken:
+        raise InvalidRequest(
+            f"A tool could be read in two ways: {broken}. Nothing was sent. Name each member once.", param="tools"
+        ) from None
+    read: dict[str, Any] = dict.fromkeys(members)
+    for name, value in members.items():
+        refuse_variant(name, _NAMED, where="A tool")
+        if name == "tools" and not in_namespace:
+            read[name] = [_read_tool(bytes(inner), in_namespace=True) for inner in _listed(value)]
+        elif name in ("type", "environment"):
+            read[name] = msgspec.json.decode(value)
+    return read
+
+
+def _listed(value: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        listed = _decode_list(value) or []
+    except msgspec.ValidationError:
+        raise _wrong_type("it is a list") from None
+    if len(listed) > MAX_TOOLS:
+        raise _too_many()
+    return listed
+
+
+def _too_many() -> InvalidRequest:
+    return InvalidRequest(f"'tools' has more than {MAX_TOOLS:,} tools. Nothing was sent. Send fewer.", param="tools")
+
+
+def _wrong_type(what: str) -> InvalidRequest:
+    return InvalidRequest(f"'tools' has the wrong type: {what}. Nothing was sent.", param="tools")

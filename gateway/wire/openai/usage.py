@@ -1,0 +1,237 @@
+"""Usage as the OpenAI dialect reports it, read into the normal form of `domain.pricing.tokens`.
+
+Field names: chat and completions say `prompt_tokens`/`completion_tokens`, responses say
+`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, Groq's usage can stand in a
+member of its own. All of them count as the normal form does: cached, cache-write, audio and image tokens are parts
+of the prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are inside it already.
+vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs the same whatever it stood for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.openai.answer_bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.surrogates import without_halves
+
+# What 64 bits hold; a longer number is no count, and could be written down nowhere.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
+# Whatever bytes an upstream sends, reading them gives a value or nothing.
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class _Writes(msgspec.Struct):
+    """How long written tokens are kept. OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`."""
+
+    ttl_5m_tokens: _Count | None = None
+    ttl_30m_tokens: _Count | None = None
+    ttl_1h_tokens: _Count | None = None
+    ttl_12h_tokens: _Count | None = None
+    ephemeral_5m_input_tokens: _Count | None = None
+    ephemeral_1h_input_tokens: _Count | None = None
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+    created_cache_tokens: _Count | None = None
+    cache_write_tokens_details: _Writes | None = None
+    audio_tokens: _Count | None = None
+    image_tokens: _Count | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: _Count | None = None
+    audio_tokens: _Count | None = None
+    image_tokens: _Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count | None = None
+    input_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    prompt_cache_hit_tokens: _Count | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    input_tokens_details: _InputDetails | None = None
+    input_token_details: _InputDetails | None = None  # transcriptions
+    cache_write_tokens_details: _Writes | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Groq(msgspec.Struct):
+    usage: msgspec.Raw = msgspec.Raw()  # an optional Raw cannot be decoded
+
+
+class _Metrics(msgspec.Struct):
+    """What vLLM says of one request's time (`--enable-per-request-metrics`)."""
+
+    queue_time_ms: Any = None
+
+
+class _Item(msgspec.Struct):
+    type: msgspec.Raw = msgspec.Raw()
+
+
+class _Place(msgspec.Struct):
+    inference_geo: Any = None
+
+
+MOST_QUEUE_MS = 24 * 3600 * 1000  # nobody waits for longer than a day
+_NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
+_NOTHING_SAID = TokenUsage()
+_PARTS = "_details"  # how every member ends that is an object
+_decode = msgspec.json.Decoder(_Usage).decode
+_decode_groq = msgspec.json.Decoder(_Groq).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
+
+# Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
+_CALLS = {
+    b'"web_search_call"': "web_search_calls",
+    b'"file_search_call"': "file_search_calls",
+    b'"code_interpreter_call"': "code_interpreter_calls",
+    b'"image_generation_call"': "image_generation_calls",
+}
+
+
+def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the counts that are there; None where there is no usage at all or it cannot be read.
+
+    Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null or no
+    whole number of 64 bits stays None: missing is never 0. Longer ones than any usage are not read.
+    """
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
+    try:
+        wire = _decode(raw)
+    except _UNREADABLE:
+        wire = msgspec.convert(_counts(raw), _Usage)
+    details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
+    writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
+    output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
+    usage = TokenUsage(
+        input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
+        cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
+        cache_write_tokens=_written(details, writes),
+        cache_write_30m_tokens=writes.ttl_30m_tokens,
+        cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
+        cache_write_12h_tokens=writes.ttl_12h_tokens,
+        audio_input_tokens=details.audio_tokens,
+        image_input_tokens=details.image_tokens,
+        output_tokens=_first(wire.completion_tokens, wire.output_tokens),
+        reasoning_tokens=output_details.reasoning_tokens,
+        audio_output_tokens=output_details.audio_tokens,
+        image_output_tokens=output_details.image_tokens,
+    )
+    return None if usage == _NOTHING_SAID else usage
+
+
+def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the usage beside vectors; `total_tokens` is all of the input where nothing else is told.
+
+    Some servers say 0 for every answer, and a text that has a vector has a token: a 0 is nothing told. Voyage AI
+    says `total_tokens` alone (its API reference, "Text embedding models").
+    """
+    usage = usage_from_wire(raw)
+    if usage is not None and usage.input_tokens != 0:
+        return usage
+    total = _counts(raw).get("total_tokens")
+    return TokenUsage(input_tokens=total) if total else None
+
+
+def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was asked for."""
+    try:
+        return usage_from_wire(_decode_groq(raw).usage)
+    except _UNREADABLE:
+        return None
+
+
+def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
+    """Return how long an answer's `metrics` say that its request waited in the engine, None where they do not."""
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
+    try:
+        metrics = _decode_metrics(raw)
+    except _UNREADABLE:
+        return None
+    said: Any = None if metrics is None else metrics.queue_time_ms
+    return said / 1000 if type(said) in (int, float) and 0 <= said < MOST_QUEUE_MS else None
+
+
+def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
+    """Return the `inference_geo` of a usage: where its provider says that the answer was made."""
+    if b"inference_geo" not in bytes(raw):
+        return None
+    try:
+        said = _decode_place(raw).inference_geo
+    except _UNREADABLE:
+        return None
+    return said if isinstance(said, str) else None
+
+
+def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
+    """Return the usage with the calls of the provider's own tools that a response's `output` items show.
+
+    Tools that were not called stay None; items of tomorrow's shapes are left to tomorrow.
+    """
+    if bytes(output).find(b"_call") < 0:
+        return usage
+    try:
+        items = decode_few(output, _Item)
+    except _UNREADABLE:
+        return usage
+    kinds = [bytes(item.type) for item in items]
+    calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
+    return msgspec.structs.replace(usage, **calls)
+
+
+def _written(details: _InputDetails, writes: _Writes) -> int | None:
+    """All tokens written to the cache: the total where it is there, else the sum of what is told apart."""
+    total = _first(details.cache_write_tokens, details.created_cache_tokens)
+    if total is not None or writes is _NO_WRITES:
+        return total
+    parts = [
+        _first(writes.ttl_5m_tokens, writes.ephemeral_5m_input_tokens),
+        writes.ttl_30m_tokens,
+        _first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
+        writes.ttl_12h_tokens,
+    ]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def _first(count: int | None, other: int | None) -> int | None:
+    return count if count is not None else other
+
+
+def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
+    """Read a usage that has an odd member: that one is left out, and nothing else.
+
+    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects that tell them apart; `true` is
+    no number.
+    """
+    found: dict[str, Any] = {}
+    try:
+        members = _decode_members(without_halves(bytes(raw)))
+    except _UNREADABLE:
+        return found
+    for name, member in members.items():
+        value = bytes(member)
+        if not name.endswith(_PARTS):
+            number = _WHOLE_NUMBER.fullmatch(value)
+            if number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
+                found[name] = count
+        elif levels and value.startswith(b"{"):
+            found[name] = _counts(value, levels - 1)
+    return found

@@ -1,0 +1,338 @@
+"""Budget alerts in Postgres: each threshold is raised once a period, whoever looks, and delivered in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from threading import Barrier
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from gateway.domain.budgets.alerts import BudgetAlert, Delivery
+from gateway.domain.budgets.budgets import EACH, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold
+from gateway.errors import DatabaseUnavailable
+from gateway.storage.budgets.alerts import BudgetAlertStore
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import Database
+from tests.storage.budget_books import ACCOUNT, DECEMBER, NOVEMBER, declare, hold, rows, spending, team_rule
+from tests.storage.dropping_proxy import DroppingProxy
+from tests.storage.factories import NOON
+
+SHARES = (Decimal("0.5"), Decimal("0.8"), Decimal(1))
+SOON = timedelta(seconds=30)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[BudgetAlertStore]:
+    """The store in the role that the gateway has."""
+    opened = Database(database_url, role="tollgate_gateway")
+    yield BudgetAlertStore(opened)
+    opened.close()
+
+
+def alerting(limit_nusd: int = 1000, **changes: Any) -> BudgetRule:
+    return team_rule(limit_nusd, **{"alert_at": SHARES} | changes)
+
+
+def spend(
+    database: Database, spent_nusd: int, *, account_id: str = ACCOUNT, starts_at: datetime = NOVEMBER,
+    ends_at: datetime | None = DECEMBER, rule_id: str | None = None,
+) -> None:  # fmt: skip
+    """A period as workers leave it, with so much spent in all."""
+    with database.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id, spent_nusd) "
+                "VALUES (:account_id, :starts_at, :ends_at, :rule_id, :spent_nusd) "
+                "ON CONFLICT (account_id, starts_at) DO UPDATE SET spent_nusd = excluded.spent_nusd"
+            ),
+            {
+                "account_id": account_id, "starts_at": starts_at, "ends_at": ends_at,
+                "rule_id": rule_id or account_id, "spent_nusd": spent_nusd,
+            },
+        )  # fmt: skip
+
+
+def grant(database: Database, amount_nusd: int, *, expires_at: datetime | None = None) -> None:
+    with database.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, expires_at, reason) "
+                "VALUES (:account_id, :starts_at, :amount_nusd, :expires_at, 'a test')"
+            ),
+            {"account_id": ACCOUNT, "starts_at": NOVEMBER, "amount_nusd": amount_nusd, "expires_at": expires_at},
+        )
+
+
+def raised(store: BudgetAlertStore, *, now: datetime = NOON) -> list[str]:
+    """The thresholds that a look raises, as nobody has heard of them yet."""
+    store.raise_crossed(now=now)
+    found = store.unannounced()
+    store.note_announced([alert.alert_id for alert in found], now=now)
+    return [str(alert.threshold) for alert in found]
+
+
+def test_a_threshold_is_raised_once_a_period(database: Database, store: BudgetAlertStore) -> None:
+    """Whoever gets the same alert every two seconds reads none of them."""
+    declare(database, alerting())
+    spend(database, 799)
+    assert raised(store) == ["0.5"]
+    assert raised(store) == []
+    spend(database, 800)
+    assert raised(store) == ["0.8"]
+    spend(database, 1200)
+    assert raised(store) == ["1"]
+    assert raised(store) == []
+
+
+def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url: str) -> None:
+    """Two lead for a moment when one of them lost its connection: the key decides, and neither waits for ever."""
+    owners = [f"p{number}" for number in range(20)]
+    rule = alerting(rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner=EACH)
+    declare(database, rule)
+    for owner in owners:
+        spend(database, 1000, account_id=f"payments/project:{owner}/month", rule_id=rule.rule_id)
+    racers, rounds = 4, 10
+    start = Barrier(racers)
+
+    def race(number: int) -> None:
+        opened = Database(database_url, role="tollgate_gateway")
+        for _ in range(rounds):
+            if start.wait(20) == 0:
+                with database.begin() as connection:
+                    connection.execute(text("DELETE FROM tollgate.budget_alerts"))
+            start.wait(20)
+            BudgetAlertStore(opened).raise_crossed(now=NOON + timedelta(seconds=number))
+        opened.close()
+
+    with ThreadPoolExecutor(racers) as pool:
+        list(pool.map(race, range(racers)))
+    counted = rows(database, "SELECT owner, count(*) FROM finance.budget_alerts GROUP BY owner ORDER BY owner")
+    assert counted == [(owner, 3) for owner in sorted(owners)]
+
+
+def test_what_is_written_counts_and_what_is_leased_does_not(database: Database, store: BudgetAlertStore) -> None:
+    """A lease is what workers have at hand; an alert of money that comes back in a second would be wrong."""
+    declare(
+        database, alerting(), alerting(rule_id="payments/day", period=BudgetPeriod.DAY, kind=BudgetKind.SOFT),
+    )  # fmt: skip
+    midnight_s = int(NOON.replace(hour=0).timestamp())
+    Ledger(database).write([spending(1, 850, hold(850), Hold("payments/day", midnight_s, 0))])
+    with database.begin() as connection:
+        connection.execute(text("UPDATE tollgate.budget_periods SET leased_nusd = 500"))
+    assert raised(store) == ["0.5", "0.8", "0.5", "0.8"]
+    assert rows(database, "SELECT DISTINCT account, kind, spent_usd FROM finance.budget_alerts ORDER BY account") == [
+        ("payments/day", "soft", Decimal("0.000000850")),
+        ("payments/month", "hard", Decimal("0.000000850")),
+    ]
+
+
+def test_grants_move_the_mark_for_as_long_as_they_last(database: Database, store: BudgetAlertStore) -> None:
+    """80 % of what may be spent, not of what the policy says; what has expired may not be spent any more."""
+    declare(database, alerting())
+    grant(database, 600, expires_at=NOON + SOON)
+    grant(database, 400, expires_at=NOON)
+    grant(database, 200)
+    spend(database, 899)
+    assert raised(store) == []
+    spend(database, 900)
+    assert raised(store) == ["0.5"]
+    (found,) = rows(database, "SELECT limit_usd, granted_usd, spent_usd FROM finance.budget_alerts")
+    assert found == (Decimal("0.000001"), Decimal("0.0000008"), Decimal("0.0000009"))
+    assert raised(store, now=NOON + SOON) == []  # 80 % of 1,200 are 960
+    spend(database, 960)
+    assert raised(store, now=NOON + SOON) == ["0.8"]
+
+
+def test_a_raised_limit_neither_takes_back_nor_repeats(database: Database, store: BudgetAlertStore) -> None:
+    """80 % of 1,000 was reached and somebody was told; of 2,000 only what comes after it is news."""
+    declare(database, alerting())
+    spend(database, 850)
+    assert raised(store) == ["0.5", "0.8"]
+    declare(database, alerting(2000))
+    assert raised(store) == []
+    spend(database, 1700)
+    assert raised(store) == []
+    spend(database, 2000)
+    assert raised(store) == ["1"]
+    declare(database, alerting(3000, alert_at=(*SHARES, Decimal("0.60"))))
+    assert raised(store) == ["0.60"]
+
+
+def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -> None:
+    """December's money is not November's; and what is written late is still told of November, for an hour."""
+    declare(database, alerting())
+    spend(database, 500)
+    assert raised(store) == ["0.5"]
+    turn = DECEMBER
+    spend(database, 800)
+    spend(database, 500, starts_at=DECEMBER, ends_at=datetime(2027, 1, 1, tzinfo=UTC))
+    assert raised(store, now=turn) == ["0.8", "0.5"]
+    spend(database, 1000)
+    assert raised(store, now=turn + timedelta(hours=1)) == []
+    found = rows(
+        database, "SELECT starts_at, ends_at, threshold FROM finance.budget_alerts ORDER BY starts_at, threshold"
+    )
+    assert found == [
+        (NOVEMBER, DECEMBER, Decimal("0.5")), (NOVEMBER, DECEMBER, Decimal("0.8")),
+        (DECEMBER, datetime(2027, 1, 1, tzinfo=UTC), Decimal("0.5")),
+    ]  # fmt: skip
+
+
+def test_a_budget_for_once_alerts_once(database: Database, store: BudgetAlertStore) -> None:
+    """It has no end, and is looked at for as long as it is declared."""
+    declare(database, alerting(rule_id="pilot", period=BudgetPeriod.ONCE))
+    spend(database, 900, account_id="pilot", starts_at=datetime(1970, 1, 1, tzinfo=UTC), ends_at=None)
+    assert raised(store) == ["0.5", "0.8"]
+    (alert,) = {(alert.starts_at.year, alert.ends_at) for alert in taken_all(store)}
+    assert alert == (1970, None)
+
+
+def test_the_owner_is_the_one_whose_account_it_is(database: Database, store: BudgetAlertStore) -> None:
+    """One rule for each key: the alert names the key's id; a key with a rule of its own goes by that."""
+    each = alerting(rule_id="payments/key:*/month", scope=BudgetScope.KEY, owner=EACH)
+    own = alerting(5000, rule_id="payments/key:k2/month", scope=BudgetScope.KEY, owner="k2")
+    declare(database, each, own)
+    for key in ("k1", "k2"):
+        spend(database, 500, account_id=f"payments/key:{key}/month", rule_id=each.rule_id)
+    assert raised(store) == ["0.5"]
+    (alert,) = taken_all(store)
+    assert (alert.account_id, alert.owner, alert.scope) == ("payments/key:k1/month", "k1", BudgetScope.KEY)
+
+
+def test_a_budget_that_is_not_declared_any_more_is_silent(database: Database, store: BudgetAlertStore) -> None:
+    """It binds nobody: that it was reached is no news. The others are looked at as before."""
+    named = alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner=EACH)
+    declare(database, alerting(), alerting(rule_id="payments/week", period=BudgetPeriod.WEEK), named)
+    spend(database, 500)
+    spend(database, 500, account_id="payments/week", starts_at=NOVEMBER + timedelta(days=15))
+    spend(database, 500, account_id="pilot:a", rule_id="pilot")
+    # The same name, now of one project: what project a had under it is an account of no rule.
+    declare(database, alerting(), alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner="b"))
+    assert raised(store) == ["0.5"]
+    assert [alert.account_id for alert in taken_all(store)] == [ACCOUNT]
+
+
+def test_a_name_whose_period_changed_is_not_measured_by_what_it_left(
+    database: Database, store: BudgetAlertStore
+) -> None:
+    """5,000 a month became 100 a day: the month's sum is far over it, and says nothing."""
+    declare(database, alerting(5000, rule_id="pilot"))
+    spend(database, 400, account_id="pilot")
+    assert raised(store) == []
+    declare(database, alerting(100, rule_id="pilot", period=BudgetPeriod.DAY))
+    assert raised(store) == []
+
+
+def taken_all(store: BudgetAlertStore, *, now: datetime = NOON) -> list[BudgetAlert]:
+    """Everything that is due, each delivered at once."""
+    found = []
+    while (alert := store.take(now=now, until=now + SOON)) is not None:
+        found.append(alert)
+        store.note(Delivery(alert_id=alert.alert_id, tries=alert.tries + 1, delivered_at=now))
+    return found
+
+
+def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(database: Database, store: BudgetAlertStore) -> None:
+    """100 % before 80 % reads as if it went down. Another account does not wait for this one."""
+    declare(database, alerting(), alerting(rule_id="zoo", alert_at=(Decimal("0.5"),)))
+    spend(database, 1000)
+    spend(database, 1000, account_id="zoo")
+    store.raise_crossed(now=NOON)
+    first = store.take(now=NOON, until=NOON + SOON)
+    second = store.take(now=NOON, until=NOON + SOON)
+    assert first is not None
+    assert second is not None
+    assert (first.account_id, first.threshold, second.account_id) == (ACCOUNT, Decimal("0.5"), "zoo")
+    assert store.take(now=NOON, until=NOON + SOON) is None
+    later = NOON + timedelta(hours=1)
+    store.note(Delivery(alert_id=first.alert_id, tries=1, error="no", next_try_at=later))
+    assert [alert.account_id for alert in taken_all(store, now=NOON + SOON)] == ["zoo"]
+    assert [str(alert.threshold) for alert in taken_all(store, now=later)] == ["0.5", "0.8", "1"]
+    assert store.waiting() == 0
+
+
+def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None:
+    """Two leaders for a moment: each alert is sent by one of them until its time is over."""
+    names = [f"b{number:02}" for number in range(30)]
+    declare(database, *(alerting(rule_id=name, alert_at=(Decimal(1),)) for name in names))
+    for name in names:
+        spend(database, 1000, account_id=name)
+    BudgetAlertStore(database).raise_crossed(now=NOON)
+    takers = 4
+    start = Barrier(takers)
+
+    def take(_: int) -> list[UUID]:
+        opened = Database(database_url, role="tollgate_gateway")
+        start.wait(20)
+        found = []
+        # Where others hold what is due, there is nothing to take for a moment: that is no reason to stop.
+        for _ in range(len(names)):
+            alert = BudgetAlertStore(opened).take(now=NOON, until=NOON + SOON)
+            found += [alert.alert_id] if alert is not None else []
+        opened.close()
+        return found
+
+    with ThreadPoolExecutor(takers) as pool:
+        found = [alert_id for part in pool.map(take, range(takers)) for alert_id in part]
+    assert len(found) == len(set(found)) == len(names)
+
+
+def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertStore) -> None:
+    """A word that comes again, or too late from a leader that was overtaken, changes nothing."""
+    declare(database, alerting(alert_at=(Decimal("0.5"),)))
+    spend(database, 500)
+    store.raise_crossed(now=NOON)
+    (alert,) = store.unannounced()
+    failed = Delivery(alert_id=alert.alert_id, tries=1, error="The webhook answered 500.", next_try_at=NOON + SOON)
+    delivered = Delivery(alert_id=alert.alert_id, tries=2, delivered_at=NOON + SOON)
+    for delivery in (failed, failed, delivered, delivered, failed):
+        store.note(delivery)
+    (found,) = rows(
+        database,
+        "SELECT tries, next_try_at, last_error, delivered_at, given_up_at FROM finance.budget_alerts",
+    )
+    assert found == (2, None, "The webhook answered 500.", NOON + SOON, None)
+    assert store.take(now=NOON + timedelta(days=2), until=NOON + timedelta(days=2)) is None
+
+
+def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url: str) -> None:
+    """Postgres has committed what was raised, and the leader never heard of it: it finds it as not announced."""
+    declare(database, alerting())
+    spend(database, 800)
+    proxy = DroppingProxy(database_url)
+    try:
+        opened = Database(proxy.url, role="tollgate_gateway")
+        store = BudgetAlertStore(opened)
+        store.raise_crossed(now=NOON - timedelta(days=90))  # opens the connection
+        proxy.lose_commit()
+        with pytest.raises(DatabaseUnavailable):
+            store.raise_crossed(now=NOON)
+        assert proxy.lost == 1
+        assert raised(store, now=NOON + SOON) == ["0.5", "0.8"]
+        opened.close()
+    finally:
+        proxy.close()
+
+
+def test_the_view_says_what_was_raised_and_who_was_told(database: Database, store: BudgetAlertStore) -> None:
+    """Finance sees in one row what an alert said, and whether anybody got it."""
+    declare(database, alerting(alert_at=(Decimal("0.50"),), time_zone="UTC"))
+    spend(database, 500)
+    store.raise_crossed(now=NOON)
+    with database.begin() as connection:
+        connection.execute(text("SET LOCAL ROLE tollgate_reader"))
+        (row,) = connection.execute(text("SELECT * FROM finance.budget_alerts")).mappings()
+    (alert,) = store.unannounced()
+    assert dict(row) == {
+        "alert_id": alert.alert_id, "account": ACCOUNT, "rule": ACCOUNT, "scope": "team", "team": "payments",
+        "owner": "payments", "kind": "hard", "period": "month", "starts_at": NOVEMBER, "ends_at": DECEMBER,
+        "threshold": Decimal("0.50"), "limit_usd": Decimal("0.000001"), "granted_usd": Decimal(0),
+        "spent_usd": Decimal("0.0000005"), "raised_at": NOON, "tries": 0, "next_try_at": NOON, "last_error": None,
+        "delivered_at": None, "given_up_at": None,
+    }  # fmt: skip

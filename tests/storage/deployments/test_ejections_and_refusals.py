@@ -1,0 +1,75 @@
+"""Ejections and refusals in Postgres: one in force at a time, counts that can be written twice, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+
+from gateway.domain.residency.stated import Contradiction
+from gateway.domain.routing.refusals import Refused
+from gateway.errors import DatabaseUnavailable
+from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.policy.audit import AuditLog
+from gateway.storage.postgres.database import Database
+from tests.factories import REQUEST_ID
+
+FOUND = Contradiction(deployment="gpt-eu", promised="eu", stated="us")
+HOUR = datetime(2026, 11, 22, 10, tzinfo=UTC)
+REFUSED = Refused(HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential", "tag:phi"))
+
+
+@pytest.fixture
+def gateway(database_url: str) -> Iterator[Database]:
+    """The database as a gateway has it."""
+    opened = Database(database_url, role="tollgate_gateway")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def admin(database_url: str) -> Iterator[Database]:
+    """The database as a command has it."""
+    opened = Database(database_url, role_if_member="tollgate_admin", operator="ada")
+    yield opened
+    opened.close()
+
+
+def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Database) -> None:
+    """Two replicas see the same lie; the second to tell changes nothing, and neither can take it in again."""
+    for attempt in (1, 2):
+        EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=attempt)
+    assert EjectionStore(gateway).stated() == {"gpt-eu": "us"}
+    with pytest.raises(DatabaseUnavailable, match="permission"):
+        EjectionStore(gateway).readmit("gpt-eu", by="the gateway", reason="it wants to")
+    assert EjectionStore(admin).readmit("gpt-eu", by="ada", reason="a wrong header")
+    assert not EjectionStore(admin).readmit("gpt-eu", by="ada", reason="again")
+    assert EjectionStore(gateway).stated() == {}
+    now = datetime.now(UTC)
+    (kept,) = EjectionStore(admin).between(now - timedelta(hours=1), now + timedelta(hours=1))
+    assert (kept.attempt, kept.readmitted_by, kept.reason) == (1, "ada", "a wrong header")
+    assert EjectionStore(admin).between(now - timedelta(days=9), now - timedelta(days=8)) == []
+
+
+def test_both_acts_are_in_the_audit_log(gateway: Database, admin: Database) -> None:
+    """Taking a deployment out moves money and data: who took it in again must be found a year later."""
+    EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=1)
+    EjectionStore(admin).readmit("gpt-eu", by="ada", reason="a wrong header")
+    acts = AuditLog(admin).acts(since=None, action="deployment.", subject="gpt-eu")
+    assert [act.action for act in acts] == ["deployment.eject", "deployment.update"]
+    assert (acts[1].operator, acts[1].reason) == ("ada", "a wrong header")
+
+
+def test_a_count_that_is_written_twice_is_the_same(gateway: Database, database: Database) -> None:
+    """An answer that was lost on its way must not double the refusals of an hour."""
+    mine, theirs = uuid4(), uuid4()
+    for requests in (3, 3, 5, 4):
+        RefusalStore(gateway).write(mine, {REFUSED: requests})
+    RefusalStore(gateway).write(theirs, {REFUSED: 2})
+    with database.begin() as connection:
+        rows = connection.execute(text("SELECT team, rules, requests FROM finance.refusals")).all()
+    assert [tuple(row) for row in rows] == [("payments", ["class:confidential", "tag:phi"], 7)]

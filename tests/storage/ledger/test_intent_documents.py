@@ -1,0 +1,46 @@
+"""An intent's document has its price in full, although a price is encoded once for all of its intents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from gateway.domain.ledger.intent import Intent
+from gateway.domain.pricing.pricing import Price
+from gateway.storage.ledger.documents import MOST_PRICES, decode_intent, encode_intent
+from tests.factories import price
+from tests.storage.factories import event
+
+
+def read_again(of: Price, **changes: object) -> Intent:
+    return decode_intent(encode_intent(Intent(event=event(0, **changes), price=of, writes_output=True)))
+
+
+def test_all_of_an_intent_is_in_its_document() -> None:
+    """Its price is encoded apart: what is added to an intent must not be left out for that."""
+    document = encode_intent(Intent(event=event(0), price=price(), writes_output=True))
+    assert tuple(msgspec.json.decode(document)) == Intent.__struct_fields__
+
+
+def test_each_intent_has_its_own_price() -> None:
+    """Recovery charges by it: the rates of another deployment would be another bill."""
+    prices = [price("1"), price("2"), replace(price("1"), is_stand_in=True), price("1", cached="0.5")]
+    for one in [*prices, *reversed(prices)]:
+        assert read_again(one).price == one
+
+
+def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:
+    """Prices are known by identity, and Python gives what was dropped to the next object."""
+    for cents in range(2 * MOST_PRICES):
+        rate = f"0.{cents:04d}"
+        assert read_again(price(rate)).price == price(rate)
+
+
+def test_what_postgres_cannot_hold_leaves_the_price_whole() -> None:
+    """A caller may write a NUL or half a surrogate pair into a tag: the document is then made another way."""
+    of = replace(price("1"), source="list\0of \ud800")
+    for odd in ("a\0b", "a\ud800b"):
+        found = read_again(of, tags={"odd": odd})
+        assert found.event.tags == {"odd": "a\ufffdb"}
+        assert found.price == replace(of, source="list\ufffdof \ufffd")

@@ -1,0 +1,181 @@
+"""The file of the last good snapshot: whole and ours, or refused; never a reason to fail."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.policy.api_keys import Pepper
+from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable
+from gateway.storage.policy.last_snapshot import MAGIC, SnapshotFile
+from tests.storage.factories import NOON, PEPPER, key, price
+
+OTHER = Pepper(b"another pepper of thirty-two byte")
+DOCUMENT = "version: 1\n# a document as it was written: ä\n"
+
+
+def last(at: datetime = NOON, **changes: object) -> LastSnapshot:
+    other = key("k000000002", expires_at=NOON + timedelta(days=1), project="checkout", is_demo=True, is_paused=True)
+    keys = (key(), other)
+    made = LastSnapshot(
+        good_at=at,
+        version=7,
+        sha256="f" * 64,
+        document=DOCUMENT,
+        prices={"gpt-eu": price("1E+1")},
+        keys=keys,
+        ejected={"gpt-us": "us"},
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "snapshot"
+
+
+def file(path: Path, *peppers: Pepper, now: datetime = NOON) -> SnapshotFile:
+    return SnapshotFile(path, peppers or (PEPPER,), now=lambda: now)
+
+
+def refused(path: Path, *peppers: Pepper) -> str:
+    with pytest.raises(NotUsable) as caught:
+        file(path, *peppers).read()
+    return str(caught.value)
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    """Every field of keys and prices, to the microsecond: else the first look would find everything changed."""
+    moment = NOON + timedelta(microseconds=1)
+    written = last(moment, prices={"gpt-eu": replace(price("0.1"), is_stand_in=True)})
+    assert written.prices["gpt-eu"].bound, "what a price remembers of itself is not written"
+    assert file(path).write(written)
+    assert file(path).read() == written
+
+
+def test_nobody_else_may_read_it_and_nothing_in_it_is_in_clear(path: Path) -> None:
+    """A backup of the home must not tell who has keys, nor what the policy is."""
+    file(path).write(last())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    content = path.read_bytes()
+    for secret in (b"payments", b"k123456789", b"a document", b"gpt-5.5", key().digest, PEPPER.secret):
+        assert secret not in content
+    assert [entry.name for entry in path.parent.iterdir()] == ["snapshot"]
+
+
+def test_every_byte_counts(path: Path) -> None:
+    """Damage anywhere is found, and is never more than a start without the file."""
+    file(path).write(last())
+    good = path.read_bytes()
+    for place in range(len(good)):
+        for flipped in (0x01, 0x80):
+            path.write_bytes(good[:place] + bytes([good[place] ^ flipped]) + good[place + 1 :])
+            assert "damaged" in refused(path)
+    path.write_bytes(good)
+    assert file(path).read() == last()
+
+
+def test_a_file_that_was_cut_or_lengthened_is_refused(path: Path) -> None:
+    """As a full disk or a careless copy leaves it."""
+    file(path).write(last())
+    good = path.read_bytes()
+    for end in range(len(good)):
+        path.write_bytes(good[:end])
+        assert "damaged" in refused(path)
+    path.write_bytes(good + b"\0")
+    assert "damaged" in refused(path)
+
+
+def test_a_later_time_cannot_be_written_over_an_old_one(path: Path) -> None:
+    """Who can write to the disk must not be able to make an old snapshot young."""
+    file(path).write(last(NOON - timedelta(days=30)))
+    old = path.read_bytes()
+    file(path).write(last(NOON))
+    new = path.read_bytes()
+    path.write_bytes(new[: len(MAGIC) + 8] + old[len(MAGIC) + 8 :])
+    assert "damaged" in refused(path)
+
+
+def test_another_pepper_opens_nothing(path: Path) -> None:
+    """It would belong to another database; while one pepper replaces the other, either opens it."""
+    file(path).write(last())
+    assert "another pepper" in refused(path, OTHER)
+    assert file(path, OTHER, PEPPER).read() == last()
+    file(path, OTHER, PEPPER, now=NOON).write(last(NOON + timedelta(seconds=1)))
+    assert "another pepper" in refused(path, PEPPER)
+
+
+def test_two_files_of_the_same_snapshot_have_nothing_in_common(path: Path) -> None:
+    """A nonce that is used twice gives AES-GCM's secrets away."""
+    contents = []
+    for _ in range(2):
+        file(path).write(last())
+        contents.append(path.read_bytes()[len(MAGIC) + 8 :])
+    assert len(set(contents)) == 2
+    assert contents[0][:12] != contents[1][:12]
+
+
+def test_what_cannot_be_read_is_refused(path: Path) -> None:
+    """No file, a folder in its place, or a format of the future."""
+    assert "there is none at" in refused(path)
+    path.mkdir(parents=True)
+    assert "cannot be read" in refused(path)
+    path.rmdir()
+    path.write_bytes(b"tollgate snapshot 2\n" + bytes(100))
+    assert "another version" in refused(path)
+
+
+def test_contents_of_another_tollgate_are_refused(path: Path) -> None:
+    """Authentic, but with a value that this one does not know."""
+    file(path).write(last(version="seven"))
+    assert "another version" in refused(path)
+
+
+def test_an_older_snapshot_never_takes_the_place_of_a_newer_one(path: Path) -> None:
+    """Of two workers the slower one may not know yet that a key was revoked."""
+    newer, older = last(NOON, keys=()), last(NOON - timedelta(seconds=2))
+    assert file(path).write(newer)
+    assert file(path).write(older)
+    assert file(path).read() == newer
+
+
+def test_a_snapshot_from_the_future_makes_room(path: Path) -> None:
+    """The clock was set back: the file would be refused at every start until the clock has come that far again."""
+    assert file(path, now=NOON + timedelta(hours=1)).write(last(NOON + timedelta(hours=1)))
+    assert file(path).write(last(NOON))
+    assert file(path).read() == last(NOON)
+
+
+def test_only_one_worker_writes_at_a_time(path: Path) -> None:
+    """The others do not wait for it: it may have been stopped in the middle."""
+    path.parent.mkdir()
+    handle = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert file(path).write(last()) is False
+    assert not path.exists()
+    os.close(handle)
+    assert file(path).write(last()) is True
+
+
+def test_what_a_killed_worker_left_behind_is_no_hindrance(path: Path) -> None:
+    """It was killed between writing and renaming."""
+    file(path).write(last(NOON - timedelta(seconds=1)))
+    path.with_name("snapshot.new").write_bytes(b"half of")
+    file(path).write(last())
+    assert file(path).read() == last()
+    assert [entry.name for entry in path.parent.iterdir()] == ["snapshot"]
+
+
+def test_where_it_cannot_be_written_no_old_one_is_left(path: Path) -> None:
+    """The old one may hold a key that was revoked since."""
+    file(path).write(last(NOON - timedelta(seconds=1)))
+    path.with_name("snapshot.new").mkdir()  # as good as a full disk, and works as root too
+    with pytest.raises(OSError, match="directory"):
+        file(path).write(last(keys=()))
+    assert not path.exists()

@@ -1,0 +1,385 @@
+"""Holds in memory: never more than was leased, never a no that Postgres did not say, nothing stranded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold
+from gateway.errors import BudgetExhausted, Unavailable
+from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.supervisor import Supervisor
+from tests.fakes import FakeClock, FakeLeases
+from tests.waiting import soon
+
+USD = 10**9
+
+
+def account(
+    account_id: str = "payments/month", limit_usd: int = 100, *, kind: BudgetKind = BudgetKind.HARD,
+    overdraft_usd: int = 0, period: BudgetPeriod = BudgetPeriod.MONTH,
+) -> Account:  # fmt: skip
+    return Account(
+        account_id=account_id,
+        rule=BudgetRule(
+            rule_id=account_id, scope=BudgetScope.TEAM, team="payments", owner="payments", period=period,
+            limit_nusd=limit_usd * USD, kind=kind, overdraft_nusd=overdraft_usd * USD,
+        ),
+    )  # fmt: skip
+
+
+@dataclass
+class Stage:
+    """One worker's leases over a fake Postgres."""
+
+    leases: FakeLeases = field(default_factory=FakeLeases)
+    clock: FakeClock = field(default_factory=FakeClock)
+    worker: UUID = field(default_factory=uuid4)
+
+    def __post_init__(self) -> None:
+        self.budget_leases = BudgetLeases(self.leases, self.clock, worker=self.worker, lease_s=900)
+
+    def account(self, *arguments: object, **named: object) -> Account:
+        made = account(*arguments, **named)  # type: ignore[arg-type]
+        self.leases.limits[made.account_id] = made.rule.limit_nusd
+        return made
+
+    async def hold(self, amount_nusd: int, *accounts: Account) -> tuple[Hold, ...]:
+        return await self.budget_leases.hold(accounts, amount_nusd, moment=self.clock.now())
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        supervisor = Supervisor(self.clock, on_failure=lambda loop: None)
+        supervisor.start({"budgets": self.budget_leases.run})
+        try:
+            yield
+        finally:
+            await supervisor.cancel()
+            await self.budget_leases.close()
+
+
+async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
+    """What is free after a settlement is what the attempt did not use."""
+    on = Stage()
+    month = on.account()
+    async with on.running():
+        holds = await on.hold(2 * USD, month)
+        assert [(hold.account_id, hold.held_nusd, hold.is_overdraft) for hold in holds] == [
+            (month.account_id, 2 * USD, False)
+        ]
+        assert on.leases.leased(month.account_id) >= 2 * USD
+        on.budget_leases.settle(holds, USD // 2)
+        again = await on.hold(USD, month)
+        assert again[0].held_nusd == USD
+
+
+@pytest.mark.parametrize("cost_usd", [5, 3, 2, None])
+async def test_a_cost_above_its_hold_takes_no_more_from_the_purse_than_was_held(
+    cost_usd: int | None,
+) -> None:
+    """What is above the hold was not leased: Postgres books it, and here the rest is still there to be held."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        holds = await on.hold(2 * USD, month)
+        budget_lease = next(iter(on.budget_leases._leases.values()))
+        free_nusd = budget_lease.free_nusd
+        on.budget_leases.settle(holds, None if cost_usd is None else cost_usd * USD)
+        assert (budget_lease.free_nusd, budget_lease.held_nusd) == (free_nusd, 0)
+
+
+async def test_a_busy_budget_is_asked_for_seldom() -> None:
+    """Admission costs no round trip: a slice serves many requests."""
+    on = Stage()
+    month = on.account(limit_usd=10_000)
+    async with on.running():
+        for _ in range(2_000):
+            holds = await on.hold(USD // 100, month)
+            on.budget_leases.settle(holds, USD // 200)
+            on.clock.advance(0.001)
+            await asyncio.sleep(0)
+        assert len(on.leases.asked) < 200  # of two thousand; at first, until the rate is known, one in eight
+
+
+async def test_only_postgres_says_no_and_says_what_is_left() -> None:
+    """402 names limit, spent, held, when there is more and how to get it: a developer acts on it without asking."""
+    on = Stage()
+    month = on.account()
+    start_s = month.rule.period_at(on.clock.now()).starts_s
+    on.leases.spent[month.account_id, start_s] = 99 * USD
+    async with on.running():
+        with pytest.raises(BudgetExhausted) as refused:
+            await on.hold(2 * USD, month)
+    assert refused.value.message == (
+        "Budget payments/month has too little left: $100.00 limit, $99.00 spent, $0.00 held; this request may cost up "
+        "to $2.00. A smaller max_tokens needs less. Resets 1 Dec 00:00 UTC. Ask an admin for: "
+        "tollgate budget grant payments/month 10.00 --reason …"
+    )
+
+
+async def test_the_last_dollar_can_be_spent() -> None:
+    """A slice shrinks with what is left, so the rest of a budget is not refused to the one who needs it."""
+    on = Stage()
+    month = on.account(limit_usd=1)
+    async with on.running():
+        for _ in range(100):
+            holds = await on.hold(USD // 100, month)
+            on.budget_leases.settle(holds, USD // 100)
+            on.leases.write(on.worker, holds[0], USD // 100)
+        with pytest.raises(BudgetExhausted):
+            await on.hold(USD // 100, month)
+
+
+async def test_all_budgets_are_held_or_none() -> None:
+    """A request that one budget refuses must not eat from the others."""
+    on = Stage()
+    team, key = on.account("payments/month"), on.account("payments/key:k/day", limit_usd=1, period=BudgetPeriod.DAY)
+    async with on.running():
+        with pytest.raises(BudgetExhausted, match="payments/key:k/day"):
+            await on.hold(2 * USD, key, team)
+        held = [budget_lease.held_nusd for budget_lease in on.budget_leases._leases.values()]
+        assert held == [0, 0]
+
+
+async def test_a_soft_budget_refuses_nothing_and_is_named() -> None:
+    """It counts what is spent, so the event must name it."""
+    on = Stage()
+    soft = on.account(limit_usd=1, kind=BudgetKind.SOFT)
+    (hold,) = await on.hold(50 * USD, soft)
+    assert (hold.account_id, hold.held_nusd) == (soft.account_id, 0)
+    on.budget_leases.settle((hold,), 50 * USD)
+    assert on.leases.asked == []
+    assert on.budget_leases.remaining_nusd((hold,)) is None
+
+
+async def test_without_postgres_leased_money_serves_and_then_503_never_402() -> None:
+    """Nobody knows that the budget is used up, so nobody may say it."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        await on.hold(USD, month)
+        on.leases.is_away = True
+        for _ in range(7):  # of a slice of eight dollars: at most a hundredth of the limit
+            await on.hold(USD, month)
+        with pytest.raises(Unavailable, match="cannot be asked for more"):
+            await on.hold(2 * USD, month)
+        assert on.budget_leases.away_s is not None
+        on.leases.is_away = False
+        await soon(lambda: on.budget_leases.away_s is None, "Postgres is back")
+        await on.hold(USD, month)
+
+
+async def test_an_overdraft_is_bounded_and_flagged() -> None:
+    """What the policy lets a replica spend without asking, and not a cent more."""
+    on = Stage()
+    month = on.account(limit_usd=100, overdraft_usd=3)
+    on.leases.is_away = True
+    async with on.running():
+        holds = [await on.hold(USD, month) for _ in range(3)]
+        assert all(hold.is_overdraft for (hold,) in holds)
+        with pytest.raises(Unavailable):
+            await on.hold(USD, month)
+        on.budget_leases.settle(holds[0], USD // 2)
+        (half,) = await on.hold(USD // 2, month)
+        assert half.is_overdraft
+
+
+async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
+    """The same question again, under the same number: else each lost answer would strand a slice, or free one twice."""
+    on = Stage()
+    month = on.account()
+    on.leases.loses_next_reply = True
+    async with on.running():
+        with suppress(Unavailable):
+            await on.hold(USD, month)
+        await soon(lambda: on.budget_leases.away_s is None and len(on.leases.asked) >= 2, "the answer")
+        first, again = on.leases.asked[:2]
+        assert first == again
+        holds = await on.hold(USD, month)
+        on.budget_leases.settle(holds, 0)
+        on.clock.advance(2)
+        await soon(lambda: on.leases.leased(month.account_id) == 0, "all of it back")
+
+
+async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() -> None:
+    """It was leased under a journal that Postgres has given up and booked: spending it again would be twice."""
+    on = Stage()
+    month = on.account()
+    async with on.running():
+        before = await on.hold(3 * USD, month)
+        (budget_lease,) = on.budget_leases._leases.values()
+        budget_lease.lose()
+        assert budget_lease.free_nusd == 0
+        after = await on.hold(USD, month)
+        leased_anew_nusd = budget_lease.free_nusd + USD
+        on.budget_leases.settle(after, 0)
+        on.budget_leases.settle(before, 0)
+        assert budget_lease.held_nusd == 0
+        assert budget_lease.free_nusd <= leased_anew_nusd
+        again = await on.hold(USD, month)
+        free_nusd = budget_lease.free_nusd
+        on.budget_leases.settle(again, 0)
+        assert budget_lease.free_nusd == free_nusd + USD, "what was leased since then goes on as ever"
+
+
+async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
+    """Money that nobody uses here may be what another worker needs."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        holds = await on.hold(USD, month)
+        await soon(lambda: on.leases.leased(month.account_id) > USD, "a slice")
+        on.clock.advance(1.5)
+        await soon(lambda: on.leases.leased(month.account_id) == USD, "only the hold")
+        on.budget_leases.settle(holds, USD // 4)
+        await soon(lambda: on.leases.leased(month.account_id) == USD // 4, "what was spent")
+
+
+async def test_a_lease_ends_by_our_own_clock_until_it_is_renewed() -> None:
+    """Postgres is asked before the money is used again, however much is left: the limit may have been lowered."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        await on.hold(USD, month)
+        on.leases.is_away = True
+        on.clock.advance(901)
+        with pytest.raises(Unavailable):
+            await on.hold(1, month)
+        on.leases.is_away = False
+        await soon(lambda: on.budget_leases.away_s is None, "Postgres is back")
+        assert await on.hold(1, month)
+
+
+async def test_a_database_that_hangs_costs_nobody_more_than_a_moment() -> None:
+    """Neither an answer nor a broken connection: 503 after 50 ms, at once for those who come later."""
+    on = Stage()
+    month = on.account()
+    on.leases.admission = threading.Event()
+    async with on.running():
+        with pytest.raises(Unavailable):
+            await on.hold(USD, month)
+        on.clock.advance(2)
+        assert on.budget_leases.away_s == 2
+        with pytest.raises(Unavailable):
+            await on.hold(USD, month)
+        on.leases.admission.set()
+        await soon(lambda: on.budget_leases.away_s is None, "the answer")
+        await on.hold(USD, month)
+
+
+async def test_those_who_wait_share_one_question() -> None:
+    """A hundred requests that find an empty lease are one round trip, not a hundred."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        await asyncio.gather(*[on.hold(USD // 100, month) for _ in range(100)])
+        assert len(on.leases.asked) <= 3
+
+
+async def test_a_caller_who_leaves_while_waiting_leaves_nothing_behind() -> None:
+    """Its need is not asked for, and nobody waits for it."""
+    on = Stage()
+    month = on.account()
+    waiting = asyncio.create_task(on.hold(USD, month))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with suppress(asyncio.CancelledError):
+        await waiting
+    assert all(not budget_lease.waiting for budget_lease in on.budget_leases._leases.values())
+    assert all(budget_lease.held_nusd == 0 for budget_lease in on.budget_leases._leases.values())
+
+
+async def test_a_new_period_has_a_purse_of_its_own_and_the_old_one_is_emptied() -> None:
+    """A hold belongs to the period it was made in, and the money of the last day is not spent on this one."""
+    on = Stage()
+    day = on.account("payments/day", period=BudgetPeriod.DAY)
+    async with on.running():
+        (before,) = await on.hold(USD, day)
+        on.clock.advance(timedelta(days=1).total_seconds())
+        await soon(lambda: on.budget_leases.away_s is None, "no question under way that took a day")
+        (after,) = await on.hold(USD, day)
+        assert after.starts_s - before.starts_s == 24 * 3600
+        on.budget_leases.settle((before,), 0)
+        old = (on.worker, day.account_id, before.starts_s)
+        await soon(lambda: on.leases.outstanding[old] == 0, "the old day's lease back")
+        on.budget_leases.settle((after,), 0)
+        on.clock.advance(120)
+        await soon(lambda: not on.budget_leases._leases, "nothing kept of budgets that nobody uses")
+
+
+async def test_a_journal_that_was_given_up_takes_its_leases_with_it() -> None:
+    """An operator said that this worker is gone: what it still has at hand is no longer its own."""
+    on = Stage()
+    month = on.account(limit_usd=1000)
+    async with on.running():
+        holds = await on.hold(USD, month)
+        on.leases.is_lost = True
+        with pytest.raises((Unavailable, BudgetExhausted)):
+            await on.hold(9 * USD, month)
+        assert on.budget_leases._leases[holds[0].account_id, holds[0].starts_s].free_nusd == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(seed: int) -> None:
+    """Four workers on one budget, lost answers and outages among them: what is asked of any of them is 0 over, 97 %
+    used, and all of it back at the end.
+
+    Used up is what every worker was told by Postgres: one whose answer was lost has a slice that it does not know of
+    until it has asked again, so the last answers are not lost.
+    """
+    chance = random.Random(seed)
+    leases, clock, limit_nusd = FakeLeases(), FakeClock(), 20 * USD
+    stages = [Stage(leases, clock) for _ in range(4)]
+    month = stages[0].account(limit_usd=20)
+    start_s = month.rule.period_at(clock.now()).starts_s
+    refused = dict.fromkeys([on.worker for on in stages], 0)
+
+    async def caller(on: Stage) -> None:
+        while min(refused.values()) < 50:
+            amount = chance.randint(1, USD // 20)
+            try:
+                holds = await on.hold(amount, month)
+            except Unavailable:
+                await asyncio.sleep(0.001)
+                continue
+            except BudgetExhausted:
+                refused[on.worker] += 1
+                await asyncio.sleep(0)
+                continue
+            cost = chance.choice((None, 0, amount // 3, amount))
+            await asyncio.sleep(0)
+            on.budget_leases.settle(holds, cost)
+            leases.write(on.worker, holds[0], amount if cost is None else cost)
+
+    async def weather() -> None:
+        while min(refused.values()) < 50:
+            clock.advance(chance.random() / 2)
+            leases.loses_next_reply = min(refused.values()) < 25 and chance.random() < 0.1
+            await asyncio.sleep(0.001)
+
+    async with stages[0].running(), stages[1].running(), stages[2].running(), stages[3].running():
+        await asyncio.gather(*[caller(on) for on in stages for _ in range(5)], weather())
+        assert limit_nusd * 97 // 100 <= leases.spent[month.account_id, start_s] <= limit_nusd
+        clock.advance(5)
+        await soon(lambda: leases.leased(month.account_id) == 0, "nothing stranded")
+
+
+async def test_a_mistake_of_ours_does_not_end_the_asking() -> None:
+    """Else every budget would be 503 until somebody restarts the worker."""
+    on = Stage()
+    month = on.account()
+    on.leases.limits.clear()  # the fake fails on what it does not know
+    async with on.running():
+        with pytest.raises(Unavailable):
+            await on.hold(USD, month)
+        on.leases.limits[month.account_id] = 100 * USD
+        await soon(lambda: on.budget_leases.away_s is None, "another try")
+        assert await on.hold(USD, month)

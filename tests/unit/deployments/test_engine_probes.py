@@ -1,0 +1,201 @@
+"""Engines of one's own: what hangs is passed over, what is back is found without a caller paying for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from uuid import uuid4
+
+import pytest
+
+from gateway.domain.deployments.engine_counters import Tokens
+from gateway.domain.policy.policy import Operation, PolicyVersion
+from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.providers.registry import build_providers
+from gateway.services.deployments.ejections import Ejections
+from gateway.services.deployments.engine_probes import HANGS_AFTER_S, NOTE_AGAIN_S, NOTHING, EngineProbes
+from gateway.services.deployments.state import DeploymentState, Health
+from tests import factories
+from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
+from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, piece
+from tests.waiting import soon
+
+ENGINE = factories.deployment("engine", provider="vllm", is_self_hosted=True)
+HOSTED = factories.deployment("hosted")
+
+
+class Watch:
+    """Probes over fakes."""
+
+    def __init__(self, *answers: FakeUpstreamAnswer | UpstreamUnreachable, is_alive: bool | None = False) -> None:
+        self.transport, self.clock = FakeTransport(list(answers)), FakeClock()
+        self.notes = FakeProbeNotes()
+        self.opened: list[tuple[str, str]] = []
+        self.closed: list[str] = []
+        self.health = Health(on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append)
+        self.version: PolicyVersion | None = factories.version(factories.policy(ENGINE, HOSTED))
+        self.probes = EngineProbes(
+            self.health, transport=self.transport, providers=build_providers(salt_key=b""),
+            policy=lambda: self.version, ejections=Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None),
+            clock=self.clock, new_id=uuid4, region="unknown", looks_alive=lambda name: is_alive, notes=self.notes,
+        )  # fmt: skip
+
+    def open(self) -> DeploymentState:
+        self.health.open(ENGINE, "upstream_unreachable", now_s=self.clock.monotonic())
+        return self.health.of(ENGINE)
+
+
+async def test_an_engine_that_is_back_is_found_by_one_token() -> None:
+    """At its declared address, with a fixed body, and nobody is charged: there is no attempt."""
+    watch = Watch(FakeUpstreamAnswer([WHOLE]))
+    watch.open()
+    watch.probes.look()
+    assert watch.transport.sent == []
+    watch.clock.advance(5)
+    watch.probes.look()
+    watch.probes.look()
+    await soon(lambda: watch.closed, "the breaker's closing")
+    ((permit, call),) = watch.transport.sent
+    assert (permit.attempt, permit.origin, call.url) == (
+        0,
+        "http://127.0.0.1:9",
+        "http://127.0.0.1:9/v1/chat/completions",
+    )
+    assert json.loads(call.body) == {
+        "model": "m-1", "messages": [{"role": "user", "content": "."}], "max_tokens": 1
+    }  # fmt: skip
+    assert "authorization" not in call.headers
+
+
+@pytest.mark.parametrize("answer", [UpstreamUnreachable("x"), FakeUpstreamAnswer([b"{}"], status=500)])
+async def test_one_that_is_not_back_is_asked_again_later(answer: FakeUpstreamAnswer | UpstreamUnreachable) -> None:
+    """Refused while it loads, 500 while it goes: nobody's request is spent on finding that out."""
+    watch = Watch(answer, FakeUpstreamAnswer([WHOLE]))
+    standing = watch.open()
+    watch.clock.advance(5)
+    watch.probes.look()
+    await soon(lambda: not standing.breaker.is_due(watch.clock.monotonic()) and watch.transport.sent, "the probe")
+    assert watch.closed == []
+    await soon(lambda: not watch.probes._under_way, "its end")
+    watch.clock.advance(9.9)
+    watch.probes.look()
+    await soon(lambda: watch.closed, "the breaker's closing")
+
+
+async def test_a_company_s_api_is_never_probed() -> None:
+    """It would be paid for; the next real request finds out."""
+    watch = Watch()
+    watch.health.open(HOSTED, "upstream_auth", now_s=watch.clock.monotonic())
+    watch.clock.advance(60)
+    watch.probes.look()
+    assert watch.transport.sent == []
+    assert not watch.health.is_open(watch.health.of(HOSTED), watch.clock.monotonic())
+
+
+async def test_while_engines_are_probed_no_request_has_to_be_the_probe() -> None:
+    """And while nobody does, the next request is: else it would stay shut off for ever."""
+    watch = Watch(FakeUpstreamAnswer([WHOLE]))
+    standing = watch.open()
+    watch.clock.advance(5)
+    assert not watch.health.is_open(standing, watch.clock.monotonic())
+    running = asyncio.create_task(watch.probes.run())
+    await soon(lambda: watch.health.probes_engines, "the job")
+    await soon(lambda: watch.closed, "the breaker's closing")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not watch.health.probes_engines
+
+
+async def test_without_a_policy_nothing_is_probed() -> None:
+    """Nothing is known yet, so nothing may be sent."""
+    watch = Watch()
+    watch.open()
+    watch.clock.advance(5)
+    watch.version = None
+    watch.probes.look()
+    assert watch.transport.sent == []
+
+
+SAID = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "made"),
+    [
+        (FakeUpstreamAnswer([SAID]), Tokens(prompt=3, generation=1)),
+        (FakeUpstreamAnswer([b"{}"]), None),
+        (FakeUpstreamAnswer([b"no json"]), None),
+        (FakeUpstreamAnswer([b'{"usage": {"prompt_tokens": 3}}']), None),
+        (FakeUpstreamAnswer([WHOLE], fails=UpstreamTimeout("deaf")), None),
+        (FakeUpstreamAnswer([WHOLE], then=UpstreamError("cut")), None),
+        (UpstreamUnreachable("x"), NOTHING),
+        (FakeUpstreamAnswer([b"{}"], status=500), NOTHING),
+        (FakeUpstreamAnswer([SAID], status=500), Tokens(prompt=3, generation=1)),
+    ],
+)
+async def test_what_a_probe_had_made_is_noted(
+    answer: FakeUpstreamAnswer | UpstreamUnreachable, made: Tokens | None
+) -> None:
+    """Its tokens stand in the engine's counters, from which unknown attempts are settled: of none but itself."""
+    watch = Watch(answer)
+    watch.open()
+    watch.clock.advance(5)
+    watch.probes.look()
+    await soon(lambda: watch.notes.tokens and not watch.probes._under_way, "the probe's end")
+    assert list(watch.notes.tokens.values()) == [made]
+
+
+async def test_a_probe_that_cannot_be_noted_is_not_sent() -> None:
+    """Its tokens would be charged to whoever is settled from the counters: a caller's request finds out instead."""
+    watch = Watch(FakeUpstreamAnswer([WHOLE]))
+    watch.notes.is_away = True
+    standing = watch.open()
+    watch.clock.advance(5)
+    watch.probes.look()
+    assert watch.health.is_open(standing, watch.clock.monotonic())
+    await soon(lambda: not watch.probes._under_way, "the note's failure")
+    assert (watch.transport.sent, watch.health.is_open(standing, watch.clock.monotonic())) == ([], False)
+    watch.probes.look()
+    assert not watch.probes._under_way
+    watch.notes.is_away = False
+    watch.clock.advance(NOTE_AGAIN_S)
+    watch.probes.look()
+    assert watch.health.is_open(standing, watch.clock.monotonic())
+    await soon(lambda: watch.closed, "the breaker's closing")
+
+
+async def hanging(is_alive: bool | None, *, silent_s: float) -> tuple[Stage, Watch]:
+    """A stream that gave one token and then nothing, for so long."""
+    held = asyncio.Event()
+    upstream = FakeUpstreamAnswer([piece("a"), TAIL], waits_for={1: held.wait})
+    watch = Watch(is_alive=is_alive)
+    on = Stage(FakeTransport([upstream]), clock=watch.clock, health=watch.health)
+    answer = await on.answer(body(stream=True), ENGINE)
+    assert answer.rest is not None
+    on.clock.advance(silent_s)
+    watch.probes.look()
+    await answer.rest.aclose()
+    await on.abandoned.close()
+    return on, watch
+
+
+async def test_an_engine_that_stands_still_is_passed_over() -> None:
+    """Its `/health` says 200: what is under way there says more."""
+    _, watch = await hanging(False, silent_s=HANGS_AFTER_S)
+    assert watch.opened == [("engine", "no_progress")]
+
+
+@pytest.mark.parametrize(("is_alive", "silent_s"), [(True, 60), (None, 60), (False, HANGS_AFTER_S - 1)])
+async def test_an_engine_that_is_only_slow_is_not(is_alive: bool | None, silent_s: float) -> None:
+    """A long prompt may take a minute; its figures move meanwhile, and where nobody reads them nobody knows."""
+    _, watch = await hanging(is_alive, silent_s=silent_s)
+    assert watch.opened == []
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_a_probe_asks_what_the_engine_offers(operation: Operation) -> None:
+    """An engine of embeddings cannot chat."""
+    engine = factories.deployment("engine", provider="vllm", is_self_hosted=True, operations=frozenset({operation}))
+    call = build_providers(salt_key=b"")["vllm"].probe(engine, uuid4())
+    assert call.url.rpartition("/v1/")[2].startswith({"chat": "chat/"}.get(operation.value, operation.value))
+    assert not call.is_streamed

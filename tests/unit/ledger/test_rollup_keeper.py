@@ -1,0 +1,45 @@
+"""The job that sums up and lets holds go: it survives the database and says what it did."""
+
+from __future__ import annotations
+
+import structlog
+from structlog.testing import capture_logs
+
+from gateway.errors import DatabaseUnavailable
+from gateway.services.ledger.rollups import RollupKeeper
+from tests.fakes import FakeClock
+
+log = structlog.get_logger()
+
+
+def away() -> int:
+    raise DatabaseUnavailable("Postgres is away.")
+
+
+async def test_it_sums_up_before_it_lets_holds_go() -> None:
+    """The expected cost is read from the sums: of yesterday's, it would be yesterday's."""
+    done: list[str] = []
+
+    def refresh() -> int:
+        done.append("refresh")
+        return 3
+
+    def expire() -> int:
+        done.append("expire")
+        return 2
+
+    with capture_logs() as logs:
+        assert await RollupKeeper(refresh, expire, lambda: 1, FakeClock()).look() is True
+    assert done == ["refresh", "expire"]
+    assert [(line["event"], line.get("attempts")) for line in logs if line["log_level"] == "warning"] == [
+        ("holds_expired", 2)
+    ]
+    assert [(line["event"], line["journals"]) for line in logs if line["log_level"] == "error"] == [
+        ("journals_given_up", 1)
+    ]
+
+
+async def test_a_database_that_is_away_does_not_end_it() -> None:
+    """Reports are right without it; it must be there again when Postgres is."""
+    assert await RollupKeeper(away, lambda: 0, lambda: 0, FakeClock()).look() is False
+    assert await RollupKeeper(lambda: 0, away, lambda: 0, FakeClock()).look() is False

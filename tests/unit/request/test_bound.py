@@ -1,0 +1,140 @@
+"""What an attempt can cost at most, and whether anybody bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.domain.policy.policy import Operation, Route
+from gateway.domain.pricing.pricing import Rate
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.request.bound import MOST_TOOL_CALLS, UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of
+from tests import factories
+
+
+def bound(*, route: dict[str, Any] | None = None, deployment: dict[str, Any] | None = None, **asked: Any) -> Bound:
+    """The bound of a request of 1,000 bytes at one deployment."""
+    facts = factories.facts(**{"output_bound_tokens": None, "body_bytes": 1000} | asked)
+    return bound_of(
+        facts, route=Route(name="assistant", deployments=("one",), **(route or {})),
+        deployment=factories.deployment(**(deployment or {})), price=factories.price(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "route", "deployment", "output_tokens", "cap_tokens", "is_certain"),
+    [
+        ({"output_bound_tokens": 50}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 50, None, True),
+        ({"output_bound_tokens": 50, "choices": 3}, {}, {}, 150, None, True),
+        ({}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 8, 8, True),
+        ({}, {"max_output_tokens": 9}, {}, 9, 9, True),
+        ({"choices": 2}, {"max_output_tokens": 9}, {}, 18, 9, True),
+        ({}, {}, {"context_window": 4096}, 4096, None, True),
+        ({"output_bound_tokens": 9000}, {}, {"context_window": 4096}, 4096, None, True),
+        ({}, {}, {}, UNBOUNDED_OUTPUT_TOKENS, None, False),
+        ({"operation": Operation.EMBEDDINGS}, {"max_output_tokens": 9}, {}, 0, None, True),
+    ],
+)
+def test_the_answer_is_bounded_by_the_first_that_says(
+    asked: dict[str, Any], route: dict[str, Any], deployment: dict[str, Any], output_tokens: int,
+    cap_tokens: int | None, is_certain: bool,
+) -> None:  # fmt: skip
+    """The caller, else the lower cap of route and deployment, which is sent, else the context window, else nobody."""
+    found = bound(route=route, deployment=deployment, **asked)
+    assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (output_tokens, cap_tokens, is_certain)
+
+
+def test_a_prompt_has_no_more_tokens_than_bytes_and_template_nor_than_the_window() -> None:
+    """Both are bounds: the lower one holds."""
+    assert bound().input_tokens == 1064
+    assert bound(deployment={"context_window": 500}).input_tokens == 500
+
+
+@pytest.mark.parametrize("feature", ["stored_state", "hosted_tools", "remote_media"])
+def test_a_prompt_that_is_not_all_in_the_body_is_bounded_by_the_window_alone(feature: str) -> None:
+    """What the upstream fetches or keeps can be far more than the body."""
+    unseen = {"features": frozenset({feature}), "output_bound_tokens": 10}
+    assert not bound(**unseen).is_certain
+    known = bound(deployment={"context_window": 32_768}, **unseen)
+    assert (known.input_tokens, known.is_certain) == (32_768, True)
+
+
+def test_a_request_that_may_be_answered_by_another_model_has_no_bound() -> None:
+    """`models` and `provider` of some upstreams name a dearer one; no price here covers it."""
+    asked = {"features": frozenset({"rerouting"}), "output_bound_tokens": 10}
+    assert not bound(deployment={"context_window": 4096}, **asked).is_certain
+
+
+def test_each_prompt_of_a_list_is_answered_and_has_a_window_of_its_own() -> None:
+    """A batch is bounded like as many requests."""
+    listed: dict[str, Any] = {"operation": Operation.COMPLETIONS, "output_bound_tokens": 50, "choices": 2}
+    assert bound(prompts=7, **listed).output_tokens == 700
+    window = {"context_window": 100}
+    assert bound(deployment=window, prompts=7, **listed).input_tokens == 700
+    assert bound(deployment=window, prompts=7, operation=Operation.COMPLETIONS).output_tokens == 700
+    embedded = bound(deployment=window, prompts=20, operation=Operation.EMBEDDINGS)
+    assert (embedded.input_tokens, embedded.output_tokens, embedded.is_certain) == (1064, 0, True)
+
+
+def test_prompts_that_cannot_be_counted_have_no_bound() -> None:
+    """The window bounds each of them, and nobody knows how many they are."""
+    found = bound(deployment={"context_window": 100}, prompts=None, output_bound_tokens=5)
+    assert (found.input_tokens, found.is_certain) == (1064, False)
+
+
+@pytest.mark.parametrize("unseen", [{"capabilities": frozenset({"vision"})}, {"expansion_tokens": None}])
+def test_pictures_and_pages_hold_the_window(unseen: dict[str, Any]) -> None:
+    """Providers charge them by their pixels, so that the bytes of the body bound nothing."""
+    assert not bound(output_bound_tokens=5, **unseen).is_certain
+    known = bound(deployment={"context_window": 32_768}, output_bound_tokens=5, **unseen)
+    assert (known.input_tokens, known.is_certain) == (32_768, True)
+
+
+def test_what_a_template_and_a_prediction_add_is_held_for() -> None:
+    """The one is read as prompt, the other is charged as output on top of the maximum."""
+    found = bound(expansion_tokens=500, predicted_bytes=70, output_bound_tokens=30, choices=2)
+    assert (found.input_tokens, found.output_tokens) == (1564, 200)
+
+
+@pytest.mark.parametrize(
+    ("asked", "deployment", "sent", "sent_in_all"),
+    [
+        ({"output_bound_tokens": 50, "choices": 2}, {}, 50, 100),
+        ({"output_bound_tokens": 9000}, {"context_window": 4096}, 4096, 4096),
+        ({}, {"max_output_tokens": 8}, 8, 8),
+        ({}, {"context_window": 4096}, None, None),
+        ({}, {}, None, None),
+        ({"operation": Operation.EMBEDDINGS}, {"max_output_tokens": 8}, None, None),
+    ],
+)
+def test_a_bound_that_is_relied_on_is_sent(
+    asked: dict[str, Any], deployment: dict[str, Any], sent: int | None, sent_in_all: int | None
+) -> None:
+    """A maximum in a member that the upstream does not know is none. Of a window the engine knows itself."""
+    facts = factories.facts(**{"output_bound_tokens": None} | asked)
+    found = bound_of(
+        facts,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(**deployment),
+        price=factories.price(),
+        is_relied_on=True,
+    )
+    assert (found.output_cap_tokens, found.sent_output_tokens) == (sent, sent_in_all)
+
+
+def test_hosted_tools_are_held_for_by_the_call() -> None:
+    """A search costs by the call, and the model decides how often it searches."""
+    search = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(10_000))  # ten dollars a thousand
+    priced = replace(factories.price(), rates=(*factories.price().rates, search))
+    facts = factories.facts(features=frozenset({"hosted_tools"}), output_bound_tokens=1, body_bytes=0)
+    route = Route(name="assistant", deployments=("one",))
+    held = bound_of(facts, route=route, deployment=factories.deployment(), price=priced)
+    assert held.nusd >= MOST_TOOL_CALLS * 10_000_000
+
+
+def test_prompt_and_answer_count_together() -> None:
+    """A limit of tokens per minute takes both."""
+    assert bound(output_bound_tokens=50).tokens == 1114
