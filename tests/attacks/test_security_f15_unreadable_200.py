@@ -18,8 +18,8 @@ EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'
 
 
 UNREADABLE = {
-    gzip.compress(WHOLE): UsageSource.PROVIDER,  # which says what it took, though nobody asked for gzip
-    gzip.compress(b"<html>"): UsageSource.ESTIMATED,
+    gzip.compress(WHOLE, mtime=0): UsageSource.PROVIDER,  # which says what it took, though nobody asked for gzip
+    gzip.compress(b"<html>", mtime=0): UsageSource.ESTIMATED,
     **dict.fromkeys([b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]], UsageSource.ESTIMATED),
 }
 
