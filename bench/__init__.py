@@ -1,1 +1,4 @@
-"""Comparisons that anyone can run again. Figures are ratios within one run; see `docs/performance.md`."""
+"""Comparisons that anyone can run again.
+
+Figures are ratios within one run; see `docs/performance.md`.
+"""

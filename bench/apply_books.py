@@ -1,7 +1,9 @@
-"""Says of requests that ran while policies came and went whether each was decided by one version alone. Pure.
+"""Says of requests that ran while policies came and went whether each was decided by one version
+alone. Pure.
 
-Four books that share no code are laid side by side: what the caller was told, what the ledger says, what the upstreams
-made, and the two documents. A request is mixed where any of them is of another document than the version it was told.
+Four books that share no code are laid side by side: what the caller was told, what the ledger says,
+what the upstreams made, and the two documents. A request is mixed where any of them is of another
+document than the version it was told.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ MTOK = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a document says of the route; in the other one all of it is otherwise. `upstream` is its place's address."""
+    """What a document says of the route; in the other one all of it is otherwise.
+
+    `upstream` is its place's address.
+    """
 
     sha256: str
     upstream: str
@@ -31,16 +36,24 @@ class Terms:
     output_usd_per_mtok: Decimal
 
     def cost_usd(self, entry: Entry) -> Decimal:
-        """What the tokens of an attempt cost by this document, each kind rounded once to the nano-dollar."""
-        priced = ((entry.prompt, self.input_usd_per_mtok), (entry.generated, self.output_usd_per_mtok))
+        """What the tokens of an attempt cost by this document, each kind rounded once to the
+        nano-dollar.
+        """
+        priced = (
+            (entry.prompt, self.input_usd_per_mtok),
+            (entry.generated, self.output_usd_per_mtok),
+        )
         return sum((_rounded(tokens * rate / MTOK) for tokens, rate in priced), Decimal(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request as its caller saw it. Times are seconds since the epoch; `late_s` is how long after its turn it is.
+    """One request as its caller saw it.
 
-    `cost_usd` holds what it was told of the cost, in headers and body. `problem` says why it has no whole answer.
+    Times are seconds since the epoch; `late_s` is how long after its turn it is.
+
+    `cost_usd` holds what it was told of the cost, in headers and body. `problem` says why it has no
+    whole answer.
     """
 
     is_stream: bool
@@ -69,7 +82,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """One apply: when the version was stored, how long the command says it took to be live, and when it ended.
+    """One apply: when the version was stored, how long the command says it took to be live, and
+    when it ended.
 
     `said_s` is None where it does not say that every gateway serves it.
     """
@@ -83,7 +97,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """All that is known of a run. `terms` are by version; `events` are rows of `finance.usage_events`."""
+    """All that is known of a run.
+
+    `terms` are by version; `events` are rows of `finance.usage_events`.
+    """
 
     calls: tuple[Call, ...]
     events: tuple[Mapping[str, Any], ...]
@@ -110,7 +127,9 @@ def judge(books: Books) -> list[Finding]:
     found: list[Finding] = []
     for call in books.calls:
         if call.status != 200 or call.problem:
-            found.append(Finding("failed", f"{call.request_id or 'a request'}: {call.status} {call.problem}"))
+            found.append(
+                Finding("failed", f"{call.request_id or 'a request'}: {call.status} {call.problem}")
+            )
             continue
         found += _judged(call, events[call.request_id], entries[call.request_id], books.terms)
         found += _stale(call, books.applied)
@@ -124,7 +143,10 @@ def spanning(books: Books) -> int:
     for call in told:
         first_s[call.version] = min(call.begun_s, first_s.get(call.version, call.begun_s))
     return sum(
-        any(version > call.version and call.begun_s < at_s < call.ended_s for version, at_s in first_s.items())
+        any(
+            version > call.version and call.begun_s < at_s < call.ended_s
+            for version, at_s in first_s.items()
+        )
         for call in told
     )
 
@@ -132,7 +154,12 @@ def spanning(books: Books) -> int:
 def latest_s(books: Books) -> float:
     """How long after a version was stored a request still began with one before it, at most."""
     told = [call for call in books.calls if call.version]
-    after = (call.begun_s - one.stored_s for one in books.applied for call in told if call.version < one.version)
+    after = (
+        call.begun_s - one.stored_s
+        for one in books.applied
+        for call in told
+        if call.version < one.version
+    )
     return max(0.0, *after, 0.0)
 
 
@@ -143,10 +170,16 @@ def not_found(books: Books) -> list[str]:
 
 
 def plants(books: Books) -> Iterator[tuple[str, str, Books]]:
-    """Every kind of fault, with the kind of finding that it is, in a request that was answered; none where none was."""
+    """Every kind of fault, with the kind of finding that it is, in a request that was answered;
+    none where none was.
+    """
     booked_at = {str(row["request_id"]): number for number, row in enumerate(books.events)}
     sent_at = {entry.request_id: number for number, entry in enumerate(books.entries)}
-    whole = [number for number, call in enumerate(books.calls) if call.request_id in booked_at.keys() & sent_at.keys()]
+    whole = [
+        number
+        for number, call in enumerate(books.calls)
+        if call.request_id in booked_at.keys() & sent_at.keys()
+    ]
     if not whole:
         return
     place = whole[len(whole) // 2]
@@ -154,7 +187,9 @@ def plants(books: Books) -> Iterator[tuple[str, str, Books]]:
     own, sent = booked_at[call.request_id], sent_at[call.request_id]
     event, entry, terms = books.events[own], books.entries[sent], books.terms[call.version]
     other = next(one for one in books.terms.values() if one.sha256 != terms.sha256)
-    other_version = next(number for number, one in books.terms.items() if one.sha256 == other.sha256)
+    other_version = next(
+        number for number, one in books.terms.items() if one.sha256 == other.sha256
+    )
 
     def called(**changes: Any) -> Books:
         return replace(books, calls=_with(books.calls, place, replace(call, **changes)))
@@ -165,32 +200,55 @@ def plants(books: Books) -> Iterator[tuple[str, str, Books]]:
     yield "the other version told", "mixed", called(version=other_version)
     yield "the other deployment told", "mixed", called(deployment=other.deployment)
     yield "the other region told", "mixed", called(region=other.region)
-    yield "a nano-dollar more told", "mixed", called(cost_usd=(*call.cost_usd, str(Decimal(call.cost_usd[0]) + NANO)))
+    yield (
+        "a nano-dollar more told",
+        "mixed",
+        called(cost_usd=(*call.cost_usd, str(Decimal(call.cost_usd[0]) + NANO))),
+    )
     yield "no cost told", "mixed", called(cost_usd=())
     yield "the other version booked", "mixed", booked(policy_version=other_version)
     yield "the other deployment booked", "mixed", booked(deployment=other.deployment)
     yield "the other region booked", "mixed", booked(region=other.region)
     yield "the other cost centre booked", "mixed", booked(cost_centre=other.cost_centre)
     yield "the other price booked", "mixed", booked(cost_usd=other.cost_usd(entry))
-    yield "the other document booked", "mixed", booked(decision={**event["decision"], "policy": other.sha256})
-    moved = replace(books, entries=_with(books.entries, sent, replace(entry, upstream=other.upstream)))
+    yield (
+        "the other document booked",
+        "mixed",
+        booked(decision={**event["decision"], "policy": other.sha256}),
+    )
+    moved = replace(
+        books, entries=_with(books.entries, sent, replace(entry, upstream=other.upstream))
+    )
     yield "sent to the other upstream", "mixed", moved
     yield "no event", "lost", replace(books, events=books.events[:own] + books.events[own + 1 :])
     yield "two events", "doubled", replace(books, events=(*books.events, event))
     yield "sent twice", "doubled", replace(books, entries=(*books.entries, entry))
     yield "an error", "failed", called(status=503)
     yield "an answer that breaks off", "failed", called(problem="no [DONE]")
-    later = Applied(version=call.version + 1, stored_s=0, said_s=0, ended_s=call.begun_s - 0.001, took_s=0)
-    yield "a version that was told to be gone", "stale", replace(books, applied=(*books.applied, later))
+    later = Applied(
+        version=call.version + 1, stored_s=0, said_s=0, ended_s=call.begun_s - 0.001, took_s=0
+    )
+    yield (
+        "a version that was told to be gone",
+        "stale",
+        replace(books, applied=(*books.applied, later)),
+    )
 
 
 def _judged(
-    call: Call, events: Sequence[Mapping[str, Any]], entries: Sequence[Entry], terms: Mapping[int, Terms]
+    call: Call,
+    events: Sequence[Mapping[str, Any]],
+    entries: Sequence[Entry],
+    terms: Mapping[int, Terms],
 ) -> Iterator[Finding]:
-    """One answered request: one event, one entry, and all of them of the version that it was told."""
+    """One answered request: one event, one entry, and all of them of the version that it was
+    told.
+    """
     if len(events) != 1 or len(entries) != 1:
         kind = "doubled" if max(len(events), len(entries)) > 1 else "lost"
-        yield Finding(kind, f"{call.request_id}: {len(events)} events, {len(entries)} sent upstream")
+        yield Finding(
+            kind, f"{call.request_id}: {len(events)} events, {len(entries)} sent upstream"
+        )
         return
     wanted = terms.get(call.version)
     if wanted is None:
@@ -202,7 +260,9 @@ def _judged(
         yield Finding("mixed", f"{call.request_id}, version {call.version}: {'; '.join(wrong)}")
 
 
-def _sides(call: Call, event: Mapping[str, Any], entry: Entry, wanted: Terms) -> Iterator[tuple[str, object, object]]:
+def _sides(
+    call: Call, event: Mapping[str, Any], entry: Entry, wanted: Terms
+) -> Iterator[tuple[str, object, object]]:
     """What each book says, and what the document says."""
     cost_usd = wanted.cost_usd(entry)
     yield "was sent to", entry.upstream, wanted.upstream
@@ -213,7 +273,11 @@ def _sides(call: Call, event: Mapping[str, Any], entry: Entry, wanted: Terms) ->
     yield "the event has document", event["decision"].get("policy"), wanted.sha256
     for name in ("deployment", "provider", "region", "model", "cost_centre"):
         yield f"the event has {name}", event[name], getattr(wanted, name)
-    yield "the event has tokens", (event["input_tokens"], event["output_tokens"]), (entry.prompt, entry.generated)
+    yield (
+        "the event has tokens",
+        (event["input_tokens"], event["output_tokens"]),
+        (entry.prompt, entry.generated),
+    )
     yield "the event has cost", event["cost_usd"], cost_usd
 
 
@@ -223,9 +287,15 @@ def _kinds(books: Books) -> Counter[str]:
 
 def _stale(call: Call, applied: Sequence[Applied]) -> Iterator[Finding]:
     """Begun after a command had said that a newer version is in force everywhere."""
-    newest = max((one.version for one in applied if one.said_s is not None and one.ended_s < call.begun_s), default=0)
+    newest = max(
+        (one.version for one in applied if one.said_s is not None and one.ended_s < call.begun_s),
+        default=0,
+    )
     if call.version < newest:
-        yield Finding("stale", f"{call.request_id}: version {call.version}, after {newest} was said to be live")
+        yield Finding(
+            "stale",
+            f"{call.request_id}: version {call.version}, after {newest} was said to be live",
+        )
 
 
 def _with(rows: tuple[Any, ...], place: int, row: Any) -> tuple[Any, ...]:

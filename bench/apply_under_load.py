@@ -1,12 +1,15 @@
-"""Does a request ever see half of one policy and half of another? Policies come and go under a load that does not wait.
+"""Does a request ever see half of one policy and half of another?
+
+Policies come and go under a load that does not wait.
 
     python -m bench.apply_under_load [--rate 200] [--applies 10] [--seconds 30] [--seed 5] [--write]
 
-Two `tollgate serve` on one home and one Postgres, an upstream for each of two documents, and callers in a process of
-their own that begin a request each 5 ms whether earlier ones are answered or not, half of them streamed. Meanwhile
-`tollgate policy apply` goes back and forth between the documents, which send the same route to another place, in
-another region, for another model, at other prices. Then what the callers were told, the ledger and the upstreams'
-books are laid beside the documents (`bench.apply_books`), and faults are planted in them to see each one found.
+Two `tollgate serve` on one home and one Postgres, an upstream for each of two documents, and
+callers in a process of their own that begin a request each 5 ms whether earlier ones are answered
+or not, half of them streamed. Meanwhile `tollgate policy apply` goes back and forth between the
+documents, which send the same route to another place, in another region, for another model, at
+other prices. Then what the callers were told, the ledger and the upstreams' books are laid beside
+the documents (`bench.apply_books`), and faults are planted in them to see each one found.
 """
 
 from __future__ import annotations
@@ -38,7 +41,19 @@ import psycopg
 from psycopg.rows import dict_row
 
 from bench import machine
-from bench.apply_books import Applied, Books, Call, Entry, Finding, Terms, judge, latest_s, not_found, plants, spanning
+from bench.apply_books import (
+    Applied,
+    Books,
+    Call,
+    Entry,
+    Finding,
+    Terms,
+    judge,
+    latest_s,
+    not_found,
+    plants,
+    spanning,
+)
 from bench.demo_crash import DemoFailed, Gateway
 from bench.page import replace_between
 from bench.processes import end, free_ports
@@ -46,7 +61,10 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
-MARKS = ("<!-- apply:begin, written by `python -m bench.apply_under_load --write` -->", "<!-- apply:end -->")
+MARKS = (
+    "<!-- apply:begin, written by `python -m bench.apply_under_load --write` -->",
+    "<!-- apply:end -->",
+)
 TEAM, ROUTE, GATEWAYS = "payments", "chat", 2
 MOST_LIVE_S, LEAST_RATE = 5.0, 0.99
 WITHIN_S = 60.0
@@ -54,20 +72,37 @@ WORDS, PLAIN_TOKENS, STREAM_TOKENS = range(5, 60), range(1, 50), range(4, 20)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-# Odd rates, so that every line has something to round. Each document has both places, but all of their terms are its
-# own: a request that took its place from one and its price or region from the other fits neither.
+# Odd rates, so that every line has something to round. Each document has both places, but all of
+# their terms are its own: a request that took its place from one and its price or region from the
+# other fits neither.
 LEFT = Terms(
-    sha256="", upstream="", deployment="left", provider="vllm", region="eu-de", model="left-model",
-    cost_centre="CC-LEFT", input_usd_per_mtok=Decimal("0.1537"), output_usd_per_mtok=Decimal("0.6101"),
-)  # fmt: skip
+    sha256="",
+    upstream="",
+    deployment="left",
+    provider="vllm",
+    region="eu-de",
+    model="left-model",
+    cost_centre="CC-LEFT",
+    input_usd_per_mtok=Decimal("0.1537"),
+    output_usd_per_mtok=Decimal("0.6101"),
+)
 RIGHT = Terms(
-    sha256="", upstream="", deployment="right", provider="openai_compatible", region="us-east", model="right-model",
-    cost_centre="CC-RIGHT", input_usd_per_mtok=Decimal("1.2503"), output_usd_per_mtok=Decimal("9.9991"),
-)  # fmt: skip
+    sha256="",
+    upstream="",
+    deployment="right",
+    provider="openai_compatible",
+    region="us-east",
+    model="right-model",
+    cost_centre="CC-RIGHT",
+    input_usd_per_mtok=Decimal("1.2503"),
+    output_usd_per_mtok=Decimal("9.9991"),
+)
 
 
 def main() -> int:
-    """Run it; 1 where a request failed or was mixed, an apply was late, or the rate was not held."""
+    """Run it; 1 where a request failed or was mixed, an apply was late, or the rate was not
+    held.
+    """
     chosen = _arguments()
     if chosen.call:
         asyncio.run(_call_all(json.loads(sys.stdin.readline())))
@@ -82,11 +117,13 @@ def main() -> int:
     missed = not_found(books)
     rows, is_met = _table(books, findings, missed, rate=chosen.rate, applies=chosen.applies)
     facts = {
-        "machine": machine.describe(), "commit": machine.commit(),
+        "machine": machine.describe(),
+        "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "command": "python -m " + " ".join(["bench.apply_under_load", *sys.argv[1:]]), "seed": str(chosen.seed),
+        "command": "python -m " + " ".join(["bench.apply_under_load", *sys.argv[1:]]),
+        "seed": str(chosen.seed),
         "load average as it began": f"{load:.2f}",
-    }  # fmt: skip
+    }
     lines = [*(f"- {name}: {value}" for name, value in facts.items()), "", *rows]
     print("\n".join(lines))
     for finding in findings[:20]:
@@ -118,22 +155,37 @@ def _run(chosen: argparse.Namespace) -> Books:
         for gateway in gateways:
             stack.callback(gateway.end, signal.SIGTERM)
             gateway.start()
-        asked = {"rate": chosen.rate, "seed": chosen.seed, "key": key, "ports": [one.port for one in gateways]}
+        asked = {
+            "rate": chosen.rate,
+            "seed": chosen.seed,
+            "key": key,
+            "ports": [one.port for one in gateways],
+        }
         callers = _callers(stack, asked)
         began_s, applied = time.monotonic(), []
         for number in range(1, chosen.applies + 1):
-            time.sleep(max(0.0, began_s + number * chosen.seconds / (chosen.applies + 1) - time.monotonic()))
+            time.sleep(
+                max(
+                    0.0, began_s + number * chosen.seconds / (chosen.applies + 1) - time.monotonic()
+                )
+            )
             applied.append(_apply(first, files[number % 2]))
         time.sleep(max(0.0, began_s + chosen.seconds - time.monotonic()))
         said, _ = callers.communicate()  # the end of its input is what ends it
-        calls = tuple(Call(**{**one, "cost_usd": tuple(one["cost_usd"])}) for one in json.loads(said))
+        calls = tuple(
+            Call(**{**one, "cost_usd": tuple(one["cost_usd"])}) for one in json.loads(said)
+        )
         events, stored_s = _ledger(url, len(calls))
-        by_version = {1: terms[0]} | {one.version: terms[number % 2] for number, one in enumerate(applied, start=1)}
+        by_version = {1: terms[0]} | {
+            one.version: terms[number % 2] for number, one in enumerate(applied, start=1)
+        }
         return Books(
-            calls=calls, events=tuple(events), terms=by_version,
+            calls=calls,
+            events=tuple(events),
+            terms=by_version,
             entries=tuple(entry for upstream in upstreams for entry in _entries(upstream)),
             applied=tuple(replace(one, stored_s=stored_s[one.version]) for one in applied),
-        )  # fmt: skip
+        )
 
 
 # ---- documents
@@ -141,15 +193,24 @@ def _run(chosen: argparse.Namespace) -> Books:
 
 def _documents(upstreams: Sequence[str]) -> tuple[list[str], list[Terms]]:
     """The two documents, and the terms of each."""
-    own = [replace(one, upstream=upstream) for one, upstream in zip((LEFT, RIGHT), upstreams, strict=True)]
+    own = [
+        replace(one, upstream=upstream)
+        for one, upstream in zip((LEFT, RIGHT), upstreams, strict=True)
+    ]
     texts = [_document(first, second) for first, second in (own, own[::-1])]
-    return texts, [replace(one, sha256=sha256(text.encode()).hexdigest()) for one, text in zip(own, texts, strict=True)]
+    return texts, [
+        replace(one, sha256=sha256(text.encode()).hexdigest())
+        for one, text in zip(own, texts, strict=True)
+    ]
 
 
 def _document(first: Terms, second: Terms) -> str:
-    """A document that sends the route to `first`; the place that comes second has the first one's terms as well."""
+    """A document that sends the route to `first`; the place that comes second has the first one's
+    terms as well.
+    """
     places = "".join(
-        f'  - {{name: {one.deployment}, provider: {one.provider}, base_url: "{one.upstream}/v1", model: {first.model}, '
+        f"  - {{name: {one.deployment}, provider: {one.provider}, base_url: "
+        f'"{one.upstream}/v1", model: {first.model}, '
         f"region: {first.region}, price: {{input_usd_per_mtok: {first.input_usd_per_mtok}, "
         f"output_usd_per_mtok: {first.output_usd_per_mtok}}}}}\n"
         for one in (first, second)
@@ -158,7 +219,8 @@ def _document(first: Terms, second: Terms) -> str:
         "version: 1\nregions: {eu: [eu-de], us: [us-east]}\nclasses: {internal: {regions: [any]}}\n"
         f"deployments:\n{places}"
         f"routes:\n  - {{name: {ROUTE}, deployments: [{first.deployment}, {second.deployment}]}}\n"
-        f"teams:\n  - {{name: {TEAM}, cost_centre: {first.cost_centre}, data_class: internal, routes: [{ROUTE}]}}\n"
+        f"teams:\n  - {{name: {TEAM}, cost_centre: {first.cost_centre}, data_class: internal, "
+        f"routes: [{ROUTE}]}}\n"
     )
 
 
@@ -168,7 +230,10 @@ def _document(first: Terms, second: Terms) -> str:
 def _upstream(stack: ExitStack) -> str:
     """Start an upstream with a book of its own; return its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.demo_upstream"], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-m", "bench.demo_upstream"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     stack.callback(end, process)
     assert process.stdout is not None, "it was asked for"
@@ -179,22 +244,29 @@ def _gateway(home: Path, url: str, number: int) -> Gateway:
     port, metrics_port = free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": url,
+        "TOLLGATE_PORT": str(port),
         "TOLLGATE_METRICS_PORT": str(metrics_port),
-    }  # fmt: skip
+    }
     return Gateway(variables=variables, port=port, log=home / f"serve-{number}.log")
 
 
 def _callers(stack: ExitStack, asked: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the callers; return once the first request has begun."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.apply_under_load", "--call"], cwd=REPOSITORY, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "bench.apply_under_load", "--call"],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     stack.callback(end, process)
     assert process.stdin is not None, "it was asked for"
     assert process.stdout is not None, "so was this"
-    process.stdin.write(json.dumps(asked).encode() + b"\n")  # a key on a command line is there for all to see
+    process.stdin.write(
+        json.dumps(asked).encode() + b"\n"
+    )  # a key on a command line is there for all to see
     process.stdin.flush()
     process.stdout.readline()
     return process
@@ -204,16 +276,33 @@ def _apply(gateway: Gateway, file: Path) -> Applied:
     """Apply a document as an admin does. Raises `DemoFailed`."""
     began_s = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.main", "policy", "apply", str(file), "--yes", "--format", "json"],
-        env=gateway.variables, cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "gateway.main",
+            "policy",
+            "apply",
+            str(file),
+            "--yes",
+            "--format",
+            "json",
+        ],
+        env=gateway.variables,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise DemoFailed(f"tollgate policy apply: {done.stderr.strip()}")
     said = re.search(rf"Live on {GATEWAYS}/{GATEWAYS} replicas in ([\d.]+) s", done.stderr)
     return Applied(
-        version=json.loads(done.stdout)["version"], stored_s=0.0, said_s=float(said[1]) if said else None,
-        ended_s=time.time(), took_s=time.monotonic() - began_s,
-    )  # fmt: skip
+        version=json.loads(done.stdout)["version"],
+        stored_s=0.0,
+        said_s=float(said[1]) if said else None,
+        ended_s=time.time(),
+        took_s=time.monotonic() - began_s,
+    )
 
 
 def _entries(upstream: str) -> list[Entry]:
@@ -221,7 +310,12 @@ def _entries(upstream: str) -> list[Entry]:
     with urllib.request.urlopen(f"{upstream}/ledger", timeout=30) as answer:
         entries = json.loads(answer.read())["entries"]
     return [
-        Entry(upstream=upstream, request_id=one["request_id"], prompt=one["prompt"], generated=one["generated"])
+        Entry(
+            upstream=upstream,
+            request_id=one["request_id"],
+            prompt=one["prompt"],
+            generated=one["generated"],
+        )
         for one in entries
     ]
 
@@ -231,11 +325,15 @@ def _ledger(url: str, count: int) -> tuple[list[dict[str, Any]], dict[int, float
     deadline_s = time.monotonic() + WITHIN_S
     with psycopg.connect(url, row_factory=dict_row, autocommit=True) as connection:
         while time.monotonic() < deadline_s:
-            counted = connection.execute("SELECT count(*) AS count FROM finance.usage_events").fetchone()
+            counted = connection.execute(
+                "SELECT count(*) AS count FROM finance.usage_events"
+            ).fetchone()
             if counted is not None and counted["count"] >= count:
                 break
             time.sleep(0.2)
-        versions = connection.execute("SELECT version, applied_at FROM tollgate.policies").fetchall()
+        versions = connection.execute(
+            "SELECT version, applied_at FROM tollgate.policies"
+        ).fetchall()
         events = connection.execute("SELECT * FROM finance.usage_events").fetchall()
     return events, {row["version"]: row["applied_at"].timestamp() for row in versions}
 
@@ -253,16 +351,26 @@ async def _call_all(asked: dict[str, Any]) -> None:
     due_s = loop.time()
     while not is_over.done():
         port, body = random.choice(asked["ports"]), _body(random)
-        calls.append(asyncio.create_task(_call(port, idle[port], body, key=asked["key"], due_s=due_s)))
-        due_s += 1 / asked["rate"]  # its own schedule: what is late does not make the next one later
+        calls.append(
+            asyncio.create_task(_call(port, idle[port], body, key=asked["key"], due_s=due_s))
+        )
+        due_s += (
+            1 / asked["rate"]
+        )  # its own schedule: what is late does not make the next one later
         await asyncio.sleep(max(0.0, due_s - loop.time()))
     print(json.dumps([asdict(call) for call in await asyncio.gather(*calls)]))
 
 
-async def _call(port: int, idle: list[Connection], body: dict[str, Any], *, key: str, due_s: float) -> Call:
+async def _call(
+    port: int, idle: list[Connection], body: dict[str, Any], *, key: str, due_s: float
+) -> Call:
     """One request to its end, whatever that is."""
     content = json.dumps(body).encode()
-    call = Call(is_stream=bool(body["stream"]), begun_s=time.time(), late_s=asyncio.get_running_loop().time() - due_s)
+    call = Call(
+        is_stream=bool(body["stream"]),
+        begun_s=time.time(),
+        late_s=asyncio.get_running_loop().time() - due_s,
+    )
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
@@ -280,18 +388,26 @@ async def _call(port: int, idle: list[Connection], body: dict[str, Any], *, key:
     costs, problem = _read(text, is_stream=call.is_stream)
     own = told.get("x-tollgate-cost-usd")
     return replace(
-        call, ended_s=time.time(), status=status, problem=problem, request_id=told.get("x-request-id", ""),
-        version=int(told.get("x-tollgate-policy", 0)), deployment=told.get("x-tollgate-deployment", ""),
-        provider=told.get("x-tollgate-provider", ""), region=told.get("x-tollgate-region", ""),
+        call,
+        ended_s=time.time(),
+        status=status,
+        problem=problem,
+        request_id=told.get("x-request-id", ""),
+        version=int(told.get("x-tollgate-policy", 0)),
+        deployment=told.get("x-tollgate-deployment", ""),
+        provider=told.get("x-tollgate-provider", ""),
+        region=told.get("x-tollgate-region", ""),
         cost_usd=costs if own is None else (own, *costs),
-    )  # fmt: skip
+    )
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body. Raises `EOFError` where it breaks off, `ValueError` where it is no HTTP.
+    """Status, headers and body.
 
-    Read by hand: with httpx a request takes 2.4 ms of CPU, and two hundred callers a second would be late for want of
-    it.
+    Raises `EOFError` where it breaks off, `ValueError` where it is no HTTP.
+
+    Read by hand: with httpx a request takes 2.4 ms of CPU, and two hundred callers a second would
+    be late for want of it.
     """
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
     told = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
@@ -319,7 +435,9 @@ def _read(text: str, *, is_stream: bool) -> tuple[tuple[str, ...], str]:
         return (), "not JSON"
     if any("error" in one for one in answers):
         return (), "an error in it"
-    costs = [str(one["usage"]["cost_usd"]) for one in answers if "cost_usd" in (one.get("usage") or {})]
+    costs = [
+        str(one["usage"]["cost_usd"]) for one in answers if "cost_usd" in (one.get("usage") or {})
+    ]
     return tuple(costs), "" if is_whole else "it breaks off"
 
 
@@ -327,9 +445,11 @@ def _body(random: Random) -> dict[str, Any]:
     is_stream = random.random() < 0.5
     content = " ".join("word" for _ in range(random.choice(WORDS)))
     body = {
-        "model": ROUTE, "messages": [{"role": "user", "content": content}], "stream": is_stream,
+        "model": ROUTE,
+        "messages": [{"role": "user", "content": content}],
+        "stream": is_stream,
         "max_tokens": random.choice(STREAM_TOKENS if is_stream else PLAIN_TOKENS),
-    }  # fmt: skip
+    }
     return body | ({"stream_options": {"include_usage": True}} if is_stream else {})
 
 
@@ -340,7 +460,10 @@ def _table(
     books: Books, findings: Sequence[Finding], missed: Sequence[str], *, rate: float, applies: int
 ) -> tuple[list[str], bool]:
     """The figures, and whether all that is wanted is so."""
-    calls, kinds = sorted(books.calls, key=lambda call: call.begun_s), Counter(one.kind for one in findings)
+    calls, kinds = (
+        sorted(books.calls, key=lambda call: call.begun_s),
+        Counter(one.kind for one in findings),
+    )
     reached = (len(calls) - 1) / (calls[-1].begun_s - calls[0].begun_s)
     late_ms = sorted(1000 * call.late_s for call in calls)
     said_s = [one.said_s for one in books.applied if one.said_s is not None]
@@ -348,24 +471,55 @@ def _table(
     planted = len(list(plants(books)))
     rows = [
         ("requests sent", "", f"{len(calls):,}, {streams:,} of them streamed", True),
-        ("requests a second, by schedule", f"≥ {LEAST_RATE * rate:g}", f"{reached:.1f}", reached >= LEAST_RATE * rate),
+        (
+            "requests a second, by schedule",
+            f"≥ {LEAST_RATE * rate:g}",
+            f"{reached:.1f}",
+            reached >= LEAST_RATE * rate,
+        ),
         ("begun after its turn: p50 / p99 / most", "", _figures_ms(late_ms), True),
         ("failed", "0", f"{kinds['failed']}", not kinds["failed"]),
         ("mixed versions", "0", f"{kinds['mixed']}", not kinds["mixed"]),
-        ("without an event or without an upstream, or with two", "0", f"{kinds['lost'] + kinds['doubled']}",
-         not kinds["lost"] + kinds["doubled"]),
+        (
+            "without an event or without an upstream, or with two",
+            "0",
+            f"{kinds['lost'] + kinds['doubled']}",
+            not kinds["lost"] + kinds["doubled"],
+        ),
         ("in flight while the version changed", "> 0", f"{spanning(books):,}", spanning(books) > 0),
-        (f"applies that say they are live on {GATEWAYS}/{GATEWAYS}", f"{applies}", f"{len(said_s)}",
-         len(said_s) == applies),
-        ("until live, as the command says: p50 / most", f"≤ {MOST_LIVE_S:g} s",
-         f"{median(said_s or [0]):.1f} / {max(said_s, default=0):.1f} s", max(said_s, default=0) <= MOST_LIVE_S),
-        ("begun with an older version, after a newer one was stored: most", f"≤ {MOST_LIVE_S:g} s",
-         f"{latest_s(books):.2f} s", latest_s(books) <= MOST_LIVE_S),
-        ("begun with an older version, after the command had ended", "0", f"{kinds['stale']}", not kinds["stale"]),
-        ("the whole command: p50 / most", "", f"{median(one.took_s for one in books.applied):.1f} / "
-         f"{max(one.took_s for one in books.applied):.1f} s", True),
+        (
+            f"applies that say they are live on {GATEWAYS}/{GATEWAYS}",
+            f"{applies}",
+            f"{len(said_s)}",
+            len(said_s) == applies,
+        ),
+        (
+            "until live, as the command says: p50 / most",
+            f"≤ {MOST_LIVE_S:g} s",
+            f"{median(said_s or [0]):.1f} / {max(said_s, default=0):.1f} s",
+            max(said_s, default=0) <= MOST_LIVE_S,
+        ),
+        (
+            "begun with an older version, after a newer one was stored: most",
+            f"≤ {MOST_LIVE_S:g} s",
+            f"{latest_s(books):.2f} s",
+            latest_s(books) <= MOST_LIVE_S,
+        ),
+        (
+            "begun with an older version, after the command had ended",
+            "0",
+            f"{kinds['stale']}",
+            not kinds["stale"],
+        ),
+        (
+            "the whole command: p50 / most",
+            "",
+            f"{median(one.took_s for one in books.applied):.1f} / "
+            f"{max(one.took_s for one in books.applied):.1f} s",
+            True,
+        ),
         ("planted in the books, and found", f"{planted}", f"{planted - len(missed)}", not missed),
-    ]  # fmt: skip
+    ]
     lines = ["| figure | wanted | measured |", "|---|--:|--:|"]
     lines += [
         f"| {name} | {wanted or '–'} | {measured}{'' if holds else ' **no**'} |"
@@ -385,9 +539,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=float, default=200, help="requests a second (200)")
     parser.add_argument("--applies", type=int, default=10, help="how often the policy changes (10)")
-    parser.add_argument("--seconds", type=float, default=30, help="how long, or until all applies are through (30)")
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="how long, or until all applies are through (30)"
+    )
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into docs/performance.md"
+    )
     parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.applies < 1:

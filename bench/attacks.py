@@ -1,11 +1,12 @@
-"""The edge under the attacks of the audit, at its own sizes: what they cost the gateway and its other callers.
+"""The edge under the attacks of the audit, at its own sizes: what they cost the gateway and its
+other callers.
 
     python -m bench.attacks                 # all of them, each against a fresh gateway
     python -m bench.attacks f2-fields-10    # some of them
 
-For each: memory and `/healthz` (p99, slowest) idle and while the attack runs, memory 3 s after it, and whether another
-team's request and the ledger went on. Exits 1 where a figure is over what is allowed.
-A machine that does other things too shows its own pauses: run it on a quiet one.
+For each: memory and `/healthz` (p99, slowest) idle and while the attack runs, memory 3 s after it,
+and whether another team's request and the ledger went on. Exits 1 where a figure is over what is
+allowed. A machine that does other things too shows its own pauses: run it on a quiet one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ class Seen:
 
     def p99_s(self) -> float:
         """The 99th of a hundred."""
-        return sorted(self.answers_s)[int(len(self.answers_s) * 0.99)] if self.answers_s else float("inf")
+        return (
+            sorted(self.answers_s)[int(len(self.answers_s) * 0.99)]
+            if self.answers_s
+            else float("inf")
+        )
 
     def slowest_s(self) -> float:
         """The slowest answer."""
@@ -94,7 +99,9 @@ def _connect(port: int, *, receive_buffer: int | None = None) -> socket.socket:
 
 
 def _head_of(size: int, line: bytes, *, sockets: int) -> Callable[[int, str], None]:
-    """Send `line` over and over within one head, up to `size`, on so many sockets, and keep them open."""
+    """Send `line` over and over within one head, up to `size`, on so many sockets, and keep them
+    open.
+    """
 
     def act(port: int, key: str) -> None:
         def send() -> None:
@@ -145,7 +152,10 @@ def _unfinished_bodies(count: int, for_s: float) -> Callable[[int, str], None]:
     """`content-length: 100` and one byte, again whenever one is refused."""
 
     def act(port: int, key: str) -> None:
-        sent = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 100\r\n\r\n{{"
+        sent = (
+            f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+            f"{key}\r\ncontent-length: 100\r\n\r\n{{"
+        )
         _hold(port, sent.encode(), count=count, for_s=for_s)
 
     return act
@@ -156,13 +166,18 @@ def _unread_streams(count: int, for_s: float) -> Callable[[int, str], None]:
 
     def act(port: int, key: str) -> None:
         body = json.dumps({"model": "plain", "stream": True, "max_tokens": 1000, "messages": []})
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+            f"{key}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
         _hold(port, (head + body).encode(), count=count, for_s=for_s, receive_buffer=4096)
 
     return act
 
 
-def _hold(port: int, sent: bytes, *, count: int, for_s: float, receive_buffer: int | None = None) -> None:
+def _hold(
+    port: int, sent: bytes, *, count: int, for_s: float, receive_buffer: int | None = None
+) -> None:
     with ExitStack() as stack:
         for _ in range(count):
             one = stack.enter_context(_connect(port, receive_buffer=receive_buffer))
@@ -176,7 +191,9 @@ ATTACKS = {
     "f2-value-1": Attack(act=_one_value(30_000_000, sockets=1), settings={}),
     "f2-value-10": Attack(act=_one_value(30_000_000, sockets=10), settings={}),
     "f3-idle-320": Attack(act=_idle_sockets(320, 30.0), settings={}, descriptors=300),
-    "f4-bodies-40": Attack(act=_unfinished_bodies(40, 20.0), settings={"TOLLGATE_MAX_STREAMS": "40"}),
+    "f4-bodies-40": Attack(
+        act=_unfinished_bodies(40, 20.0), settings={"TOLLGATE_MAX_STREAMS": "40"}
+    ),
     "f4-streams-10": Attack(
         act=_unread_streams(10, 75.0), settings={"TOLLGATE_MAX_STREAMS": "40"}, held_bytes=10 * MIB
     ),
@@ -208,16 +225,20 @@ class Upstream:
                     return
                 asked += received
             if b'"stream":true' in asked.replace(b" ", b""):
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: "
+                    b"close\r\n\r\n"
+                )
                 chunk = {"id": "1", "choices": [{"index": 0, "delta": {"content": "x" * 16_000}}]}
                 for _ in itertools.count():
                     connection.sendall(b"data: " + json.dumps(chunk).encode() + b"\n\n")
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-            body = json.dumps({"id": "1", "object": "chat.completion", "choices": [], "usage": usage}).encode()
+            body = json.dumps(
+                {"id": "1", "object": "chat.completion", "choices": [], "usage": usage}
+            ).encode()
             connection.sendall(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                % len(body)
-                + body
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: "
+                b"close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
             )
 
 
@@ -232,14 +253,19 @@ class Running:
 
     def resident_bytes(self) -> int:
         """Its memory."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+        return (
+            int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+            * resource.getpagesize()
+        )
 
     def chat(self, team: str) -> int:
         """The status of a plain request of a team, on a new connection; 0 without an answer."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         headers = {"authorization": f"Bearer {self.keys[team]}", "content-type": "application/json"}
         try:
-            connection.request("POST", CHAT, json.dumps({"model": "plain", "messages": []}), headers)
+            connection.request(
+                "POST", CHAT, json.dumps({"model": "plain", "messages": []}), headers
+            )
             return connection.getresponse().status
         except (OSError, HTTPException):
             return 0
@@ -249,7 +275,9 @@ class Running:
     def events(self) -> int:
         """How many usage events are in Postgres."""
         with psycopg.connect(self.database_url) as connection:
-            found = connection.execute("SELECT count(*) FROM finance.usage_events WHERE team = 'blue'").fetchone()
+            found = connection.execute(
+                "SELECT count(*) FROM finance.usage_events WHERE team = 'blue'"
+            ).fetchone()
             return int(found[0]) if found else 0
 
 
@@ -259,15 +287,23 @@ def running(attack: Attack, url: str, home: Path, upstream: Upstream) -> Iterato
     port, metrics_port = processes.free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
-        "TOLLGATE_METRICS_PORT": str(metrics_port), "TOLLGATE_SHED_LAG_S": "30", **attack.settings,
-    }  # fmt: skip
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": url,
+        "TOLLGATE_PORT": str(port),
+        "TOLLGATE_METRICS_PORT": str(metrics_port),
+        "TOLLGATE_SHED_LAG_S": "30",
+        **attack.settings,
+    }
 
     def tollgate(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "gateway.main", *arguments], env=variables, cwd=REPOSITORY, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=variables,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise SystemExit(f"tollgate {' '.join(arguments)}: {done.stderr}")
         return done.stdout
@@ -276,7 +312,10 @@ def running(attack: Attack, url: str, home: Path, upstream: Upstream) -> Iterato
     policy.write_text(POLICY.format(port=upstream.port), encoding="utf-8")
     tollgate("db", "upgrade")
     tollgate("policy", "apply", str(policy), "--yes")
-    keys = {team: json.loads(tollgate("key", "create", team, "--format", "json"))["key"] for team in ("red", "blue")}
+    keys = {
+        team: json.loads(tollgate("key", "create", team, "--format", "json"))["key"]
+        for team in ("red", "blue")
+    }
 
     def limit() -> None:
         if attack.descriptors is not None:
@@ -284,14 +323,20 @@ def running(attack: Attack, url: str, home: Path, upstream: Upstream) -> Iterato
 
     with (home / "serve.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.main", "serve"], env=variables, cwd=REPOSITORY, stdout=log, stderr=log,
+            [sys.executable, "-m", "gateway.main", "serve"],
+            env=variables,
+            cwd=REPOSITORY,
+            stdout=log,
+            stderr=log,
             preexec_fn=limit,
-        )  # fmt: skip
+        )
     try:
         until_s = time.monotonic() + 60
         while not processes.answers(f"http://127.0.0.1:{port}/readyz"):
             if process.poll() is not None or time.monotonic() > until_s:
-                raise SystemExit(f"The gateway did not start: {(home / 'serve.log').read_text()[-2000:]}")
+                raise SystemExit(
+                    f"The gateway did not start: {(home / 'serve.log').read_text()[-2000:]}"
+                )
             time.sleep(0.1)
         yield Running(port=port, pid=process.pid, keys=keys, database_url=url)
     finally:
@@ -332,7 +377,9 @@ def measure(name: str, attack: Attack, gateway: Running) -> list[str]:
     idle, _ = probe(gateway, lambda: time.monotonic() > done_s)
     idle_bytes = gateway.resident_bytes()
     events = gateway.events()
-    attacker = multiprocessing.get_context("fork").Process(target=attack.act, args=(gateway.port, gateway.keys["red"]))
+    attacker = multiprocessing.get_context("fork").Process(
+        target=attack.act, args=(gateway.port, gateway.keys["red"])
+    )
     attacker.start()
     statuses: list[int] = []
     asking = threading.Thread(target=lambda: _ask_while(gateway, attacker, statuses))
@@ -350,9 +397,12 @@ def measure(name: str, attack: Attack, gateway: Running) -> list[str]:
     written = gateway.events() - events
     print(
         f"{name:14} memory {idle_bytes / MIB:.0f} MiB idle, {most_bytes / MIB:.0f} at most, "
-        f"{after_bytes / MIB:.0f} {AFTER_S:.0f} s after · healthz p99 {idle.p99_s() * 1e3:.1f} ms idle, "
-        f"{during.p99_s() * 1e3:.1f} during, slowest {during.slowest_s() * 1e3:.0f}, {during.failed} of "
-        f"{len(during.answers_s) + during.failed} without an answer · blue {served} of {asked} served on new "
+        f"{after_bytes / MIB:.0f} {AFTER_S:.0f} s after · healthz p99 {idle.p99_s() * 1e3:.1f} "
+        "ms idle, "
+        f"{during.p99_s() * 1e3:.1f} during, slowest {during.slowest_s() * 1e3:.0f}, "
+        f"{during.failed} of "
+        f"{len(during.answers_s) + during.failed} without an answer · blue {served} of {asked} "
+        "served on new "
         f"connections, {written} written · a new caller {recovered_s:.1f} s after",
         flush=True,
     )
@@ -369,7 +419,9 @@ def measure(name: str, attack: Attack, gateway: Running) -> list[str]:
     return [f"{name}: {what}" for what, is_right in checks.items() if not is_right]
 
 
-def _ask_while(gateway: Running, attacker: multiprocessing.process.BaseProcess, statuses: list[int]) -> None:
+def _ask_while(
+    gateway: Running, attacker: multiprocessing.process.BaseProcess, statuses: list[int]
+) -> None:
     while attacker.is_alive():
         statuses.append(gateway.chat("blue"))
         time.sleep(0.2)
@@ -377,7 +429,9 @@ def _ask_while(gateway: Running, attacker: multiprocessing.process.BaseProcess, 
 
 def main() -> int:
     """Run the attacks that are named, or all."""
-    parser = argparse.ArgumentParser(prog="python -m bench.attacks", description="The edge under attack.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.attacks", description="The edge under attack."
+    )
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
     chosen = parser.parse_args().attacks or list(ATTACKS)
     for name in chosen:

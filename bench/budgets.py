@@ -1,10 +1,12 @@
-"""What budgets cost: a gateway whose every request is held on four hot budgets, beside one without any, in one run.
+"""What budgets cost: a gateway whose every request is held on four hot budgets, beside one without
+any, in one run.
 
     python -m bench.budgets [--rounds N] [--write]
 
-Both have one core, the same one, and take turns: what is compared is one core's work in the same weather. Each window
-follows a second of the same load: a budget that nobody has used for a second has given back what it had. Under test is
-the promise that a hot budget adds at most 5 ms to the 99th percentile and takes at most a tenth of the throughput.
+Both have one core, the same one, and take turns: what is compared is one core's work in the same
+weather. Each window follows a second of the same load: a budget that nobody has used for a second
+has given back what it had. Under test is the promise that a hot budget adds at most 5 ms to the
+99th percentile and takes at most a tenth of the throughput.
 """
 
 from __future__ import annotations
@@ -33,13 +35,22 @@ def main() -> int:
     """Run it; 0 where the promise holds."""
     parser = argparse.ArgumentParser(prog="bench.budgets", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="windows of each (5)")
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into docs/performance.md"
+    )
     chosen = parser.parse_args()
     scenarios = tuple(
-        Scenario(title=f"plain 1 KB chat, c={connections}", upstream="plain", connections=connections, window_s=4,
-                 rounds=chosen.rounds, is_hot=True, names=frozenset({FREE, HELD, LIMITED}))
+        Scenario(
+            title=f"plain 1 KB chat, c={connections}",
+            upstream="plain",
+            connections=connections,
+            window_s=4,
+            rounds=chosen.rounds,
+            is_hot=True,
+            names=frozenset({FREE, HELD, LIMITED}),
+        )
         for connections in (1, 64, 100)
-    )  # fmt: skip
+    )
     try:
         with Stand() as stand:
             gateways = [
@@ -56,10 +67,11 @@ def main() -> int:
     findings, verdict = _verdict(rows)
     text = "\n\n".join([verdict, as_table(rows)])
     facts = {
-        "machine": machine.describe(), "commit": machine.commit(),
+        "machine": machine.describe(),
+        "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "python -m " + " ".join(["bench.budgets", *sys.argv[1:]]),
-    }  # fmt: skip
+    }
     print("\n".join([text, "", *notes, *(f"{name}: {value}" for name, value in facts.items())]))
     if chosen.write:
         write_page(PAGE, text, facts=facts, notes=notes, name="budgets")
@@ -79,7 +91,9 @@ def _verdict(rows: list[Row]) -> tuple[int, str]:
             if name == HELD:
                 findings += added_ms > MOST_ADDED_P99_MS or round(ratio, 2) < LEAST_RATIO
                 wanted = (f"≤ {MOST_ADDED_P99_MS:g} ms", f"≥ {LEAST_RATIO:g}")
-            lines.append(f"| {title}, {name} | {added_ms:.2f} ms | {wanted[0]} | {ratio:.2f} | {wanted[1]} |")
+            lines.append(
+                f"| {title}, {name} | {added_ms:.2f} ms | {wanted[0]} | {ratio:.2f} | {wanted[1]} |"
+            )
     return findings, "\n".join(lines)
 
 

@@ -1,10 +1,11 @@
-"""Answers that are slow to read, one after the other: CPU, and the longest pause of the event loop for each.
+"""Answers that are slow to read, one after the other: CPU, and the longest pause of the event loop
+for each.
 
     python -m bench.costly_answers [--mib 4]
 
-Each answer is read as `services/request/upstream_answer.py` reads it: a large one in a thread, a stream in pieces with
-a turn of the loop between them. Those of `python -m bench.hostile_bodies` are what callers send; these are what
-upstreams send.
+Each answer is read as `services/request/upstream_answer.py` reads it: a large one in a thread, a
+stream in pieces with a turn of the loop between them. Those of `python -m bench.hostile_bodies` are
+what callers send; these are what upstreams send.
 """
 
 from __future__ import annotations
@@ -49,9 +50,13 @@ def response(body: bytes) -> bytes:
 async def streamed(body: bytes) -> None:
     """A stream that came at once."""
     stream = chat_stream(
-        model="assistant", cost=cost, wants_usage=True, wants_running_usage=False, asked_running_usage=False,
+        model="assistant",
+        cost=cost,
+        wants_usage=True,
+        wants_running_usage=False,
+        asked_running_usage=False,
         collects_text=True,
-    )  # fmt: skip
+    )
     for at in range(0, len(body), MAX_FED_BYTES):
         try:
             stream.feed(body[at : at + MAX_FED_BYTES])
@@ -75,20 +80,35 @@ ANSWERS: tuple[Answer, ...] = (
     ("members of usage", chat, padded(b'{"choices":[],"usage":{"cost_usd":1', b',"a":1', b"}}")),
     ("models", chat, padded(OPENING + b'"z":[1', b',{"model":"m"}', b"]}")),
     ("items of a response", response, padded(b'{"output":[[]', b",[]", b"]}")),
-    ("calls of a response", response, padded(OPENING + b'"output":[{}', b',{"type":"x_call"}', b"]}")),
+    (
+        "calls of a response",
+        response,
+        padded(OPENING + b'"output":[{}', b',{"type":"x_call"}', b"]}"),
+    ),
     ("an error", read_error, padded(b'{"error":{"message":"x","a":[1', b",[]", b"]}}")),
     ("honest: a text", chat, padded(MESSAGE, b"word ", b'"}}]}')),
-    ("honest: probabilities", chat, padded(OPENING + b'"choices":[{"message":{},"logprobs":{"content":[1',
-     b',{"token":"abc","logprob":-0.12345,"bytes":[97,98,99]}', b"]}}]}")),
+    (
+        "honest: probabilities",
+        chat,
+        padded(
+            OPENING + b'"choices":[{"message":{},"logprobs":{"content":[1',
+            b',{"token":"abc","logprob":-0.12345,"bytes":[97,98,99]}',
+            b"]}}]}",
+        ),
+    ),
     ("stream: blank lines", streamed, padded(b"\n", b"\n\n", b"\n")),
     ("stream: empty events", streamed, padded(b"\n\n", b"data:{}\n\n", b"")),
     ("stream: an event of choices", streamed, event(b'{"choices":[{}', b",{}", b"]}")),
     ("stream: an event of lists", streamed, event(DELTA + b"[1", b",[]", b"]}}]}")),
-    ("stream: an event of members", streamed, event(b'{"choices":[{"delta":{"a":1', b',"a":1', b"}}]}")),
+    (
+        "stream: an event of members",
+        streamed,
+        event(b'{"choices":[{"delta":{"a":1', b',"a":1', b"}}]}"),
+    ),
     ("stream: an event of halves", streamed, event(DELTA + b'"', rb"\ud83d", b'"}}]}')),
     ("stream: an event of lines", streamed, event(b"1", b"\ndata: 1", b"")),
     ("stream: an event of ends of lines", streamed, event(b"1", b"\r\n:", b"")),
-)  # fmt: skip
+)
 
 
 async def measured(read: Callable[[bytes], object], body: bytes) -> tuple[float, float]:
@@ -111,8 +131,12 @@ async def measured(read: Callable[[bytes], object], body: bytes) -> tuple[float,
 
 def main() -> int:
     """Print the table; 1 where the loop paused for too long."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=float, default=4, help="size of each answer (default: 4; at most 32 are read)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--mib", type=float, default=4, help="size of each answer (default: 4; at most 32 are read)"
+    )
     size = round(parser.parse_args().mib * 2**20)
     print(f"{machine.describe()}, commit {machine.commit()}")
     print(f"{'answer':<36}{'MiB':>6}{'ms':>9}{'pause':>8}")

@@ -1,7 +1,10 @@
-"""What it costs to rank the candidates of one request, by objective. `python -m bench.decide [--write]`.
+"""What it costs to rank the candidates of one request, by objective.
 
-One core, no network, no database: twenty priced deployments with learned latencies, a route with a bound that all keep
-(and once one that half of them miss). The least of many rounds is what the work takes; the median is what it took here.
+`python -m bench.decide [--write]`.
+
+One core, no network, no database: twenty priced deployments with learned latencies, a route with a
+bound that all keep (and once one that half of them miss). The least of many rounds is what the work
+takes; the median is what it took here.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ from gateway.domain.routing.predictions import Conditions, Prediction
 from gateway.services.deployments.estimates import Estimates
 
 PAGE = Path(__file__).parents[1] / "docs" / "routing.md"
-MARKS = ("<!-- decide:begin, written by `python -m bench.decide --write` -->", "<!-- decide:end -->")
+MARKS = (
+    "<!-- decide:begin, written by `python -m bench.decide --write` -->",
+    "<!-- decide:end -->",
+)
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 CANDIDATES = 20
 ROUNDS, CALLS = 40, 500
@@ -71,14 +77,20 @@ def measure() -> list[Cost]:
     for objective in OBJECTIVES:
         decision = decided(objective, bound_s=BOUND_S)
         found.append(
-            _timed(f"`{objective}`, {CANDIDATES} candidates", _ranking(decision, _live(lambda i: 0.2 + i / 50)))
+            _timed(
+                f"`{objective}`, {CANDIDATES} candidates",
+                _ranking(decision, _live(lambda i: 0.2 + i / 50)),
+            )
         )
     decision = decided("cheapest", bound_s=BOUND_S)
     half_late = _live(lambda i: 0.2 if i % 2 else 2.0)
     found.append(_timed("`cheapest`, half of them miss the bound", _ranking(decision, half_late)))
     request = _request()
     for what, decision in (
-        ("the whole of it in a gateway (`Estimates.rank`, `cheapest`)", decided("cheapest", bound_s=BOUND_S)),
+        (
+            "the whole of it in a gateway (`Estimates.rank`, `cheapest`)",
+            decided("cheapest", bound_s=BOUND_S),
+        ),
         ("the same with 3 candidates", decided("cheapest", bound_s=BOUND_S, candidates=3)),
         ("`priority` without a bound (`Estimates.rank`)", decided("priority", bound_s=None)),
     ):
@@ -89,7 +101,9 @@ def measure() -> list[Cost]:
         vars(ranking).clear()  # it is kept once it was made
         return ranking.record
 
-    found.append(_timed("what its events keep of it, where the order is not the listed one", recorded))
+    found.append(
+        _timed("what its events keep of it, where the order is not the listed one", recorded)
+    )
     return found
 
 
@@ -97,24 +111,46 @@ def decided(objective: str, *, bound_s: float | None, candidates: int = CANDIDAT
     """A decision whose deployments are all eligible."""
     deployments = {
         f"d{i}": Deployment(
-            name=f"d{i}", provider="openai_compatible", base_url=f"http://127.0.0.1:{9000 + i}/v1", model="m",
-            region="eu-de", is_self_hosted=False, context_window=128_000,
+            name=f"d{i}",
+            provider="openai_compatible",
+            base_url=f"http://127.0.0.1:{9000 + i}/v1",
+            model="m",
+            region="eu-de",
+            is_self_hosted=False,
+            context_window=128_000,
         )
         for i in range(candidates)
-    }  # fmt: skip
+    }
     weights = dict.fromkeys(deployments, 1.0)
     route = Route(
-        name="assistant", deployments=tuple(deployments), objective=objective, weights=weights, ttft_p95_s=bound_s
+        name="assistant",
+        deployments=tuple(deployments),
+        objective=objective,
+        weights=weights,
+        ttft_p95_s=bound_s,
     )
-    team = Team(name="payments", cost_centre="CC-1", data_class=DataClass.INTERNAL, routes=("assistant",))
+    team = Team(
+        name="payments", cost_centre="CC-1", data_class=DataClass.INTERNAL, routes=("assistant",)
+    )
     policy = Policy(
-        regions={"eu": ("eu-de",)}, deployments=deployments, routes={"assistant": route}, teams={"payments": team},
-        classes={DataClass.INTERNAL: ResidencyRule(rule_id="class:internal", regions=frozenset({"eu"}))},
-    )  # fmt: skip
+        regions={"eu": ("eu-de",)},
+        deployments=deployments,
+        routes={"assistant": route},
+        teams={"payments": team},
+        classes={
+            DataClass.INTERNAL: ResidencyRule(rule_id="class:internal", regions=frozenset({"eu"}))
+        },
+    )
     version = PolicyVersion(version=1, sha256="0" * 64, policy=policy)
     prices = {name: _price(i) for i, name in enumerate(deployments)}
     return decide(
-        version, team=team, route=route, data_class=DataClass.INTERNAL, facts=ASK, prices=prices, day=NOW.date()
+        version,
+        team=team,
+        route=route,
+        data_class=DataClass.INTERNAL,
+        facts=ASK,
+        prices=prices,
+        day=NOW.date(),
     )
 
 
@@ -124,7 +160,10 @@ def _ranking(decision: Decision, live: Conditions) -> Callable[[], object]:
 
 
 def _live(ttft_s: Callable[[int], float]) -> Conditions:
-    predictions = [Prediction(ttft_s(i), ttft_s(i), 0.01 + i / 1000, 50.0, 0.24, 0.1) for i in range(CANDIDATES)]
+    predictions = [
+        Prediction(ttft_s(i), ttft_s(i), 0.01 + i / 1000, 50.0, 0.24, 0.1)
+        for i in range(CANDIDATES)
+    ]
     return Conditions(predictions=predictions, output_tokens=200.0)
 
 
@@ -136,9 +175,11 @@ def _price(number: int) -> Price:
         TokenKind.OUTPUT: str(2 + (7 * number) % CANDIDATES),
     }
     return Price(
-        provider="openai_compatible", model="m", source="bench",
+        provider="openai_compatible",
+        model="m",
+        source="bench",
         rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in rates.items()),
-    )  # fmt: skip
+    )
 
 
 def _request() -> Request:

@@ -1,8 +1,9 @@
 """Kills a gateway in mid-stream and shows what the ledger lost: `make demo-crash`.
 
-A gateway with a Postgres of its own in a temporary home, and an upstream that keeps its own book. Some requests are
-finished; many streams are running, some have not seen a token, when the gateway gets SIGKILL. It is started again on
-the same home; then every request the upstream has ever seen must be in the ledger once.
+A gateway with a Postgres of its own in a temporary home, and an upstream that keeps its own book.
+Some requests are finished; many streams are running, some have not seen a token, when the gateway
+gets SIGKILL. It is started again on the same home; then every request the upstream has ever seen
+must be in the ledger once.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ routes:
 teams:
   - {{name: payments, cost_centre: CC-1, data_class: internal, routes: [own, hosted]}}
   - {{name: search, cost_centre: CC-2, data_class: internal, routes: [own, hosted]}}
-"""
+"""  # noqa: E501
 PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 
@@ -74,9 +75,13 @@ class Gateway:
     def run(self, *arguments: str) -> str:
         """Run one command on the same home."""
         done = subprocess.run(
-            [sys.executable, "-m", "gateway.main", *arguments], env=self.variables, cwd=REPOSITORY,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=self.variables,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise DemoFailed(f"tollgate {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
@@ -85,9 +90,14 @@ class Gateway:
         """Start it and wait until it takes traffic."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.main", "serve"], env=self.variables, cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "gateway.main", "serve"],
+                env=self.variables,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         deadline_s = time.monotonic() + WITHIN_S
         while not answers(f"http://127.0.0.1:{self.port}/readyz"):
             if self.process.poll() is not None or time.monotonic() > deadline_s:
@@ -103,9 +113,15 @@ class Gateway:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo. Returns 0 if nothing was lost, doubled or wrong, 1 if something was, 3 if it could not be run."""
+    """Run the demo.
+
+    Returns 0 if nothing was lost, doubled or wrong, 1 if something was, 3 if it could not be run.
+    """
     chosen = _arguments(arguments)
-    print(f"seed {chosen.seed}: {chosen.plain} plain requests, then {chosen.streams} streams and kill -9")
+    print(
+        f"seed {chosen.seed}: {chosen.plain} plain requests, then {chosen.streams} streams and "
+        "kill -9"
+    )
     try:
         found, times = run(chosen)
     except DemoFailed as failed:
@@ -140,22 +156,37 @@ async def _traffic(gateway: Gateway, chosen: argparse.Namespace) -> None:
     """Send everything and kill the gateway in the midst of it."""
     random = Random(chosen.seed)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}/v1", timeout=60, limits=limits) as client:
-        tasks = [asyncio.create_task(_ask(client, gateway, random, stream=False)) for _ in range(chosen.plain)]
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{gateway.port}/v1", timeout=60, limits=limits
+    ) as client:
+        tasks = [
+            asyncio.create_task(_ask(client, gateway, random, stream=False))
+            for _ in range(chosen.plain)
+        ]
         await asyncio.gather(*tasks)
         tasks = []
         for _ in range(chosen.streams):
-            tasks.append(asyncio.create_task(_ask(client, gateway, random, stream=random.random() < 0.9)))
-            await asyncio.sleep(chosen.over_s / chosen.streams)  # the last ones have not seen a token at the kill
+            tasks.append(
+                asyncio.create_task(_ask(client, gateway, random, stream=random.random() < 0.9))
+            )
+            await asyncio.sleep(
+                chosen.over_s / chosen.streams
+            )  # the last ones have not seen a token at the kill
         await asyncio.to_thread(gateway.end, signal.SIGKILL)
         await asyncio.gather(*tasks)
 
 
-async def _ask(client: httpx2.AsyncClient, gateway: Gateway, random: Random, *, stream: bool) -> None:
+async def _ask(
+    client: httpx2.AsyncClient, gateway: Gateway, random: Random, *, stream: bool
+) -> None:
     team, model = random.choice(TEAMS), random.choice(("own", "own", "hosted"))
     content = " ".join("word" for _ in range(random.randrange(5, 60)))
-    body = {"model": model, "messages": [{"role": "user", "content": content}], "stream": stream,
-            "max_tokens": STREAM_TOKENS if stream else PLAIN_TOKENS}  # fmt: skip
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": content}],
+        "stream": stream,
+        "max_tokens": STREAM_TOKENS if stream else PLAIN_TOKENS,
+    }
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
     # The kill ends whatever runs: that is what the demo is about.
     with suppress(httpx2.HTTPError):
@@ -166,7 +197,10 @@ async def _ask(client: httpx2.AsyncClient, gateway: Gateway, random: Random, *, 
 
 def _start_upstream(stack: ExitStack) -> str:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.demo_upstream"], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-m", "bench.demo_upstream"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     stack.callback(process.wait)
     stack.callback(process.terminate)
@@ -179,16 +213,20 @@ def _prepared(home: Path, url: str, upstream: str) -> Gateway:
     port, metrics_port = free_ports(2)
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": url,
+        "TOLLGATE_PORT": str(port),
         "TOLLGATE_METRICS_PORT": str(metrics_port),
-    }  # fmt: skip
+    }
     gateway = Gateway(variables=variables, port=port, log=home / "serve.log")
     policy = home / "policy.yaml"
     policy.write_text(POLICY.format(upstream=upstream, price=PRICE))
     gateway.run("db", "upgrade")
     gateway.run("policy", "apply", str(policy), "--yes")
     for team in TEAMS:
-        gateway.keys[team] = str(json.loads(gateway.run("key", "create", team, "--format", "json"))["key"])
+        gateway.keys[team] = str(
+            json.loads(gateway.run("key", "create", team, "--format", "json"))["key"]
+        )
     return gateway
 
 
@@ -206,13 +244,18 @@ def _entries(upstream: str) -> list[dict[str, Any]]:
 
 
 def _events(url: str, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What finance reads, once everything the upstream knows is there, or the time is over and it never will be."""
+    """What finance reads, once everything the upstream knows is there, or the time is over and it
+    never will be.
+    """
     expected = {entry["request_id"] for entry in entries}
     deadline_s = time.monotonic() + WITHIN_S
     with psycopg.connect(url, row_factory=dict_row, autocommit=True) as connection:
         while True:
             events = connection.execute("SELECT * FROM finance.usage_events").fetchall()
-            if expected <= {str(event["request_id"]) for event in events} or time.monotonic() > deadline_s:
+            if (
+                expected <= {str(event["request_id"]) for event in events}
+                or time.monotonic() > deadline_s
+            ):
                 return events
             time.sleep(0.1)
 
@@ -222,7 +265,10 @@ def _text(found: Outcome, times: dict[str, float], *, sent: int) -> str:
     rows = [
         ("requests sent", f"{sent}"),
         ("requests the upstream saw", f"{found.entries}"),
-        ("events in the ledger", f"{found.events} ({found.not_reached} of them never reached the upstream)"),
+        (
+            "events in the ledger",
+            f"{found.events} ({found.not_reached} of them never reached the upstream)",
+        ),
         ("lost", f"{found.lost}"),
         ("doubled", f"{found.doubled}"),
         ("with the upstream's final figure", f"{found.exact}"),
@@ -232,21 +278,39 @@ def _text(found: Outcome, times: dict[str, float], *, sent: int) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    lines += ["", f"{'team':<10} {'made':>8} {'charged':>8} {'unknown':>8} {'not noted':>10}   tokens, both books"]
+    lines += [
+        "",
+        f"{'team':<10} {'made':>8} {'charged':>8} {'unknown':>8} {'not noted':>10}   tokens, "
+        "both books",
+    ]
     for name, team in sorted(found.teams.items()):
         late = team.made - team.charged - team.made_for_unknown
-        lines.append(f"{name:<10} {team.made:>8} {team.charged:>8} {team.made_for_unknown:>8} {late:>10}")
-    lines += ["", "not noted: made in the last moment before the kill, after the last running figure was written down."]
+        lines.append(
+            f"{name:<10} {team.made:>8} {team.charged:>8} {team.made_for_unknown:>8} {late:>10}"
+        )
+    lines += [
+        "",
+        "not noted: made in the last moment before the kill, after the last running figure was "
+        "written down.",
+    ]
     lines += [f"WRONG {wrong}" for wrong in found.wrong]
-    lines.append("Nothing was lost, nothing was doubled." if found.is_good else "The ledger is wrong: see above.")
+    lines.append(
+        "Nothing was lost, nothing was doubled."
+        if found.is_good
+        else "The ledger is wrong: see above."
+    )
     return "\n".join(lines)
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.demo_crash", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.demo_crash", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--plain", type=int, default=40, help="requests that end before the kill")
-    parser.add_argument("--streams", type=int, default=120, help="requests that are running at the kill")
+    parser.add_argument(
+        "--streams", type=int, default=120, help="requests that are running at the kill"
+    )
     parser.add_argument("--over-s", type=float, default=3.0, help="how long it takes to start them")
     return parser.parse_args(arguments)
 

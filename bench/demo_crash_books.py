@@ -13,7 +13,9 @@ USD_PER_TOKEN = (Decimal("0.000001"), Decimal("0.000004"))  # of the demo's poli
 
 @dataclass(kw_only=True)
 class TeamBooks:
-    """Tokens of one team: made by the upstream, charged, and made for attempts whose cost is unknown."""
+    """Tokens of one team: made by the upstream, charged, and made for attempts whose cost is
+    unknown.
+    """
 
     made: int = 0
     charged: int = 0
@@ -39,7 +41,9 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """True where every attempt is in the ledger once, and no figure is more than was made or less than held."""
+        """True where every attempt is in the ledger once, and no figure is more than was made or
+        less than held.
+        """
         return not self.lost and not self.doubled and not self.wrong
 
 
@@ -58,9 +62,14 @@ def compare(entries: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, 
 
 
 def _compare_request(
-    found: Outcome, request_id: str, made: Sequence[Mapping[str, Any]], booked: Sequence[Mapping[str, Any]]
+    found: Outcome,
+    request_id: str,
+    made: Sequence[Mapping[str, Any]],
+    booked: Sequence[Mapping[str, Any]],
 ) -> None:
-    """The demo sends each request once: one entry and one event, or an event alone that never reached the upstream."""
+    """The demo sends each request once: one entry and one event, or an event alone that never
+    reached the upstream.
+    """
     found.lost += max(0, len(made) - len(booked))
     found.doubled += max(0, len(booked) - max(1, len(made)))
     if not booked:
@@ -78,22 +87,32 @@ def _compare_request(
     is_exact = event["usage_source"] in ("provider", "none")
     found.exact, found.derived = found.exact + is_exact, found.derived + (not is_exact)
     if charged[0] > entry["prompt"] or charged[1] > entry["generated"]:
-        found.wrong.append(f"{request_id}: charged {charged}, made {entry['prompt']}, {entry['generated']}")
+        found.wrong.append(
+            f"{request_id}: charged {charged}, made {entry['prompt']}, {entry['generated']}"
+        )
     elif is_exact and sum(charged) != tokens:
-        found.wrong.append(f"{request_id}: said to be final, but {charged} is not what was made: {entry}")
+        found.wrong.append(
+            f"{request_id}: said to be final, but {charged} is not what was made: {entry}"
+        )
     if event["cost_usd"] != _usd(*charged):
         found.wrong.append(f"{request_id}: {event['cost_usd']} USD for {charged} tokens")
 
 
 def _compare_unknown(
-    found: Outcome, team: TeamBooks, request_id: str, event: Mapping[str, Any], entry: Mapping[str, Any]
+    found: Outcome,
+    team: TeamBooks,
+    request_id: str,
+    event: Mapping[str, Any],
+    entry: Mapping[str, Any],
 ) -> None:
     found.unknown += 1
     found.held_usd += event["held_usd"]
     team.held_usd += event["held_usd"]
     team.made_for_unknown += entry["prompt"] + entry["generated"]
     if event["held_usd"] < _usd(entry["prompt"], entry["generated"]):
-        found.wrong.append(f"{request_id}: {event['held_usd']} USD held, less than what was made: {entry}")
+        found.wrong.append(
+            f"{request_id}: {event['held_usd']} USD held, less than what was made: {entry}"
+        )
 
 
 def _usd(prompt: int, generated: int) -> Decimal:

@@ -1,8 +1,9 @@
-"""The upstream of the crash demo: streams made-up tokens like an engine and counts each one it makes.
+"""The upstream of the crash demo: streams made-up tokens like an engine and counts each one it
+makes.
 
-It stops as soon as its caller leaves, as vLLM does, and keeps for every request what it had made until then. Model
-`own` says its running usage with every token, `hosted` only at the end. `python -m bench.demo_upstream` prints its
-address; `GET /ledger` is its own book.
+It stops as soon as its caller leaves, as vLLM does, and keeps for every request what it had made
+until then. Model `own` says its running usage with every token, `hosted` only at the end. `python
+-m bench.demo_upstream` prints its address; `GET /ledger` is its own book.
 """
 
 from __future__ import annotations
@@ -37,9 +38,15 @@ class Upstream:
             return
         body = json.loads(await _body(receive))
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        # Like most tokenizers, fewer tokens than bytes: the gateway's bound must hold without knowing it.
+        # Like most tokenizers, fewer tokens than bytes: the gateway's bound must hold without
+        # knowing it.
         prompt = sum(len(message["content"].split()) for message in body["messages"])
-        entry = {"request_id": headers.get("x-request-id", ""), "prompt": prompt, "generated": 0, "is_open": True}
+        entry = {
+            "request_id": headers.get("x-request-id", ""),
+            "prompt": prompt,
+            "generated": 0,
+            "is_open": True,
+        }
         self.entries.append(entry)
         gone = asyncio.create_task(_until_gone(receive))
         try:
@@ -49,21 +56,27 @@ class Upstream:
             gone.cancel()
 
 
-async def _stream(send: Send, body: dict[str, Any], entry: dict[str, Any], gone: asyncio.Task[None]) -> None:
+async def _stream(
+    send: Send, body: dict[str, Any], entry: dict[str, Any], gone: asyncio.Task[None]
+) -> None:
     await _start(send, b"text/event-stream")
     says_running = body["model"] == "own"
     for number in range(int(body["max_tokens"])):
         if await _left_within(gone, TOKEN_S if number else FIRST_TOKEN_S):
             return
         entry["generated"] += 1
-        chunk = {"choices": [{"index": 0, "delta": {"content": f"t{number} "}, "finish_reason": None}]}
+        chunk = {
+            "choices": [{"index": 0, "delta": {"content": f"t{number} "}, "finish_reason": None}]
+        }
         await _event(send, chunk | ({"usage": _usage(entry)} if says_running else {}))
     await _event(send, {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
     await _event(send, {"choices": [], "usage": _usage(entry)})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-async def _plain(send: Send, body: dict[str, Any], entry: dict[str, Any], gone: asyncio.Task[None]) -> None:
+async def _plain(
+    send: Send, body: dict[str, Any], entry: dict[str, Any], gone: asyncio.Task[None]
+) -> None:
     if await _left_within(gone, PLAIN_S):
         return
     entry["generated"] = int(body["max_tokens"])
@@ -74,7 +87,11 @@ async def _plain(send: Send, body: dict[str, Any], entry: dict[str, Any], gone: 
 
 def _usage(entry: dict[str, Any]) -> dict[str, int]:
     total = entry["prompt"] + entry["generated"]
-    return {"prompt_tokens": entry["prompt"], "completion_tokens": entry["generated"], "total_tokens": total}
+    return {
+        "prompt_tokens": entry["prompt"],
+        "completion_tokens": entry["generated"],
+        "total_tokens": total,
+    }
 
 
 async def _left_within(gone: asyncio.Task[None], seconds: float) -> bool:
@@ -97,11 +114,19 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _start(send: Send, content_type: bytes) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", content_type)]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-type", content_type)]}
+    )
 
 
 async def _event(send: Send, chunk: dict[str, Any]) -> None:
-    whole = {"id": "demo", "object": "chat.completion.chunk", "created": 0, "model": "demo", **chunk}
+    whole = {
+        "id": "demo",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "demo",
+        **chunk,
+    }
     body = f"data: {json.dumps(whole, separators=(',', ':'))}\n\n".encode()
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
@@ -115,7 +140,9 @@ def main() -> None:
     """Serve on a free port until ended."""
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(Upstream(), log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        Upstream(), log_level="error", lifespan="off", timeout_graceful_shutdown=1
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

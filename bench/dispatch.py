@@ -1,12 +1,15 @@
-"""Does a failing upstream cascade? One gateway, upstreams that fail, die, return and hang, and callers who measure.
+"""Does a failing upstream cascade?
+
+One gateway, upstreams that fail, die, return and hang, and callers who measure.
 
     python -m bench.dispatch [--seconds 10] [--streams 500] [--write]
 
-(a) everything fails: upstream attempts for each request; (b) an upstream dies under load and returns: how long callers
-are still sent there, and when they are again; (c) streams through one deployment while callers of another find it
-dead, or are never answered: what the gateway adds before it sends (`x-tollgate-overhead-ms`), beside a run with as
-many requests and all well; (d) a gateway at its cap, and one whose journal fills because Postgres is away: how fast
-it refuses. Exit 1 where one is over its bound. Callers, upstreams and gateway share this machine.
+(a) everything fails: upstream attempts for each request; (b) an upstream dies under load and
+returns: how long callers are still sent there, and when they are again; (c) streams through one
+deployment while callers of another find it dead, or are never answered: what the gateway adds
+before it sends (`x-tollgate-overhead-ms`), beside a run with as many requests and all well; (d) a
+gateway at its cap, and one whose journal fills because Postgres is away: how fast it refuses. Exit
+1 where one is over its bound. Callers, upstreams and gateway share this machine.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "routing.md"
-MARKS = ("<!-- dispatch:begin, written by `python -m bench.dispatch --write` -->", "<!-- dispatch:end -->")
+MARKS = (
+    "<!-- dispatch:begin, written by `python -m bench.dispatch --write` -->",
+    "<!-- dispatch:end -->",
+)
 FLOOR_PER_S, HELD_S = 3, 10  # what retries may be at least, beside their share
 MOST_ATTEMPTS, OPENS_WITHIN_S, RETURNS_WITHIN_S, REFUSES_WITHIN_MS = 1.15, 2.0, 10.0, 5.0
 MOST_TIMES, MOST_ADDED_MS = 2.0, 10.0
@@ -48,8 +54,8 @@ CAP = 20  # streams of the gateway that is asked for more than it may
 REFUSALS = 500
 SMALLEST_JOURNAL = 32 * 2**20
 RATE, OTHER_CALLERS = 100, 50
-# What each is held against: callers of a dead deployment hear so at once and ask as often as those of one that is well;
-# those of a stalled one wait, and ask no more than none.
+# What each is held against: callers of a dead deployment hear so at once and ask as often as those
+# of one that is well; those of a stalled one wait, and ask no more than none.
 COMPARED: dict[str, str | None] = {"alone": None, "well": None, "dead": "well", "stalled": "alone"}
 FIRST_CONTENT = b'"delta": {"content": "'  # the fake's chunk with the role has it after that
 PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
@@ -57,7 +63,9 @@ PRICE = "{input_usd_per_mtok: 1, output_usd_per_mtok: 4}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What one caller heard: `first_s` is when the first content came, counted from when it asked, at `began_s`."""
+    """What one caller heard: `first_s` is when the first content came, counted from when it asked,
+    at `began_s`.
+    """
 
     status: int
     headers: dict[str, str]
@@ -68,7 +76,9 @@ class Heard:
     @property
     def place(self) -> tuple[str, str]:
         """Which deployment answered, and at which attempt."""
-        return self.headers.get("x-tollgate-deployment", ""), self.headers.get("x-tollgate-attempts", "")
+        return self.headers.get("x-tollgate-deployment", ""), self.headers.get(
+            "x-tollgate-attempts", ""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,30 +102,40 @@ class Stand:
         steady, self.mortal_port, closed = free_ports(3)
         self.steady = f"http://127.0.0.1:{steady}"
         self.start_upstream(steady)
-        silent = socket.create_server(("127.0.0.1", 0), backlog=1024)  # takes connections, and nobody reads them
+        silent = socket.create_server(
+            ("127.0.0.1", 0), backlog=1024
+        )  # takes connections, and nobody reads them
         stack.callback(silent.close)
         self.postgres = stack.enter_context(EmbeddedPostgres(self._home))
         url = self.postgres.start()
         self.gateway = self._gateway(url)
         self.gateway.run("db", "upgrade")
         policy = self._home / "policy.yaml"
-        policy.write_text(_policy(self.steady, self.mortal_port, closed=closed, silent=silent.getsockname()[1]))
+        policy.write_text(
+            _policy(self.steady, self.mortal_port, closed=closed, silent=silent.getsockname()[1])
+        )
         self.gateway.run("policy", "apply", str(policy), "--yes")
-        self._key = str(json.loads(self.gateway.run("key", "create", "bench", "--format", "json"))["key"])
+        self._key = str(
+            json.loads(self.gateway.run("key", "create", "bench", "--format", "json"))["key"]
+        )
         stack.callback(self.gateway.end, signal.SIGTERM)
 
     def start(self, **settings: str) -> None:
         """Start the gateway anew: what it has seen is forgotten."""
         self.gateway.end(signal.SIGTERM)
-        self.gateway.variables |= {f"TOLLGATE_{name.upper()}": value for name, value in settings.items()}
+        self.gateway.variables |= {
+            f"TOLLGATE_{name.upper()}": value for name, value in settings.items()
+        }
         self.gateway.start()
 
     def start_upstream(self, port: int) -> subprocess.Popen[bytes]:
         """A fake upstream on a port, once it answers."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fake_upstream", "--port", str(port)], cwd=REPOSITORY,
-            stdout=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.fake_upstream", "--port", str(port)],
+            cwd=REPOSITORY,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._stack.callback(end, process)
         while not answers(f"http://127.0.0.1:{port}/v1/models"):
             time.sleep(0.02)
@@ -129,13 +149,18 @@ class Stand:
     async def ask(self, route: str, *, is_stream: bool = False, words: int = 1) -> Heard:
         """One request on a connection of its own."""
         body = json.dumps(
-            {"model": route, "messages": [{"role": "user", "content": "hello " * words}], "stream": is_stream}
+            {
+                "model": route,
+                "messages": [{"role": "user", "content": "hello " * words}],
+                "stream": is_stream,
+            }
         ).encode()
         began_s = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.port)
         try:
             writer.write(
-                f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {self._key}\r\n"
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: "
+                f"Bearer {self._key}\r\n"
                 f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
                 + body
             )
@@ -150,17 +175,27 @@ class Stand:
             writer.close()
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
         return Heard(
-            status=int(head[0].split()[1]), headers=headers, began_s=began_s, first_s=first_s,
+            status=int(head[0].split()[1]),
+            headers=headers,
+            began_s=began_s,
+            first_s=first_s,
             ended_s=time.perf_counter(),
-        )  # fmt: skip
+        )
 
     def _gateway(self, url: str) -> Gateway:
         port, metrics_port = free_ports(2)
         variables = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-            "TOLLGATE_HOME": str(self._home), "TOLLGATE_DATABASE_URL": url, "TOLLGATE_PORT": str(port),
-            "TOLLGATE_METRICS_PORT": str(metrics_port), "TOLLGATE_LOG_LEVEL": "error",
-        }  # fmt: skip
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("TOLLGATE_")
+            },
+            "TOLLGATE_HOME": str(self._home),
+            "TOLLGATE_DATABASE_URL": url,
+            "TOLLGATE_PORT": str(port),
+            "TOLLGATE_METRICS_PORT": str(metrics_port),
+            "TOLLGATE_LOG_LEVEL": "error",
+        }
         return Gateway(variables=variables, port=port, log=self._home / "serve.log")
 
 
@@ -169,13 +204,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--streams", type=int, default=500)
-    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.relative_to(REPOSITORY)}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"put the table into {PAGE.relative_to(REPOSITORY)}"
+    )
     chosen = parser.parse_args(arguments)
     with ExitStack() as stack:
         rows = asyncio.run(_measure(Stand(stack), chosen))
     table = ["| | measured | bound | |", "|---|---|---|---|"]
     table += [
-        f"| {row.what} | {row.measured} | {row.bound} | {'kept' if row.is_kept else '**not kept**'} |" for row in rows
+        f"| {row.what} | {row.measured} | {row.bound} | "
+        f"{'kept' if row.is_kept else '**not kept**'} |"
+        for row in rows
     ]
     print("\n".join(table))
     if chosen.write:
@@ -187,12 +226,16 @@ def write(lines: Sequence[str]) -> None:
     """Put them into the page, which gets its section where it has none yet."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else "# Routing\n"
     if MARKS[0] not in text:
-        PAGE.write_text(f"{text.rstrip()}\n\n## Dispatch\n\n{MARKS[0]}\n{MARKS[1]}\n", encoding="utf-8")
+        PAGE.write_text(
+            f"{text.rstrip()}\n\n## Dispatch\n\n{MARKS[0]}\n{MARKS[1]}\n", encoding="utf-8"
+        )
     replace_between(PAGE, *MARKS, lines=lines)
 
 
 async def _measure(stand: Stand, chosen: argparse.Namespace) -> list[Row]:
-    rows = [await _all_fail(stand, route, seconds=chosen.seconds) for route in ("limited", "broken")]
+    rows = [
+        await _all_fail(stand, route, seconds=chosen.seconds) for route in ("limited", "broken")
+    ]
     rows += await _dies_and_returns(stand)
     rows += await _beside_a_sick_one(stand, streams=chosen.streams, seconds=chosen.seconds)
     rows.append(await _refuses_at_the_cap(stand))
@@ -209,14 +252,18 @@ async def _all_fail(stand: Stand, route: str, *, seconds: float) -> Row:
     floor = FLOOR_PER_S * (seconds + HELD_S)
     assert all(one.status >= 429 for one in heard), "everything fails"
     return Row(
-        what=f"(a) everything fails with {'429' if route == 'limited' else '500'}: attempts ÷ requests",
+        what=f"(a) everything fails with {'429' if route == 'limited' else '500'}: attempts ÷ "
+        "requests",
         measured=f"{attempts} ÷ {len(heard)} = {attempts / len(heard):.2f}",
-        bound=f"≤ {MOST_ATTEMPTS} and a floor of {floor:.0f}", is_kept=attempts <= MOST_ATTEMPTS * len(heard) + floor,
-    )  # fmt: skip
+        bound=f"≤ {MOST_ATTEMPTS} and a floor of {floor:.0f}",
+        is_kept=attempts <= MOST_ATTEMPTS * len(heard) + floor,
+    )
 
 
 async def _dies_and_returns(stand: Stand) -> list[Row]:
-    """(b) From its death until callers go elsewhere at once; from its return until they come to it again."""
+    """(b) From its death until callers go elsewhere at once; from its return until they come to it
+    again.
+    """
     stand.start()
     mortal = stand.start_upstream(stand.mortal_port)
     places: list[tuple[float, tuple[str, str]]] = []
@@ -235,25 +282,43 @@ async def _dies_and_returns(stand: Stand) -> list[Row]:
     await asyncio.to_thread(stand.start_upstream, stand.mortal_port)
     returned_s = time.perf_counter()
     failed = [one for one in await load if one.status != 200]
-    opened_s = next((at_s for at_s, place in places if at_s > died_s and place == ("well", "1")), died_s + 99) - died_s
-    back_s = next((at_s for at_s, place in places if at_s > returned_s and place[0] == "mortal"), died_s + 99)
+    opened_s = (
+        next(
+            (at_s for at_s, place in places if at_s > died_s and place == ("well", "1")),
+            died_s + 99,
+        )
+        - died_s
+    )
+    back_s = next(
+        (at_s for at_s, place in places if at_s > returned_s and place[0] == "mortal"), died_s + 99
+    )
     return [
         Row(
-            what="(b) an upstream dies under load: nobody is kept waiting for it after", measured=f"{opened_s:.2f} s",
-            bound=f"≤ {OPENS_WITHIN_S:g} s", is_kept=opened_s <= OPENS_WITHIN_S,
+            what="(b) an upstream dies under load: nobody is kept waiting for it after",
+            measured=f"{opened_s:.2f} s",
+            bound=f"≤ {OPENS_WITHIN_S:g} s",
+            is_kept=opened_s <= OPENS_WITHIN_S,
         ),
         Row(
-            what="(b) it returns: it is in use again after", measured=f"{back_s - returned_s:.2f} s",
-            bound=f"≤ {RETURNS_WITHIN_S:g} s", is_kept=back_s - returned_s <= RETURNS_WITHIN_S,
+            what="(b) it returns: it is in use again after",
+            measured=f"{back_s - returned_s:.2f} s",
+            bound=f"≤ {RETURNS_WITHIN_S:g} s",
+            is_kept=back_s - returned_s <= RETURNS_WITHIN_S,
         ),
         Row(
-            what="(b) callers who saw an error meanwhile", measured=f"{len(failed)}", bound="0", is_kept=not failed
+            what="(b) callers who saw an error meanwhile",
+            measured=f"{len(failed)}",
+            bound="0",
+            is_kept=not failed,
         ),
-    ]  # fmt: skip
+    ]
 
 
 async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> list[Row]:
-    """(c) Streams through the healthy one, alone or beside callers of another one. See `COMPARED`."""
+    """(c) Streams through the healthy one, alone or beside callers of another one.
+
+    See `COMPARED`.
+    """
     rows = []
     found_ms: dict[str, float] = {}
     for other, compared in COMPARED.items():
@@ -261,7 +326,11 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         asking = OTHER_CALLERS if other != "alone" else 0
         callers = [asyncio.create_task(_over_and_over(stand, other)) for _ in range(asking)]
         began_s = time.perf_counter()
-        load = _paced(lambda: stand.ask("steady", is_stream=True), rate=streams / STREAM_S, seconds=STREAM_S + seconds)
+        load = _paced(
+            lambda: stand.ask("steady", is_stream=True),
+            rate=streams / STREAM_S,
+            seconds=STREAM_S + seconds,
+        )
         every = await load
         for caller in callers:
             caller.cancel()
@@ -269,8 +338,12 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         for caller in callers:
             assert caller.cancelled(), f"they asked to the end: {caller.exception()}"
         assert all(one.status == 200 for one in every), "the healthy one serves everybody"
-        heard = [one for one in every if one.began_s >= began_s + STREAM_S]  # by then as many have begun as are to run
-        at_once = median(sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in heard)
+        heard = [
+            one for one in every if one.began_s >= began_s + STREAM_S
+        ]  # by then as many have begun as are to run
+        at_once = median(
+            sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in heard
+        )
         added_ms = _p99([float(one.headers["x-tollgate-overhead-ms"]) for one in heard])
         waited_ms = _p99([one.first_s * 1000 for one in heard])
         found_ms[other] = added_ms
@@ -278,9 +351,12 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         beside = other if other == "alone" else f"another deployment {other}"
         rows.append(
             Row(
-                what=f"(c) {at_once:.0f} streams at once, {beside}: overhead, p99 (first token, p99)",
+                what=f"(c) {at_once:.0f} streams at once, {beside}: overhead, p99 (first "
+                "token, p99)",
                 measured=f"{added_ms:.1f} ms ({waited_ms:.0f} ms)",
-                bound="" if compared is None else f"≤ {MOST_TIMES:g}× and ≤ +{MOST_ADDED_MS:g} ms of *{compared}*",
+                bound=""
+                if compared is None
+                else f"≤ {MOST_TIMES:g}× and ≤ +{MOST_ADDED_MS:g} ms of *{compared}*",
                 is_kept=added_ms <= MOST_TIMES * base_ms and added_ms <= base_ms + MOST_ADDED_MS,
             )
         )
@@ -299,7 +375,10 @@ async def _refuses_at_the_cap(stand: Stand) -> Row:
     """(d) One request more than may be in flight, again and again."""
     stand.start(max_streams=str(CAP))
     # Two places: one may not have all that there are.
-    holding = [asyncio.create_task(stand.ask(("long", "stalled")[turn % 2], is_stream=True)) for turn in range(CAP)]
+    holding = [
+        asyncio.create_task(stand.ask(("long", "stalled")[turn % 2], is_stream=True))
+        for turn in range(CAP)
+    ]
     await asyncio.sleep(2)
     row = await _refusing(stand, "at the cap")
     for one in holding:
@@ -334,13 +413,18 @@ async def _refusing(stand: Stand, why: str) -> Row:
         times_ms.append(heard.first_s * 1000)
     return Row(
         what=f"(d) refusing {why}, a connection each, median / p99",
-        measured=f"{median(times_ms):.2f} / {_p99(times_ms):.2f} ms", bound=f"≤ {REFUSES_WITHIN_MS:g} ms",
+        measured=f"{median(times_ms):.2f} / {_p99(times_ms):.2f} ms",
+        bound=f"≤ {REFUSES_WITHIN_MS:g} ms",
         is_kept=median(times_ms) <= REFUSES_WITHIN_MS,
-    )  # fmt: skip
+    )
 
 
-async def _paced(ask: Callable[[], Awaitable[Heard]], *, rate: float, seconds: float) -> list[Heard]:
-    """Begin requests at a rate whether earlier ones are answered or not; return what all of them heard."""
+async def _paced(
+    ask: Callable[[], Awaitable[Heard]], *, rate: float, seconds: float
+) -> list[Heard]:
+    """Begin requests at a rate whether earlier ones are answered or not; return what all of them
+    heard.
+    """
     began_s = time.perf_counter()
     running = []
     for number in range(int(rate * seconds)):
@@ -356,28 +440,43 @@ def _p99(values: Sequence[float]) -> float:
 def _policy(steady: str, mortal_port: int, *, closed: int, silent: int) -> str:
     def deployment(name: str, model: str, base_url: str) -> str:
         return (
-            f'  - {{name: {name}, provider: openai_compatible, model: "{model}", base_url: "{base_url}/v1", '
+            f'  - {{name: {name}, provider: openai_compatible, model: "{model}", base_url: '
+            f'"{base_url}/v1", '
             f"region: unknown, price: {PRICE}}}"
         )
 
     deployments = [
-        deployment("steady", f"fake/{STREAM}", steady), deployment("well", "fake/out:2", steady),
-        deployment("limited-1", "fake/429", steady), deployment("limited-2", "fake/429", steady),
-        deployment("broken-1", "fake/500", steady), deployment("broken-2", "fake/500", steady),
+        deployment("steady", f"fake/{STREAM}", steady),
+        deployment("well", "fake/out:2", steady),
+        deployment("limited-1", "fake/429", steady),
+        deployment("limited-2", "fake/429", steady),
+        deployment("broken-1", "fake/500", steady),
+        deployment("broken-2", "fake/500", steady),
         deployment("mortal", "fake/out:2", f"http://127.0.0.1:{mortal_port}"),
-        deployment("dead", "m", f"http://127.0.0.1:{closed}"), deployment("stalled", "m", f"http://127.0.0.1:{silent}"),
+        deployment("dead", "m", f"http://127.0.0.1:{closed}"),
+        deployment("stalled", "m", f"http://127.0.0.1:{silent}"),
         deployment("long", "fake/tps:1+out:60", steady),
-    ]  # fmt: skip
+    ]
     routes = {
-        "steady": "steady", "limited": "limited-1, limited-2", "broken": "broken-1, broken-2", "mortal": "mortal, well",
-        "dead": "dead", "stalled": "stalled", "long": "long", "well": "well",
-    }  # fmt: skip
-    listed = "\n".join(f"  - {{name: {name}, deployments: [{places}]}}" for name, places in routes.items())
+        "steady": "steady",
+        "limited": "limited-1, limited-2",
+        "broken": "broken-1, broken-2",
+        "mortal": "mortal, well",
+        "dead": "dead",
+        "stalled": "stalled",
+        "long": "long",
+        "well": "well",
+    }
+    listed = "\n".join(
+        f"  - {{name: {name}, deployments: [{places}]}}" for name, places in routes.items()
+    )
     return (
-        "version: 1\nclasses: {internal: {regions: [any]}}\ndeployments:\n" + "\n".join(deployments)
+        "version: 1\nclasses: {internal: {regions: [any]}}\ndeployments:\n"
+        + "\n".join(deployments)
         + f"\nroutes:\n{listed}\n"
-        f"teams: [{{name: bench, cost_centre: CC-1, data_class: internal, routes: [{', '.join(routes)}]}}]\n"
-    )  # fmt: skip
+        f"teams: [{{name: bench, cost_centre: CC-1, data_class: internal, routes: "
+        f"[{', '.join(routes)}]}}]\n"
+    )
 
 
 if __name__ == "__main__":

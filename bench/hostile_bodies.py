@@ -1,10 +1,12 @@
-"""Bodies that are slow to read, one after the other: CPU, longest pause of the event loop, and memory for each.
+"""Bodies that are slow to read, one after the other: CPU, longest pause of the event loop, and
+memory for each.
 
     python -m bench.hostile_bodies [--mib 10]
 
-Each body is read in a process of its own, as the forwarding endpoints read it (a large one in a thread) and write it
-out again, while a task of the same loop looks how long it has to wait for its next turn. The first
-bodies are those of the security audit (F5), then come others of the same kind, then large ones that are honest.
+Each body is read in a process of its own, as the forwarding endpoints read it (a large one in a
+thread) and write it out again, while a task of the same loop looks how long it has to wait for its
+next turn. The first bodies are those of the security audit (F5), then come others of the same kind,
+then large ones that are honest.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ Body = tuple[str, Operation, Callable[[int], bytes]]
 
 def padded(opening: bytes, piece: bytes, closing: bytes) -> Callable[[int], bytes]:
     """A body of the asked size: as many pieces as fit between opening and closing."""
-    return lambda size: opening + piece * ((size - len(opening) - len(closing)) // len(piece)) + closing
+    return lambda size: (
+        opening + piece * ((size - len(opening) - len(closing)) // len(piece)) + closing
+    )
 
 
 def chat(content: str) -> bytes:
@@ -43,10 +47,17 @@ def chat(content: str) -> bytes:
 
 def tools(_: int) -> bytes:
     """300 tools with schemas of twenty properties."""
-    properties = {f"field_{n}": {"type": "string", "description": f"The field {n}."} for n in range(20)}
+    properties = {
+        f"field_{n}": {"type": "string", "description": f"The field {n}."} for n in range(20)
+    }
     schema = {"type": "object", "properties": properties, "required": [*properties]}
-    listed = [{"type": "function", "function": {"name": f"f_{n}", "parameters": schema}} for n in range(300)]
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "go"}], "tools": listed}).encode()
+    listed = [
+        {"type": "function", "function": {"name": f"f_{n}", "parameters": schema}}
+        for n in range(300)
+    ]
+    return json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": "go"}], "tools": listed}
+    ).encode()
 
 
 def image(_: int) -> bytes:
@@ -67,7 +78,11 @@ def tokens(_: int) -> bytes:
 
 def agent(_: int) -> bytes:
     """An agent's 2,000 turns, with code and calls of tools."""
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": [1, 2, {"b": 3}]}'}}
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"a": [1, 2, {"b": 3}]}'},
+    }
     turns = [
         {"role": "user", "content": 'if (a[i] == "x") { return {"a": [1, 2, 3]}; }\n' * 20},
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -79,14 +94,22 @@ def agent(_: int) -> bytes:
 MODEL = b'{"model":"m",'
 MESSAGES = MODEL + b'"messages":['
 BODIES: tuple[Body, ...] = (
-    ("F5: empty arrays beside a picture", CHAT, padded(MESSAGES + b'{"image_url":"data:,"}', b",[]", b"]}")),
+    (
+        "F5: empty arrays beside a picture",
+        CHAT,
+        padded(MESSAGES + b'{"image_url":"data:,"}', b",[]", b"]}"),
+    ),
     ("F5: one name of escapes", CHAT, padded(MODEL + b'"', rb"\"", b'":1}')),
     ("F5: tools", CHAT, padded(MODEL + b'"tools":[{"a":1}', b',{"a":1}', b"]}")),
     ("F5: prompt_cache_key", CHAT, padded(MODEL + b'"prompt_cache_key":[1', b",[]", b"]}")),
     ("F5: stream_options", CHAT, padded(MODEL + b'"stream_options":{"a":[1', b",[]", b"]}}")),
     ("F5: objects", CHAT, padded(MESSAGES + b'{"image_url":"data:,"}', b',{"a":1}', b"]}")),
     ("empty messages", CHAT, padded(MESSAGES + b"{}", b",{}", b"]}")),
-    ("plain messages", CHAT, padded(MESSAGES + b'{"role":"u"}', b',{"role":"","content":""}', b"]}")),
+    (
+        "plain messages",
+        CHAT,
+        padded(MESSAGES + b'{"role":"u"}', b',{"role":"","content":""}', b"]}"),
+    ),
     ("empty texts", CHAT, padded(MESSAGES + b'""', b',""', b"]}")),
     ("numbers in messages", CHAT, padded(MESSAGES + b'{"image_url":"data:,"}', b",1", b"]}")),
     ("numbers as input", EMBEDDINGS, padded(MODEL + b'"input":[1', b",1", b"]}")),
@@ -97,7 +120,11 @@ BODIES: tuple[Body, ...] = (
     ("deep pairs", CHAT, padded(MODEL + b'"a":[', b"[[[[[[[[]]]]]]]],", b"1]}")),
     ("escapes in a text", CHAT, padded(MESSAGES + b'{"role":"u","content":"', rb"\"", b'"}]}')),
     ("backslashes in a text", CHAT, padded(MESSAGES + b'{"role":"u","content":"', rb"\\", b'"}]}')),
-    ("escapes and brackets", CHAT, padded(MESSAGES + b'{"role":"u","content":[{"a":"', rb"\"[[[{{{{{,", b'"}]}]}')),
+    (
+        "escapes and brackets",
+        CHAT,
+        padded(MESSAGES + b'{"role":"u","content":[{"a":"', rb"\"[[[{{{{{,", b'"}]}]}'),
+    ),
     ("escaped letters", CHAT, padded(MESSAGES + b'{"role":"u","content":"', rb"\u0041", b'"}]}')),
     ("quotes", CHAT, padded(MODEL, b'"', b"}")),
     ("commas", CHAT, padded(MODEL, b",", b"}")),
@@ -105,15 +132,37 @@ BODIES: tuple[Body, ...] = (
     ("model", CHAT, padded(b'{"model":"', b"m", b'"}')),
     ("a number of a million digits", CHAT, padded(MODEL + b'"x":1', b"0", b"}")),
     ("namespaces", RESPONSES, lambda _: nested_namespaces()),
-    ("40,000 values of a part", CHAT, lambda _: MESSAGES + b'{"image_url":"data:,"}' + b',{"K":"b"}' * 19_900 + b"]}"),
+    (
+        "40,000 values of a part",
+        CHAT,
+        lambda _: MESSAGES + b'{"image_url":"data:,"}' + b',{"K":"b"}' * 19_900 + b"]}",
+    ),
     ("doubled names", CHAT, lambda _: MESSAGES + b'{"a":1,"a":2}' + b',{"b":"b"}' * 19_900 + b"]}"),
-    ("42,900 tools below 128 KiB", CHAT, lambda _: MODEL + b'"tools":[' + b",".join([b"{}"] * 42_900) + b"]}"),
+    (
+        "42,900 tools below 128 KiB",
+        CHAT,
+        lambda _: MODEL + b'"tools":[' + b",".join([b"{}"] * 42_900) + b"]}",
+    ),
     ("namespaces below 128 KiB", CHAT, lambda _: tools_in_namespaces()),
-    ("parts below 128 KiB", CHAT, lambda _: MESSAGES + b'{"a":1, "b" :2}' + b',{"a":1, "b" :2}' * 7_900 + b"]}"),
-    ("logit_bias", CHAT, lambda _: MODEL + b'"logit_bias":{' + b",".join(b'"%d":1' % n for n in range(39_000)) + b"}}"),
+    (
+        "parts below 128 KiB",
+        CHAT,
+        lambda _: MESSAGES + b'{"a":1, "b" :2}' + b',{"a":1, "b" :2}' * 7_900 + b"]}",
+    ),
+    (
+        "logit_bias",
+        CHAT,
+        lambda _: (
+            MODEL + b'"logit_bias":{' + b",".join(b'"%d":1' % n for n in range(39_000)) + b"}}"
+        ),
+    ),
     ("honest: a prompt", CHAT, lambda size: chat("word, " * ((size - 100) // 6))),
     ("honest: a prompt in Greek", CHAT, lambda size: chat_utf8(size)),
-    ("honest: a prompt of JSON", CHAT, lambda size: chat('{"name": "value", "list": [1, 2]}\n' * (size // 45))),
+    (
+        "honest: a prompt of JSON",
+        CHAT,
+        lambda size: chat('{"name": "value", "list": [1, 2]}\n' * (size // 45)),
+    ),
     ("honest: a picture of 5 MiB", CHAT, image),
     ("honest: 2,048 texts", EMBEDDINGS, inputs),
     ("honest: 2,048 × 500 tokens", EMBEDDINGS, tokens),
@@ -143,7 +192,9 @@ def nested_namespaces() -> bytes:
 
 
 async def measured(operation: Operation, body: bytes) -> tuple[str, float, float]:
-    """What becomes of a body, the CPU in ms that it took, and the longest pause of the loop in ms."""
+    """What becomes of a body, the CPU in ms that it took, and the longest pause of the loop in
+    ms.
+    """
     pauses_s = [0.0]
     watch = asyncio.create_task(watched(pauses_s))
     await asyncio.sleep(0.01)
@@ -172,7 +223,9 @@ async def watched(pauses_s: list[float]) -> None:
 
 
 def in_a_child(operation: Operation, body: bytes) -> Iterator[str]:
-    """CPU, pause, the memory that was needed beyond the body, and the outcome, from a process of its own."""
+    """CPU, pause, the memory that was needed beyond the body, and the outcome, from a process of
+    its own.
+    """
     reading, writing = os.pipe()
     if os.fork() == 0:
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -188,8 +241,12 @@ def in_a_child(operation: Operation, body: bytes) -> Iterator[str]:
 
 def main() -> int:
     """Print a line for each body; 1 if one of them takes too long."""
-    parser = argparse.ArgumentParser(prog="python -m bench.hostile_bodies", description=__doc__.splitlines()[0])
-    parser.add_argument("--mib", type=float, default=10, help="size of the bodies that have no size of their own")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.hostile_bodies", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--mib", type=float, default=10, help="size of the bodies that have no size of their own"
+    )
     chosen = parser.parse_args()
     print(f"{machine.describe()}, commit {machine.commit()}")
     print(f"{'body':36} {'MiB':>5} {'ms':>7} {'pause':>6} {'+MiB':>6}  outcome")
@@ -198,7 +255,9 @@ def main() -> int:
         body = make(int(chosen.mib * 2**20))
         took, pause, more, outcome = in_a_child(operation, body)
         slow += float(pause) > MOST_MS
-        figures = f"{len(body) / 2**20:5.1f} {float(took):7.1f} {float(pause):6.1f} {float(more):6.0f}"
+        figures = (
+            f"{len(body) / 2**20:5.1f} {float(took):7.1f} {float(pause):6.1f} {float(more):6.0f}"
+        )
         print(f"{name:36} {figures}  {outcome}", flush=True)
     print(f"{slow} of {len(BODIES)} paused the loop for more than {MOST_MS:.0f} ms")
     return 1 if slow else 0

@@ -4,10 +4,11 @@
     python -m bench.in_process --instructions      # instructions a request, counted by valgrind
     python -m bench.in_process --budgets           # each request is held on four hot budgets
 
-Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not here: sockets, the upstream,
-Postgres; with budgets there is one who grants all that is asked for. Instructions are the same on every machine and
-beside any neighbour, so they show a change of one percent.
-"""
+Real: the server's protocol, edge, forwarding, journal (not synced), log line, metrics. Not here:
+sockets, the upstream, Postgres; with budgets there is one who grants all that is asked for.
+Instructions are the same on every machine and beside any neighbour, so they show a change of one
+percent.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -81,7 +82,12 @@ PEPPER = Pepper(b"a pepper for the bench, never for use")
 ANSWER = whole_answer().encode()
 QUESTION = "Which of these three incidents needs a person tonight, and why? " * 12
 BODY = json.dumps(
-    {"model": "plain", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 200, "user": "bench"},
+    {
+        "model": "plain",
+        "messages": [{"role": "user", "content": QUESTION}],
+        "max_tokens": 200,
+        "user": "bench",
+    },
     separators=(",", ":"),
 ).encode()
 REQUEST = (
@@ -97,7 +103,9 @@ class Stored:
 
     def __init__(self, *, has_budgets: bool) -> None:
         ports = {"plain": 9}
-        self.document = policy_of(ports, team_fields=BUDGETS) + CENTRE if has_budgets else policy_of(ports)
+        self.document = (
+            policy_of(ports, team_fields=BUDGETS) + CENTRE if has_budgets else policy_of(ports)
+        )
 
 
 class Lender(BudgetLeaseTable):
@@ -106,11 +114,16 @@ class Lender(BudgetLeaseTable):
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
         return tuple(
             SliceGranted(
-                account_id=ask.account_id, starts_s=int(ask.starts_at.timestamp()), granted_nusd=ask.most_nusd,
-                limit_nusd=None, spent_nusd=0, leased_nusd=0, outstanding_nusd=0,
+                account_id=ask.account_id,
+                starts_s=int(ask.starts_at.timestamp()),
+                granted_nusd=ask.most_nusd,
+                limit_nusd=None,
+                spent_nusd=0,
+                leased_nusd=0,
+                outstanding_nusd=0,
             )
             for ask in asks
-        )  # fmt: skip
+        )
 
 
 class Upstream:
@@ -182,16 +195,28 @@ class Stage:
     def __init__(self, folder: Path, *, has_budgets: bool) -> None:
         clock, metrics = SystemClock(), Metrics()
         self._journal = open_own(
-            folder, max_bytes=256 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda seconds: None
+            folder,
+            max_bytes=256 * 2**20,
+            syncs=False,
+            on_failed_sync=print,
+            on_synced=lambda seconds: None,
         )
-        database = Database("postgresql://nobody@localhost/none")  # opened by budgets, limits and keys: there are none
+        database = Database(
+            "postgresql://nobody@localhost/none"
+        )  # opened by budgets, limits and keys: there are none
         worker = self._journal.journal_id
-        self._leases = budget_leases = BudgetLeases(Lender(database), clock, worker=worker, lease_s=900)
+        self._leases = budget_leases = BudgetLeases(
+            Lender(database), clock, worker=worker, lease_s=900
+        )
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
         refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
         admission = Admission(
-            budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
+            budget_leases=budget_leases,
+            limiter=limiter,
+            claims=claims,
+            refusals=refusals,
+            clock=clock,
         )
         ejections = Ejections(EjectionStore(database), clock, on_ejected=metrics.count_ejection)
         self._meter = Meter(self._journal, on_settled=(metrics.count_event,), ejections=ejections)
@@ -209,14 +234,27 @@ class Stage:
             estimates=Estimates(clock),
             health=Health(),
         )
-        shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
+        shedding = Shedding(
+            journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1
+        )
         forward = Forwarder(
-            requests=service, limiter=limiter, metrics=metrics,
-            holder=SnapshotHolder(current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()),
-            lines=RequestLog("info", lambda piece: None), clock=clock, new_id=request_ids(clock),
-            is_full=lambda: self._journal.is_full, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=RequestSlots(1000), large_bodies=LargeBodies(),
-        )  # fmt: skip
+            requests=service,
+            limiter=limiter,
+            metrics=metrics,
+            holder=SnapshotHolder(
+                current=_snapshot(has_budgets=has_budgets), refreshed_at=clock.now()
+            ),
+            lines=RequestLog("info", lambda piece: None),
+            clock=clock,
+            new_id=request_ids(clock),
+            is_full=lambda: self._journal.is_full,
+            max_body_bytes=2**20,
+            allows_demo_keys=False,
+            shedding=shedding,
+            end_user_key=end_user_key(PEPPER),
+            slots=RequestSlots(1000),
+            large_bodies=LargeBodies(),
+        )
         edge = Edge(
             forward=forward,
             plain=None,
@@ -258,14 +296,30 @@ async def measure(rounds: int, *, has_budgets: bool) -> list[float]:
 
 
 def instructions(*, has_budgets: bool) -> float:
-    """Instructions a request: the difference between a long run and a short one. Raises where valgrind is not there."""
+    """Instructions a request: the difference between a long run and a short one.
+
+    Raises where valgrind is not there.
+    """
     counts = []
     for rounds in (1, 5):
         done = subprocess.run(
-            ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", sys.executable, "-m",
-             "bench.in_process", "--requests", str(rounds * ROUND), *(["--budgets"] if has_budgets else [])],
-            env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            [
+                "valgrind",
+                "--tool=cachegrind",
+                "--cache-sim=no",
+                "--cachegrind-out-file=/dev/null",
+                sys.executable,
+                "-m",
+                "bench.in_process",
+                "--requests",
+                str(rounds * ROUND),
+                *(["--budgets"] if has_budgets else []),
+            ],
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
         assert found is not None, done.stderr
         counts.append(int(found[1].replace(",", "")))
@@ -276,18 +330,29 @@ def _snapshot(*, has_budgets: bool) -> Snapshot:
     version = version_of(Stored(has_budgets=has_budgets))
     key_id = key_id_of(KEY)
     assert key_id is not None
-    record = KeyRecord(key_id=key_id, team=TEAM, project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id)
+    record = KeyRecord(
+        key_id=key_id,
+        team=TEAM,
+        project=None,
+        digest=PEPPER.digest(KEY),
+        pepper_id=PEPPER.pepper_id,
+    )
     prices = prices_of(version.policy, at=datetime.now(UTC), builtin=lambda **_: None)
-    return Snapshot(policy=version, prices=prices, keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER})
+    return Snapshot(
+        policy=version, prices=prices, keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER}
+    )
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.in_process", description="What the gateway's own steps cost, without sockets."
+        prog="python -m bench.in_process",
+        description="What the gateway's own steps cost, without sockets.",
     )
     parser.add_argument("--requests", type=int, default=20_000, help=f"a multiple of {ROUND}")
-    parser.add_argument("--instructions", action="store_true", help="count them with valgrind (Debian: valgrind)")
+    parser.add_argument(
+        "--instructions", action="store_true", help="count them with valgrind (Debian: valgrind)"
+    )
     parser.add_argument("--budgets", action="store_true", help="hold each request on four budgets")
     chosen = parser.parse_args()
     if chosen.instructions:
@@ -296,7 +361,10 @@ def main() -> int:
         return 0
     found = uvloop.run(measure(max(1, chosen.requests // ROUND), has_budgets=chosen.budgets))
     print(machine.describe())
-    print(f"{min(found):.1f} µs a request at best, {median(found):.1f} in the middle of {len(found)} rounds")
+    print(
+        f"{min(found):.1f} µs a request at best, {median(found):.1f} in the middle of "
+        f"{len(found)} rounds"
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""The longest pause of the event loop while a large embeddings answer is read, as one piece and in a thread.
+"""The longest pause of the event loop while a large embeddings answer is read, as one piece and in
+a thread.
 
 python -m bench.large_answers [--inputs 2048] [--dimensions 3072]
 """
@@ -29,7 +30,9 @@ def answer(inputs: int, dimensions: int) -> bytes:
     vector = [rng.uniform(-0.1, 0.1) for _ in range(dimensions)]
     data = [{"object": "embedding", "index": n, "embedding": vector} for n in range(inputs)]
     usage = {"prompt_tokens": inputs, "total_tokens": inputs}
-    return msgspec.json.encode({"object": "list", "data": data, "model": "upstream", "usage": usage})
+    return msgspec.json.encode(
+        {"object": "list", "data": data, "model": "upstream", "usage": usage}
+    )
 
 
 def rewritten(body: bytes) -> bytes:
@@ -49,7 +52,9 @@ async def in_a_thread(body: bytes) -> bytes:
     return await asyncio.to_thread(short.restored, rewritten(short.text))
 
 
-async def measured(read: Callable[[bytes], Awaitable[bytes]], body: bytes) -> tuple[bytes, float, float]:
+async def measured(
+    read: Callable[[bytes], Awaitable[bytes]], body: bytes
+) -> tuple[bytes, float, float]:
     """The rewritten answer, the time it took and the loop's longest pause, both in ms."""
     longest_s = 0.0
 
@@ -73,7 +78,9 @@ async def measured(read: Callable[[bytes], Awaitable[bytes]], body: bytes) -> tu
 
 def main() -> int:
     """Print a line for each way to read; 1 if the gateway's way pauses the loop for too long."""
-    parser = argparse.ArgumentParser(prog="python -m bench.large_answers", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.large_answers", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--inputs", type=int, default=2048)
     parser.add_argument("--dimensions", type=int, default=3072)
     chosen = parser.parse_args()

@@ -1,9 +1,12 @@
-"""Do limits hold across replicas? Processes of their own, one Postgres, ten times as many requests as are allowed.
+"""Do limits hold across replicas?
+
+Processes of their own, one Postgres, ten times as many requests as are allowed.
 
     python -m bench.limits [--seconds 180] [--replicas 3] [--times 10] [--seed 1]
 
-Each replica is a process with its own event loop and `Limiter`. All write down when they admitted and refused; then
-every window of 60 seconds is counted. Exit 1 where one is further from its limit than 2 % or one request per replica.
+Each replica is a process with its own event loop and `Limiter`. All write down when they admitted
+and refused; then every window of 60 seconds is counted. Exit 1 where one is further from its limit
+than 2 % or one request per replica.
 """
 
 from __future__ import annotations
@@ -38,17 +41,23 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
 WINDOW_S, STEP_S, SHARE = 60.0, 0.1, 0.02
-# What comes later in one minute than in the last is admitted later: so much, of the load offered, a replica of a busy
-# machine is late by. It counts for the least alone, and not for refusals: those are judged by what was there to admit.
+# What comes later in one minute than in the last is admitted later: so much, of the load offered, a
+# replica of a busy machine is late by. It counts for the least alone, and not for refusals: those
+# are judged by what was there to admit.
 LATE_S = 0.1
-MOST_OVER = 0.01  # of the time, where replicas had to admit alone because Postgres did not answer within 50 ms
-LEAST_BUSY = 0.95  # of the slots, on average: a request that ends is followed by the next arrival, not by itself
+# of the time, where replicas had to admit alone because Postgres did not answer within 50 ms
+MOST_OVER = 0.01
+# of the slots, on average: a request that ends is followed by the next arrival, not by itself
+LEAST_BUSY = 0.95
 AHEAD_S = 0.5  # for the last process to hear when they begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One limit and those who press against it. Tokens are reserved at admission and corrected to `used_tokens`."""
+    """One limit and those who press against it.
+
+    Tokens are reserved at admission and corrected to `used_tokens`.
+    """
 
     name: str
     limits: Limits
@@ -69,14 +78,23 @@ class Load:
     @property
     def limited(self) -> tuple[LimitedBy, ...]:
         """A second limit that is far away: all of a request's limits are taken together."""
-        return (self.name, self.limits), (f"{self.name}/key:k", Limits(requests_per_minute=1_000_000))
+        return (self.name, self.limits), (
+            f"{self.name}/key:k",
+            Limits(requests_per_minute=1_000_000),
+        )
 
 
 LOADS = (
     Load(name="60 requests", limits=Limits(requests_per_minute=60)),
     Load(name="600 requests", limits=Limits(requests_per_minute=600)),
     Load(name="6000 requests", limits=Limits(requests_per_minute=6000)),
-    Load(name="600000 tokens", limits=Limits(tokens_per_minute=600_000), tokens=1000, used_tokens=600, service_s=0.2),
+    Load(
+        name="600000 tokens",
+        limits=Limits(tokens_per_minute=600_000),
+        tokens=1000,
+        used_tokens=600,
+        service_s=0.2,
+    ),
     Load(name="12 at once", limits=Limits(concurrent=12), service_s=0.2),
 )
 
@@ -85,10 +103,14 @@ Event = tuple[float, float, int]  # admitted, ended, units that counted at last
 
 def main() -> int:
     """Run it; 1 where a limit did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m bench.limits", description="Limits across replicas, counted.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.limits", description="Limits across replicas, counted."
+    )
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--times", type=float, default=10, help="offered, as a multiple of what is allowed")
+    parser.add_argument(
+        "--times", type=float, default=10, help="offered, as a multiple of what is allowed"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--worker", nargs=2, metavar=("URL", "NUMBER"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -101,12 +123,18 @@ def main() -> int:
     rows = [_row(load, results, begin_s, chosen) for load in LOADS]
     print("\n".join(_table(rows)))
     print(f"machine: {machine.describe()}\ncommit: {machine.commit()}")
-    print(f"date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}\ncommand: python -m bench.limits", *sys.argv[1:])
+    print(
+        f"date: {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}\ncommand: python -m "
+        "bench.limits",
+        *sys.argv[1:],
+    )
     return 0 if all(is_good for _, is_good in rows) else 1
 
 
 def _run(chosen: argparse.Namespace) -> tuple[float, list[dict[str, dict[str, list[list[float]]]]]]:
-    """Start the replicas on one Postgres; return when the load began and what each of them wrote down."""
+    """Start the replicas on one Postgres; return when the load began and what each of them wrote
+    down.
+    """
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-limits-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -122,7 +150,9 @@ def _run(chosen: argparse.Namespace) -> tuple[float, list[dict[str, dict[str, li
                 *("--seconds", str(chosen.seconds), "--replicas", str(chosen.replicas)),
                 *("--times", str(chosen.times), "--seed", str(chosen.seed)),
             ]
-            process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
             stack.callback(end, process)
             replicas.append(process)
         for process in replicas:
@@ -146,7 +176,9 @@ async def _offer_all(chosen: argparse.Namespace) -> dict[str, dict[str, list[lis
     print("ready", flush=True)
     begin_s = float(await asyncio.to_thread(sys.stdin.readline))
     random = Random(f"{chosen.seed}/{number}")
-    found = await asyncio.gather(*(_offer(limiter, load, chosen, random, begin_s=begin_s) for load in LOADS))
+    found = await asyncio.gather(
+        *(_offer(limiter, load, chosen, random, begin_s=begin_s) for load in LOADS)
+    )
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await limiter.close()
@@ -169,7 +201,9 @@ async def _offer(
         at_s, used = time.monotonic(), round(load.used_tokens * random.uniform(0.5, 1.5))
         if load.service_s:
             await asyncio.sleep(load.service_s * random.uniform(0.5, 1.5))
-        ended_s = time.monotonic()  # before it is told: nobody may have the slot while this one counts as running
+        ended_s = (
+            time.monotonic()
+        )  # before it is told: nobody may have the slot while this one counts as running
         admission.settle(used)
         admitted.append([at_s, ended_s, used if load.tokens else 1, admission.is_alone])
 
@@ -179,16 +213,23 @@ async def _offer(
     async with asyncio.TaskGroup() as tasks:
         while next_s < begin_s + chosen.seconds:
             next_s += gap_s
-            await asyncio.sleep(max(next_s + random.uniform(0, 0.8) * gap_s / chosen.replicas - time.monotonic(), 0))
+            await asyncio.sleep(
+                max(next_s + random.uniform(0, 0.8) * gap_s / chosen.replicas - time.monotonic(), 0)
+            )
             tasks.create_task(ask())
     return {"admitted": admitted, "refused": refused}
 
 
 def _row(
-    load: Load, results: Sequence[dict[str, dict[str, list[list[float]]]]], begin_s: float, chosen: argparse.Namespace
+    load: Load,
+    results: Sequence[dict[str, dict[str, list[list[float]]]]],
+    begin_s: float,
+    chosen: argparse.Namespace,
 ) -> tuple[list[str], bool]:
     admitted: list[Event] = sorted(
-        (event[0], event[1], int(event[2])) for one in results for event in one[load.name]["admitted"]
+        (event[0], event[1], int(event[2]))
+        for one in results
+        for event in one[load.name]["admitted"]
     )
     refused = sorted(at[0] for one in results for at in one[load.name]["refused"])
     alone = sum(bool(event[3]) for one in results for event in one[load.name]["admitted"])
@@ -196,18 +237,23 @@ def _row(
     if load.limits.concurrent is not None:
         return _row_of_slots(load, admitted, refused, alone=alone, span=(begin_s + 5, until_s))
     limit = load.limits.requests_per_minute or load.limits.tokens_per_minute or 0
-    one_each = chosen.replicas * (max(units for _, _, units in admitted) if not load.tokens else load.tokens)
+    one_each = chosen.replicas * (
+        max(units for _, _, units in admitted) if not load.tokens else load.tokens
+    )
     slack = max(SHARE * limit, one_each)
     times, sums = [at for at, _, _ in admitted], [0, *accumulate(units for _, _, units in admitted)]
 
     def between(start_s: float, end_s: float) -> int:
         return sums[bisect_right(times, end_s)] - sums[bisect_left(times, start_s)]
 
-    # What a request still has reserved beyond its use counts as well: nobody knew better at that moment.
+    # What a request still has reserved beyond its use counts as well: nobody knew better at that
+    # moment.
     changes = sorted(
-        change for at, ended, units in admitted if load.tokens
+        change
+        for at, ended, units in admitted
+        if load.tokens
         for change in ((at, load.tokens - units), (ended, units - load.tokens))
-    )  # fmt: skip
+    )
     moments, reserved = [at for at, _ in changes], [0, *accumulate(change for _, change in changes)]
 
     def counted(end_s: float) -> int:
@@ -216,17 +262,29 @@ def _row(
     steps = int((until_s - begin_s - WINDOW_S) / STEP_S)
     lows = [counted(begin_s + WINDOW_S + n * STEP_S) for n in range(steps)]
     highs = [between(at, at + WINDOW_S) for at in times if at + WINDOW_S <= until_s]
-    minutes = [between(begin_s + n * 60, begin_s + n * 60 + 60) for n in range(int(chosen.seconds // 60))]
+    minutes = [
+        between(begin_s + n * 60, begin_s + n * 60 + 60) for n in range(int(chosen.seconds // 60))
+    ]
     wrong = sum(counted(at) + (load.tokens or 1) + slack <= limit for at in refused)
     late = LATE_S * load.allowed_per_s * chosen.times * (load.used_tokens or 1)
     is_good = max(highs) <= limit + slack and min(lows) >= limit - slack - late and not wrong
     is_good = is_good and all(abs(minute - limit) <= slack for minute in minutes)
-    cells = [load.name, " / ".join(f"{minute:,}" for minute in minutes), f"{max(highs):,}", f"{min(lows):,}"]
+    cells = [
+        load.name,
+        " / ".join(f"{minute:,}" for minute in minutes),
+        f"{max(highs):,}",
+        f"{min(lows):,}",
+    ]
     return [*cells, f"{wrong:,} of {len(refused):,}", f"{alone:,}", f"± {slack:,.0f}"], is_good
 
 
 def _row_of_slots(
-    load: Load, admitted: Sequence[Event], refused: Sequence[float], *, alone: int, span: tuple[float, float]
+    load: Load,
+    admitted: Sequence[Event],
+    refused: Sequence[float],
+    *,
+    alone: int,
+    span: tuple[float, float],
 ) -> tuple[list[str], bool]:
     limit = load.limits.concurrent or 0
     changes = sorted([(at, 1) for at, _, _ in admitted] + [(ended, -1) for _, ended, _ in admitted])
@@ -240,13 +298,25 @@ def _row_of_slots(
     wrong = sum(at_once(at) < limit / 2 for at in refused if at > span[0])
     over = sum(sample > limit for sample in samples) / len(samples)
     is_good = over <= (MOST_OVER if alone else 0) and mean >= LEAST_BUSY * limit
-    cells = [load.name, f"{mean:.2f} on average", f"{max(running)} (over: {over:.2%} of the time)", f"{min(samples)}"]
+    cells = [
+        load.name,
+        f"{mean:.2f} on average",
+        f"{max(running)} (over: {over:.2%} of the time)",
+        f"{min(samples)}",
+    ]
     cells += [f"{wrong:,} of {len(refused):,}", f"{alone:,}"]
     return [*cells, f"not over, ≥ {LEAST_BUSY:.0%} on average"], is_good
 
 
 def _table(rows: Sequence[tuple[list[str], bool]]) -> list[str]:
-    head = ["limit", "accepted, each minute", "most in 60 s", "least in 60 s", "wrong refusals", "admitted alone"]
+    head = [
+        "limit",
+        "accepted, each minute",
+        "most in 60 s",
+        "least in 60 s",
+        "wrong refusals",
+        "admitted alone",
+    ]
     head += ["allowed", "holds"]
     lines = [[*cells, "yes" if is_good else "NO"] for cells, is_good in rows]
     return [" | ".join(["", *line, ""]).strip() for line in [head, ["---"] * len(head), *lines]]

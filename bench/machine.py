@@ -1,4 +1,6 @@
-"""What the kernel says of processes and of this machine: CPU seconds, memory, how busy everybody is."""
+"""What the kernel says of processes and of this machine: CPU seconds, memory, how busy everybody
+is.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def pss_mib(pids: Iterable[int]) -> float:
 
 
 def own_mib(pids: Iterable[int]) -> float:
-    """Memory of processes without the pages of files: their share of those depends on who else has them open."""
+    """Memory of processes without the pages of files: their share of those depends on who else has
+    them open.
+    """
     return _rollup_mib(pids, "Pss_Anon:")
 
 
@@ -78,7 +82,10 @@ def busy_s() -> float:
 def describe() -> str:
     """This machine in one line."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        "unknown CPU",
+    )
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     python = f"Python {platform.python_version()} {build_flags()}"
     return f"{os.cpu_count()} × {model}, {gib:.0f} GiB, Linux {platform.release()}, {python}"
@@ -89,7 +96,9 @@ def commit() -> str:
 
     def git(*arguments: str) -> str:
         here = Path(__file__).parent
-        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=here, capture_output=True, text=True, check=False
+        )
         return done.stdout.strip()
 
     changed = " with uncommitted changes" if git("status", "--porcelain") else ""

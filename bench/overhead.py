@@ -1,10 +1,12 @@
-"""What the gateway costs: direct to an upstream, through a plain nginx proxy, and through Tollgate, in one run.
+"""What the gateway costs: direct to an upstream, through a plain nginx proxy, and through Tollgate,
+in one run.
 
     python -m bench.overhead [--quick] [--peers] [--write] [--against CHECKOUT]
 
-The gateway has everything on: key check, policy, hold, journal, settlement, rows in a real Postgres, metrics, logs.
-Requests per second depend on whoever else uses the machine; CPU per request hardly does, so read that, and its ratio
-to the proxy's. All that is compared has one core, the same one, and takes turns; the figures are medians of rounds.
+The gateway has everything on: key check, policy, hold, journal, settlement, rows in a real
+Postgres, metrics, logs. Requests per second depend on whoever else uses the machine; CPU per
+request hardly does, so read that, and its ratio to the proxy's. All that is compared has one core,
+the same one, and takes turns; the figures are medians of rounds.
 """
 
 from __future__ import annotations
@@ -44,26 +46,92 @@ PAGE = REPOSITORY / "docs" / "performance.md"
 _OURS = frozenset({"nginx", GATEWAY, "against"})
 _ALL = _OURS | {"direct", *peers.NAMES}
 FULL = (
-    Scenario(title="plain 1 KB chat, c=1", upstream="plain", connections=1, window_s=3, rounds=3, names=_ALL),
-    Scenario(title="plain 1 KB chat, c=16", upstream="plain", connections=16, window_s=3, rounds=3,
-             names=_OURS | {"direct"}),
-    Scenario(title="plain 1 KB chat, c=64", upstream="plain", connections=64, window_s=4, rounds=3,
-             names=_ALL | {UNSYNCED}),
-    Scenario(title="stream of 101 events at once, c=64", upstream="burst", connections=64, window_s=4, rounds=3,
-             names=_ALL),
-    Scenario(title="same from a vLLM", upstream="burst-vllm", connections=64, window_s=4, rounds=3, names=_OURS),
-    Scenario(title="200 streams, an event each 20 ms", upstream="paced", connections=200, window_s=8, rounds=3,
-             names=_OURS | {"vllm-router"}),
-    Scenario(title="same from a vLLM", upstream="paced-vllm", connections=200, window_s=8, rounds=3, names=_OURS),
-)  # fmt: skip
+    Scenario(
+        title="plain 1 KB chat, c=1",
+        upstream="plain",
+        connections=1,
+        window_s=3,
+        rounds=3,
+        names=_ALL,
+    ),
+    Scenario(
+        title="plain 1 KB chat, c=16",
+        upstream="plain",
+        connections=16,
+        window_s=3,
+        rounds=3,
+        names=_OURS | {"direct"},
+    ),
+    Scenario(
+        title="plain 1 KB chat, c=64",
+        upstream="plain",
+        connections=64,
+        window_s=4,
+        rounds=3,
+        names=_ALL | {UNSYNCED},
+    ),
+    Scenario(
+        title="stream of 101 events at once, c=64",
+        upstream="burst",
+        connections=64,
+        window_s=4,
+        rounds=3,
+        names=_ALL,
+    ),
+    Scenario(
+        title="same from a vLLM",
+        upstream="burst-vllm",
+        connections=64,
+        window_s=4,
+        rounds=3,
+        names=_OURS,
+    ),
+    Scenario(
+        title="200 streams, an event each 20 ms",
+        upstream="paced",
+        connections=200,
+        window_s=8,
+        rounds=3,
+        names=_OURS | {"vllm-router"},
+    ),
+    Scenario(
+        title="same from a vLLM",
+        upstream="paced-vllm",
+        connections=200,
+        window_s=8,
+        rounds=3,
+        names=_OURS,
+    ),
+)
 QUICK = (
-    *(Scenario(title=f"plain 1 KB chat, c={c}", upstream="plain", connections=c, window_s=2, rounds=1, names=_ALL)
-      for c in (1, 64)),
-    Scenario(title="stream of 101 events at once, c=64", upstream="burst", connections=64, window_s=3, rounds=1,
-             names=_OURS | set(peers.NAMES)),
-    Scenario(title="200 streams from a vLLM, an event each 20 ms", upstream="paced-vllm", connections=200, window_s=5,
-             rounds=1, names=_OURS),
-)  # fmt: skip
+    *(
+        Scenario(
+            title=f"plain 1 KB chat, c={c}",
+            upstream="plain",
+            connections=c,
+            window_s=2,
+            rounds=1,
+            names=_ALL,
+        )
+        for c in (1, 64)
+    ),
+    Scenario(
+        title="stream of 101 events at once, c=64",
+        upstream="burst",
+        connections=64,
+        window_s=3,
+        rounds=1,
+        names=_OURS | set(peers.NAMES),
+    ),
+    Scenario(
+        title="200 streams from a vLLM, an event each 20 ms",
+        upstream="paced-vllm",
+        connections=200,
+        window_s=5,
+        rounds=1,
+        names=_OURS,
+    ),
+)
 
 
 def main() -> int:
@@ -87,15 +155,27 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 3
     if chosen.peers:
-        notes.append("peers: " + ", ".join(f"{name} {version}" for name, version in peers.VERSIONS.items()))
+        notes.append(
+            "peers: " + ", ".join(f"{name} {version}" for name, version in peers.VERSIONS.items())
+        )
     tables = [as_table(rows)] if chosen.quick else [as_targets(rows, probed), as_table(rows)]
     facts = {
-        "machine": machine.describe(), "commit": machine.commit(),
+        "machine": machine.describe(),
+        "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "python -m " + " ".join(["bench.overhead", *sys.argv[1:]]),
         "took": f"{time.monotonic() - began_s:.0f} s",
-    }  # fmt: skip
-    print("\n".join(["\n\n".join(tables), "", *notes, *(f"{name}: {value}" for name, value in facts.items())]))
+    }
+    print(
+        "\n".join(
+            [
+                "\n\n".join(tables),
+                "",
+                *notes,
+                *(f"{name}: {value}" for name, value in facts.items()),
+            ]
+        )
+    )
     if chosen.write:
         write_page(PAGE, "\n\n".join(tables), facts=facts, notes=notes)
         print(f"written to {PAGE.relative_to(REPOSITORY)}")
@@ -103,7 +183,10 @@ def main() -> int:
 
 
 class Bench:
-    """Sends load in turns and keeps the samples. Knows how many requests each target has answered."""
+    """Sends load in turns and keeps the samples.
+
+    Knows how many requests each target has answered.
+    """
 
     def __init__(self, stand: Stand, *, tries: int) -> None:
         self._stand, self._tries = stand, tries
@@ -111,10 +194,14 @@ class Bench:
         self._left_open: dict[str, int] = defaultdict(int)
 
     def run(self, scenarios: tuple[Scenario, ...]) -> list[Row]:
-        """Interleave the targets within each scenario and round, so that all meet the same weather."""
+        """Interleave the targets within each scenario and round, so that all meet the same
+        weather.
+        """
         rows: list[Row] = []
         for scenario in scenarios:
-            targets = [target for target in self._stand.targets.values() if target.name in scenario.names]
+            targets = [
+                target for target in self._stand.targets.values() if target.name in scenario.names
+            ]
             samples: dict[str, list[Sample]] = defaultdict(list)
             for target in targets:
                 if target.renew is None:
@@ -122,12 +209,17 @@ class Bench:
             for _ in range(scenario.rounds):
                 for target in targets:
                     samples[target.name].append(self._undisturbed(target, scenario))
-                    print(f"  {scenario.title}, {target.name}: {_brief(samples[target.name][-1])}", file=sys.stderr)
+                    print(
+                        f"  {scenario.title}, {target.name}: {_brief(samples[target.name][-1])}",
+                        file=sys.stderr,
+                    )
             rows += summarise(scenario, samples)
         return rows
 
     def probe(self) -> Probed:
-        """What the gateway adds to the proxy: to the gaps between events, and to a small request beside large ones."""
+        """What the gateway adds to the proxy: to the gaps between events, and to a small request
+        beside large ones.
+        """
         gaps: dict[str, list[float]] = defaultdict(list)
         stalls: dict[str, list[float]] = defaultdict(list)
         for _ in range(PROBE_ROUNDS):
@@ -135,11 +227,14 @@ class Bench:
                 gaps[name].append(self._gap_p99_ms(self._stand.targets[name]))
                 stalls[name].append(self._stall_p99_ms(self._stand.targets[name]))
                 print(
-                    f"  {name}: gap p99 {gaps[name][-1]:.2f} ms, 1 MB beside {stalls[name][-1]:.2f} ms", file=sys.stderr
+                    f"  {name}: gap p99 {gaps[name][-1]:.2f} ms, 1 MB beside "
+                    f"{stalls[name][-1]:.2f} ms",
+                    file=sys.stderr,
                 )
         return Probed(
             gap_added_ms=median(gaps[GATEWAY]) - median(gaps["nginx"]),
-            # Where a small request was quicker beside large ones, the proxy held nothing up: that is no credit of ours.
+            # Where a small request was quicker beside large ones, the proxy held nothing up: that
+            # is no credit of ours.
             stall_ms=median(stalls[GATEWAY]) - max(0.0, median(stalls["nginx"])),
         )
 
@@ -149,12 +244,18 @@ class Bench:
         answered, left_open = self._answered[gateway.name], self._left_open[gateway.name]
         rows = wait_until_written(gateway.ledger, answered)
         if rows.get("ok", 0) > answered + left_open:
-            raise StandError(f"{gateway.name}: {rows} rows for {answered} answers: some were charged twice.")
-        others = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(rows.items()) if outcome != "ok")
+            raise StandError(
+                f"{gateway.name}: {rows} rows for {answered} answers: some were charged twice."
+            )
+        others = ", ".join(
+            f"{count:,} {outcome}" for outcome, count in sorted(rows.items()) if outcome != "ok"
+        )
         return (
-            f"{gateway.name}: {answered:,} requests answered, {rows.get('ok', 0):,} rows `ok` in finance.usage_events"
+            f"{gateway.name}: {answered:,} requests answered, {rows.get('ok', 0):,} rows `ok` "
+            "in finance.usage_events"
             + (f" and {others}" if others else "")
-            + f"; the surplus is what was left open at the end of the windows (at most {left_open:,})."
+            + "; the surplus is what was left open at the end of the windows (at most "
+            f"{left_open:,})."
         )
 
     def _undisturbed(self, target: Target, scenario: Scenario) -> Sample:
@@ -182,7 +283,10 @@ class Bench:
     def _sample(self, target: Target, scenario: Scenario) -> Sample:
         stand = self._stand
         pids, ledger = target.pids(), target.ledger
-        window_s = max(scenario.window_s, SLOW_WINDOW_S if target.name == "litellm" and scenario.is_streamed else 0)
+        window_s = max(
+            scenario.window_s,
+            SLOW_WINDOW_S if target.name == "litellm" and scenario.is_streamed else 0,
+        )
         began_s, events = time.monotonic(), stand.events_sent()
         busy, ours, cpu = machine.busy_s(), stand.stranger_free_cpu_s(), machine.cpu_s(pids)
         postgres = ledger.cpu_s() if ledger else 0.0
@@ -206,7 +310,9 @@ class Bench:
 
     def _load(self, target: Target, scenario: Scenario, seconds: int) -> dict[str, int]:
         """Let wrk work for a while; return what it says."""
-        result = finish_load(start_load(target, scenario.upstream, connections=scenario.connections, seconds=seconds))
+        result = finish_load(
+            start_load(target, scenario.upstream, connections=scenario.connections, seconds=seconds)
+        )
         self._answered[target.name] += result["answered"] - result["refused"]
         self._left_open[target.name] += scenario.connections
         return result
@@ -235,15 +341,33 @@ def start_load(
 ) -> subprocess.Popen[str]:
     """Start wrk."""
     variables = {
-        **os.environ, "MODEL": upstream, "KEY": target.key, "STREAM": "0" if upstream == "plain" else "1",
+        **os.environ,
+        "MODEL": upstream,
+        "KEY": target.key,
+        "STREAM": "0" if upstream == "plain" else "1",
         **({"DELAY_MS": str(delay_ms)} if delay_ms else {}),
-    }  # fmt: skip
+    }
     return subprocess.Popen(
-        ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s",
-         "--timeout", "20s", "--latency", "--script", str(Path(__file__).with_name("load.lua")),
-         f"http://127.0.0.1:{target.port_of[upstream]}"],
-        env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [
+            "wrk",
+            "--threads",
+            "1",
+            "--connections",
+            str(connections),
+            "--duration",
+            f"{seconds}s",
+            "--timeout",
+            "20s",
+            "--latency",
+            "--script",
+            str(Path(__file__).with_name("load.lua")),
+            f"http://127.0.0.1:{target.port_of[upstream]}",
+        ],
+        env=variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish_load(load: subprocess.Popen[str]) -> dict[str, int]:
@@ -271,12 +395,20 @@ def _brief(sample: Sample) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.overhead", description="What the gateway costs, next to a plain nginx proxy."
+        prog="python -m bench.overhead",
+        description="What the gateway costs, next to a plain nginx proxy.",
     )
     parser.add_argument("--quick", action="store_true", help="about a minute, for a first look")
     parser.add_argument("--peers", action="store_true", help="LiteLLM and the vLLM router as well")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="measure another checkout's gateway as well")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into docs/performance.md"
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure another checkout's gateway as well",
+    )
     return parser.parse_args()
 
 

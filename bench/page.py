@@ -14,10 +14,19 @@ COMMANDS = {
 
 def write_page(
     page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str], name: str = "bench"
-) -> None:  # fmt: skip
-    """Replace what stands between the marks of a table. Raises `ValueError` where the page has none."""
-    opening, closing = f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->", f"<!-- {name}:end -->"
-    measured = [*(f"- {fact}: {value}" for fact, value in facts.items()), *(f"- {note}" for note in notes)]
+) -> None:
+    """Replace what stands between the marks of a table.
+
+    Raises `ValueError` where the page has none.
+    """
+    opening, closing = (
+        f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->",
+        f"<!-- {name}:end -->",
+    )
+    measured = [
+        *(f"- {fact}: {value}" for fact, value in facts.items()),
+        *(f"- {note}" for note in notes),
+    ]
     replace_between(page, opening, closing, lines=[*measured, "", table])
 
 
@@ -27,5 +36,9 @@ def replace_between(page: Path, opening: str, closing: str, *, lines: Sequence[s
     before, begin, rest = text.partition(opening)
     _, end, after = rest.partition(closing)
     if not (begin and end):
-        raise ValueError(f"{page} has no place for the table: it needs the lines {opening} and {closing}")
-    page.write_text("\n".join([before + opening, "", *lines, "", closing]) + after, encoding="utf-8")
+        raise ValueError(
+            f"{page} has no place for the table: it needs the lines {opening} and {closing}"
+        )
+    page.write_text(
+        "\n".join([before + opening, "", *lines, "", closing]) + after, encoding="utf-8"
+    )

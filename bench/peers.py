@@ -1,8 +1,9 @@
-"""Other gateways to measure beside: LiteLLM's proxy and the vLLM router, as their users would run them.
+"""Other gateways to measure beside: LiteLLM's proxy and the vLLM router, as their users would run
+them.
 
-Each has its own virtual environment (`bash bench/install.sh --peers`), one worker, the gateway's core, a key, no
-retries, no database, no callbacks. A fresh process for every window: LiteLLM goes on working off requests that the load
-left open, which would spoil whatever is measured next.
+Each has its own virtual environment (`bash bench/install.sh --peers`), one worker, the gateway's
+core, a key, no retries, no database, no callbacks. A fresh process for every window: LiteLLM goes
+on working off requests that the load left open, which would spoil whatever is measured next.
 """
 
 from __future__ import annotations
@@ -39,32 +40,64 @@ def litellm(folder: Path, port: int, upstreams: dict[str, int]) -> Command:
             {
                 "model_name": name,
                 "litellm_params": {
-                    "model": "openai/upstream-model", "api_base": f"http://127.0.0.1:{at}/v1", "api_key": "sk-upstream",
+                    "model": "openai/upstream-model",
+                    "api_base": f"http://127.0.0.1:{at}/v1",
+                    "api_key": "sk-upstream",
                 },
             }
             for name, at in upstreams.items()
         ],
-        "litellm_settings": {"num_retries": 0, "request_timeout": 60, "callbacks": [], "telemetry": False},
+        "litellm_settings": {
+            "num_retries": 0,
+            "request_timeout": 60,
+            "callbacks": [],
+            "telemetry": False,
+        },
         "general_settings": {"master_key": KEY, "disable_spend_logs": True},
-    }  # fmt: skip
+    }
     file = folder / "litellm.yaml"
     file.write_text(json.dumps(config))  # JSON is YAML
     variables = {
-        "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_MODE": "PRODUCTION",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "NO_DOCS": "True",
         "PATH": f"{binary('litellm').parent}:{os.environ['PATH']}",
-    }  # fmt: skip
+    }
     argv = [
-        str(binary("litellm")), "--config", str(file), "--host", "127.0.0.1", "--port", str(port),
-        "--num_workers", "1", "--telemetry", "False",
-    ]  # fmt: skip
+        str(binary("litellm")),
+        "--config",
+        str(file),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--num_workers",
+        "1",
+        "--telemetry",
+        "False",
+    ]
     return Command(argv=argv, variables=variables, boots_within_s=120)
 
 
 def vllm_router(port: int, metrics_port: int, upstream: int) -> Command:
     """The vLLM router, which knows workers and not models: one router for each upstream."""
     argv = [
-        str(binary("vllm-router")), "--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin",
-        "--worker-urls", f"http://127.0.0.1:{upstream}", "--api-key", KEY, "--log-level", "error",
-        "--prometheus-port", str(metrics_port), "--disable-retries",
-    ]  # fmt: skip
+        str(binary("vllm-router")),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--policy",
+        "round_robin",
+        "--worker-urls",
+        f"http://127.0.0.1:{upstream}",
+        "--api-key",
+        KEY,
+        "--log-level",
+        "error",
+        "--prometheus-port",
+        str(metrics_port),
+        "--disable-retries",
+    ]
     return Command(argv=argv, variables={}, boots_within_s=60)

@@ -2,12 +2,14 @@
 
     python -m bench.postgres_sessions [--rounds N]
 
-Two questions: the exchange of the budget leases (one statement), and the writer's batch of 1,000 events (one
-transaction with a COPY). Three ways to ask, in turn: a thread with a plain connection, which only another thread can
-break (`shutdown` of its socket); the same with a deadline on each wait of the driver; and psycopg's `AsyncConnection`,
-whose await can be cancelled. The event loop is uvloop, as in `serve`. Behind docs/decisions/0019.
+Two questions: the exchange of the budget leases (one statement), and the writer's batch of 1,000
+events (one transaction with a COPY). Three ways to ask, in turn: a thread with a plain connection,
+which only another thread can break (`shutdown` of its socket); the same with a deadline on each
+wait of the driver; and psycopg's `AsyncConnection`, whose await can be cancelled. The event loop is
+uvloop, as in `serve`. Behind docs/decisions/0019.
 
-The last table has the time until a question fails whose connection is frozen, with a patience of one second.
+The last table has the time until a question fails whose connection is frozen, with a patience of
+one second.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class WithDeadline(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait no longer than `limit_s`."""
-        return super().wait(gen, interval, self.limit_s if timeout is None else min(timeout, self.limit_s))
+        return super().wait(
+            gen, interval, self.limit_s if timeout is None else min(timeout, self.limit_s)
+        )
 
 
 @dataclass
@@ -72,13 +76,16 @@ class Figures:
     cpu_ms: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def rows(self, title: str) -> str:
-        """Each kind's median, and its ratio to the first kind: the median of the ratios of single rounds."""
+        """Each kind's median, and its ratio to the first kind: the median of the ratios of single
+        rounds.
+        """
         lines = []
         for kind in KINDS:
             pairs = zip(self.wall_ms[kind], self.wall_ms[PLAIN], strict=True)
             cpu_pairs = zip(self.cpu_ms[kind], self.cpu_ms[PLAIN], strict=True)
             lines.append(
-                f"| {title} | {kind} | {median(self.wall_ms[kind]):.3f} | {median(a / b for a, b in pairs):.2f} "
+                f"| {title} | {kind} | {median(self.wall_ms[kind]):.3f} | "
+                f"{median(a / b for a, b in pairs):.2f} "
                 f"| {median(self.cpu_ms[kind]):.3f} | {median(a / b for a, b in cpu_pairs):.2f} |"
             )
         return "\n".join(lines)
@@ -87,7 +94,12 @@ class Figures:
 class Asker:
     """One connection of each kind, and the questions that they ask."""
 
-    def __init__(self, plain: psycopg.Connection[Any], limited: WithDeadline, awaited: psycopg.AsyncConnection[Any]):
+    def __init__(
+        self,
+        plain: psycopg.Connection[Any],
+        limited: WithDeadline,
+        awaited: psycopg.AsyncConnection[Any],
+    ):
         self.plain, self.limited, self.awaited = plain, limited, awaited
         self.journal, self.turn, self.event = uuid4(), 0, 0
         self.thread = ThreadPoolExecutor(1)
@@ -102,10 +114,17 @@ class Asker:
         """A slice of one budget."""
         self.turn += 1
         row = {
-            "account_id": "team/month", "rule_id": "team/month", "starts_s": 1_793_491_200, "ends_s": 1_796_083_200,
-            "turn": self.turn, "returned_nusd": 1000 * (self.turn > 1), "least_nusd": 1000, "needed_nusd": 1000,
-            "most_nusd": 1000, "held_nusd": 0,
-        }  # fmt: skip
+            "account_id": "team/month",
+            "rule_id": "team/month",
+            "starts_s": 1_793_491_200,
+            "ends_s": 1_796_083_200,
+            "turn": self.turn,
+            "returned_nusd": 1000 * (self.turn > 1),
+            "least_nusd": 1000,
+            "needed_nusd": 1000,
+            "most_nusd": 1000,
+            "held_nusd": 0,
+        }
         return self.journal, msgspec.json.encode([row]).decode(), 0
 
     def copied(self) -> bytes:
@@ -129,7 +148,11 @@ class Asker:
     async def batch(self, kind: str, data: bytes) -> None:
         """Write one batch."""
         if kind == ASYNC:
-            async with asyncio.timeout(LIMIT_S), self.awaited.transaction(), self.awaited.cursor() as cursor:
+            async with (
+                asyncio.timeout(LIMIT_S),
+                self.awaited.transaction(),
+                self.awaited.cursor() as cursor,
+            ):
                 async with cursor.copy(ledger_module._COPY) as copy:
                     await copy.write(data)
                 await cursor.execute(ledger_module._TAKE_APART.encode())
@@ -141,8 +164,12 @@ class Asker:
 
 def main() -> int:
     """Run it."""
-    parser = argparse.ArgumentParser(prog="bench.postgres_sessions", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15, help="rounds, each with all kinds in turn (15)")
+    parser = argparse.ArgumentParser(
+        prog="bench.postgres_sessions", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="rounds, each with all kinds in turn (15)"
+    )
     rounds = parser.parse_args().rounds
     home = Path(tempfile.mkdtemp(prefix="tollgate-bench-"))
     try:
@@ -166,19 +193,30 @@ async def _measured(url: str, rounds: int) -> str:
     asker = await _asker(url)
     exchanges, batches = Figures(), Figures()
     for number in range(rounds + 1):
-        kinds = KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]  # none always comes after the same one
+        kinds = (
+            KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]
+        )  # none always comes after the same one
         for kind in kinds:
             await _timed(exchanges, kind, [partial(asker.exchange, kind)] * EXCHANGES)
         for kind in kinds:
-            await _timed(batches, kind, [partial(asker.batch, kind, asker.copied()) for _ in range(BATCHES)])
+            await _timed(
+                batches, kind, [partial(asker.batch, kind, asker.copied()) for _ in range(BATCHES)]
+            )
     for figures in (exchanges, batches):
         for kind in KINDS:  # the first round warms everything up
             del figures.wall_ms[kind][0], figures.cpu_ms[kind][0]
-    head = "| question | session | wall ms | ratio | CPU ms of the gateway | ratio |\n|---|---|---|---|---|---|"
-    return "\n".join([head, exchanges.rows("leases' exchange"), batches.rows("writer's batch of 1,000")])
+    head = (
+        "| question | session | wall ms | ratio | CPU ms of the gateway | ratio "
+        "|\n|---|---|---|---|---|---|"
+    )
+    return "\n".join(
+        [head, exchanges.rows("leases' exchange"), batches.rows("writer's batch of 1,000")]
+    )
 
 
-async def _timed(figures: Figures, kind: str, questions: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def _timed(
+    figures: Figures, kind: str, questions: Sequence[Callable[[], Awaitable[None]]]
+) -> None:
     began_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     for question in questions:
         await question()
@@ -235,7 +273,9 @@ class _Relay:
                 other.write(data)
 
         with suppress(asyncio.CancelledError):  # the run is over
-            await asyncio.gather(pump(reader, up_writer), pump(up_reader, writer), return_exceptions=True)
+            await asyncio.gather(
+                pump(reader, up_writer), pump(up_reader, writer), return_exceptions=True
+            )
 
     def close(self) -> None:
         self._listener.cancel()
@@ -244,7 +284,9 @@ class _Relay:
 
 async def _asker(url: str) -> Asker:
     await asyncio.sleep(0.1)  # until the relay listens
-    plain: psycopg.Connection[Any] = await asyncio.to_thread(lambda: psycopg.connect(url, autocommit=True))
+    plain: psycopg.Connection[Any] = await asyncio.to_thread(
+        lambda: psycopg.connect(url, autocommit=True)
+    )
     limited = await asyncio.to_thread(lambda: WithDeadline.connect(url, autocommit=True))
     awaited = await psycopg.AsyncConnection.connect(url, autocommit=True)
     for connection in (plain, limited):
@@ -265,22 +307,54 @@ def _write(connection: psycopg.Connection[Any], data: bytes) -> None:
 
 def _rule() -> BudgetRule:
     return BudgetRule(
-        rule_id="team/month", scope=BudgetScope.TEAM, team="team", owner="team", period=BudgetPeriod.MONTH,
-        limit_nusd=10**18, kind=BudgetKind.HARD, alert_at=(), time_zone="UTC", overdraft_nusd=0,
-    )  # fmt: skip
+        rule_id="team/month",
+        scope=BudgetScope.TEAM,
+        team="team",
+        owner="team",
+        period=BudgetPeriod.MONTH,
+        limit_nusd=10**18,
+        kind=BudgetKind.HARD,
+        alert_at=(),
+        time_zone="UTC",
+        overdraft_nusd=0,
+    )
 
 
 def _event(number: int) -> UsageEvent:
     at = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a month that has its partition
     return UsageEvent(
-        request_id=uuid7(int(at.timestamp() * 1000), number.to_bytes(10, "big")), attempt=1,
-        started_at=at + timedelta(milliseconds=7), team="payments", project="checkout", cost_centre="CC-1207",
-        key_id="k123456789", route="assistant", deployment="gpt-eu", provider="openai", model="m", region="eu",
-        is_self_hosted=False, data_class="confidential", policy_version=3, operation="chat", outcome=Outcome.OK,
-        http_status=200, streamed=True, usage=TokenUsage(input_tokens=1000, output_tokens=50),
-        usage_source=UsageSource.PROVIDER, cost_nusd=600_000, lines=(), end_user=None, tags={}, price_id=None,
-        held_nusd=900_000, ttft_s=0.2, tpot_s=0.01, duration_s=1.0, overhead_s=0.001,
-    )  # fmt: skip
+        request_id=uuid7(int(at.timestamp() * 1000), number.to_bytes(10, "big")),
+        attempt=1,
+        started_at=at + timedelta(milliseconds=7),
+        team="payments",
+        project="checkout",
+        cost_centre="CC-1207",
+        key_id="k123456789",
+        route="assistant",
+        deployment="gpt-eu",
+        provider="openai",
+        model="m",
+        region="eu",
+        is_self_hosted=False,
+        data_class="confidential",
+        policy_version=3,
+        operation="chat",
+        outcome=Outcome.OK,
+        http_status=200,
+        streamed=True,
+        usage=TokenUsage(input_tokens=1000, output_tokens=50),
+        usage_source=UsageSource.PROVIDER,
+        cost_nusd=600_000,
+        lines=(),
+        end_user=None,
+        tags={},
+        price_id=None,
+        held_nusd=900_000,
+        ttft_s=0.2,
+        tpot_s=0.01,
+        duration_s=1.0,
+        overhead_s=0.001,
+    )
 
 
 if __name__ == "__main__":

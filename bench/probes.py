@@ -1,4 +1,6 @@
-"""What wrk cannot see: the gaps between a stream's events, and what a small request waits for a large one."""
+"""What wrk cannot see: the gaps between a stream's events, and what a small request waits for a
+large one.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,36 @@ class Where:
     def request(self, *, is_stream: bool = False, padding: int = 0) -> bytes:
         """One chat request, as bytes."""
         asked: dict[str, object] = {
-            "model": self.model, "max_tokens": 200, "messages": [{"role": "user", "content": "word " * 100}],
-        }  # fmt: skip
+            "model": self.model,
+            "max_tokens": 200,
+            "messages": [{"role": "user", "content": "word " * 100}],
+        }
         if padding:
             asked["messages"] = [{"role": "user", "content": "word " * (padding // 5)}]
         if is_stream:
             asked |= {"stream": True, "stream_options": {"include_usage": True}}
         body = json.dumps(asked).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.key}\r\n"
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer "
+            f"{self.key}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
 
 
 def event_gaps_ms(where: Where, seconds: float) -> list[float]:
-    """Milliseconds between an event's arrival and the next one's, over several streams one after another."""
+    """Milliseconds between an event's arrival and the next one's, over several streams one after
+    another.
+    """
     return asyncio.run(_gaps(where, seconds))
 
 
-def small_beside_large_ms(small: Where, seconds: float, *, large: Where | None = None) -> list[float]:
-    """Milliseconds that small requests take, with or without a neighbour who sends bodies of 1 MB."""
+def small_beside_large_ms(
+    small: Where, seconds: float, *, large: Where | None = None
+) -> list[float]:
+    """Milliseconds that small requests take, with or without a neighbour who sends bodies of 1
+    MB.
+    """
     return asyncio.run(_small(small, seconds, large))
 
 

@@ -14,7 +14,8 @@ END_WITHIN_S = 40.0  # longer than the gateway's drain
 
 
 class Assembly:
-    """Parts that are started one after the other and ended together, also where one of them does not start.
+    """Parts that are started one after the other and ended together, also where one of them does
+    not start.
 
     `_build` starts them and tells `_stack` how each is ended.
     """
@@ -30,7 +31,12 @@ class Assembly:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
     def _build(self) -> None:

@@ -1,11 +1,13 @@
-"""How long it takes to decide a month of past traffic again: `tollgate policy plan --replay 30d`, as users run it.
+"""How long it takes to decide a month of past traffic again: `tollgate policy plan --replay 30d`,
+as users run it.
 
     python -m bench.replay [--events 1000000] [--seed 5] [--write]
 
-A Postgres of its own gets so many requests of thirty days by one INSERT, each with what a real event keeps of its
-decision, and one in a hundred with a failed attempt before. Then the command runs as a process of its own, once without
-budgets and once with two hard ones a team. What it prints is compared with what SQL counts in the same rows: a plan
-that left something out would be quick as well.
+A Postgres of its own gets so many requests of thirty days by one INSERT, each with what a real
+event keeps of its decision, and one in a hundred with a failed attempt before. Then the command
+runs as a process of its own, once without budgets and once with two hard ones a team. What it
+prints is compared with what SQL counts in the same rows: a plan that left something out would be
+quick as well.
 """
 
 from __future__ import annotations
@@ -39,16 +41,23 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
 PAST = Path(__file__).with_suffix(".sql")
-MARKS = ("<!-- replay:begin, written by `python -m bench.replay --write` -->", "<!-- replay:end -->")
+MARKS = (
+    "<!-- replay:begin, written by `python -m bench.replay --write` -->",
+    "<!-- replay:end -->",
+)
 FREE, LIMITED = "without budgets", "two hard budgets a team"
 MOST_S = 60.0
 DAYS = 30
 LEFT_OUT = timedelta(minutes=30)  # at the window's beginning: it moves on while the events are made
 KEYS_A_TEAM = 12
-MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = Decimal("0.0005"), Decimal("0.00004")  # of all teams' requests, for each team
+MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = (
+    Decimal("0.0005"),
+    Decimal("0.00004"),
+)  # of all teams' requests, for each team
 LOOK_EVERY_S = 0.05
 
-# Whole nano-dollars a token, so that SQL's sums need no rounding: input, cached input, output in USD per million.
+# Whole nano-dollars a token, so that SQL's sums need no rounding: input, cached input, output in
+# USD per million.
 DEPLOYMENTS = {
     "own-eu": ("eu-de", "0.25", "0.025", "1"),
     "partner-fr": ("eu-fr", "0.8", "0.2", "3.2"),
@@ -62,9 +71,15 @@ ROUTES = {
     "coder": ("own-eu", "partner-fr"),
 }
 TEAMS = {
-    "payments": "confidential", "legal": "confidential", "search": "internal", "support": "internal",
-    "research": "internal", "growth": "public", "mobile": "public", "data": "internal",
-}  # fmt: skip
+    "payments": "confidential",
+    "legal": "confidential",
+    "search": "internal",
+    "support": "internal",
+    "research": "internal",
+    "growth": "public",
+    "mobile": "public",
+    "data": "internal",
+}
 ASKS: tuple[list[str], ...] = ([], ["tools"], ["json_schema", "tools"])
 
 
@@ -97,10 +112,14 @@ class CommandFailed(Exception):
 
 def main() -> int:
     """Run it; 1 where a replay was too slow or does not agree with the rows."""
-    parser = argparse.ArgumentParser(prog="python -m bench.replay", description="A month of traffic, decided again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.replay", description="A month of traffic, decided again."
+    )
     parser.add_argument("--events", type=int, default=1_000_000, help="past requests (1,000,000)")
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into docs/performance.md"
+    )
     chosen = parser.parse_args()
     load, *_ = os.getloadavg()
     try:
@@ -109,12 +128,17 @@ def main() -> int:
         print(failed, file=sys.stderr)
         return 3
     facts = {
-        "machine": machine.describe(), "commit": machine.commit(),
+        "machine": machine.describe(),
+        "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "command": "python -m " + " ".join(["bench.replay", *sys.argv[1:]]), "seed": str(chosen.seed),
+        "command": "python -m " + " ".join(["bench.replay", *sys.argv[1:]]),
+        "seed": str(chosen.seed),
         "load average as it began": f"{load:.2f}",
-    }  # fmt: skip
-    measured = [*(f"- {name}: {value}" for name, value in facts.items()), *(f"- {note}" for note in notes)]
+    }
+    measured = [
+        *(f"- {name}: {value}" for name, value in facts.items()),
+        *(f"- {note}" for note in notes),
+    ]
     lines = [*measured, "", *_table(plans)]
     print("\n".join(lines))
     for finding in findings:
@@ -125,16 +149,23 @@ def main() -> int:
 
 
 def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
-    """Make the past and plan twice; return what was planned, what the past is made of, and what is wrong."""
+    """Make the past and plan twice; return what was planned, what the past is made of, and what is
+    wrong.
+    """
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="tollgate-replay-", dir="/tmp"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         home.chmod(0o711)  # Postgres runs as another user where we are root
         url = stack.enter_context(EmbeddedPostgres(home)).start()
         variables = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-            "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
-        }  # fmt: skip
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("TOLLGATE_")
+            },
+            "TOLLGATE_HOME": str(home),
+            "TOLLGATE_DATABASE_URL": url,
+        }
 
         def tollgate(*arguments: str) -> Ran:
             return _tollgate(arguments, variables=variables, folder=home)
@@ -145,7 +176,10 @@ def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
         tollgate("policy", "apply", str(before), "--yes")
         made_s = _make_past(url, events, seed)
         with psycopg.connect(url) as connection:
-            (rows, requests, cost_usd), kinds = _one(connection, COUNTED), _one(connection, KINDS)[0]
+            (rows, requests, cost_usd), kinds = (
+                _one(connection, COUNTED),
+                _one(connection, KINDS)[0],
+            )
         plans = []
         for name, text in ((FREE, _after()), (LIMITED, _after(budgets_for=events))):
             after = home / "after.yaml"
@@ -156,7 +190,9 @@ def _run(events: int, seed: int) -> tuple[list[Planned], list[str], list[str]]:
         f"{requests:,} requests in {rows:,} rows of {DAYS} days, made in {made_s:.0f} s",
         f"{kinds:,} kinds of them differ in what a decision depends on",
     ]
-    findings = [finding for plan in plans for finding in _findings(plan, events=events, cost_usd=cost_usd)]
+    findings = [
+        finding for plan in plans for finding in _findings(plan, events=events, cost_usd=cost_usd)
+    ]
     if requests != events:
         findings.append(f"{requests:,} requests were made in place of {events:,}")
     return plans, notes, findings
@@ -166,9 +202,13 @@ def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
     """What does not hold of a plan."""
     wrong = {
         f"it printed {plan.requests:,} requests, there are {events:,}": plan.requests != events,
-        f"it says they cost {plan.cost_before_usd} USD, the rows {cost_usd}": plan.cost_before_usd != cost_usd,
-        "nothing moves or nothing is refused, so little was decided": not (plan.moved and plan.refused),
-        f"{plan.blocked} requests do not fit a budget": bool(plan.blocked) != (plan.name == LIMITED),
+        f"it says they cost {plan.cost_before_usd} USD, the rows {cost_usd}": plan.cost_before_usd
+        != cost_usd,
+        "nothing moves or nothing is refused, so little was decided": not (
+            plan.moved and plan.refused
+        ),
+        f"{plan.blocked} requests do not fit a budget": bool(plan.blocked)
+        != (plan.name == LIMITED),
         f"it took {plan.ran.took_s:.1f} s, more than {MOST_S:g}": plan.ran.took_s > MOST_S,
     }
     return [f"{plan.name}: {words}" for words, is_so in wrong.items() if is_so]
@@ -176,13 +216,15 @@ def _findings(plan: Planned, *, events: int, cost_usd: Decimal) -> list[str]:
 
 def _table(plans: Sequence[Planned]) -> list[str]:
     lines = [
-        "| replay | requests printed | took | wanted | its own CPU | most memory | moved | refused | over a budget |",
+        "| replay | requests printed | took | wanted | its own CPU | most memory | moved | "
+        "refused | over a budget |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for plan in plans:
         lines.append(
             f"| {plan.name} | {plan.requests:,} | {plan.ran.took_s:.1f} s | ≤ {MOST_S:g} s | "
-            f"{plan.ran.cpu_s:.1f} s | {plan.ran.peak_mib:.0f} MiB | {plan.moved:,} | {plan.refused:,} | "
+            f"{plan.ran.cpu_s:.1f} s | {plan.ran.peak_mib:.0f} MiB | {plan.moved:,} | "
+            f"{plan.refused:,} | "
             f"{plan.blocked:,} |"
         )
     return lines
@@ -193,11 +235,16 @@ def _planned(name: str, ran: Ran) -> Planned:
     replay = json.loads(ran.printed, parse_float=Decimal)["replay"]
     rows: list[dict[str, Any]] = replay["rows"]
     return Planned(
-        name=name, ran=ran, requests=replay["requests"], cost_before_usd=Decimal(replay["cost_before_usd"]),
+        name=name,
+        ran=ran,
+        requests=replay["requests"],
+        cost_before_usd=Decimal(replay["cost_before_usd"]),
         moved=sum(row["moved"] for row in rows),
-        refused=sum(value for row in rows for column, value in row.items() if column.startswith("refused_")),
+        refused=sum(
+            value for row in rows for column, value in row.items() if column.startswith("refused_")
+        ),
         blocked=sum(row["blocked_budget"] for row in rows),
-    )  # fmt: skip
+    )
 
 
 def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> Ran:
@@ -205,9 +252,13 @@ def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder:
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
         began_s, began, peak_kib = time.monotonic(), os.times(), 0
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.main", *arguments], env=variables, cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=variables,
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
         try:
             while process.poll() is None:
                 peak_kib = max(peak_kib, _peak_kib(process.pid))
@@ -224,7 +275,9 @@ def _tollgate(arguments: Sequence[str], *, variables: Mapping[str, str], folder:
 
 
 def _peak_kib(pid: int) -> int:
-    """The most memory a process has had, as the kernel says; a child's `ru_maxrss` begins with its parent's."""
+    """The most memory a process has had, as the kernel says; a child's `ru_maxrss` begins with its
+    parent's.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -250,27 +303,41 @@ def _after(*, budgets_for: int | None = None) -> str:
     terms = ""
     if budgets_for is not None:
         month_usd, day_usd = budgets_for * MONTH_USD_A_REQUEST, budgets_for * DAY_USD_A_REQUEST
-        terms = f", budgets: [{{period: month, limit_usd: {month_usd}}}, {{period: day, limit_usd: {day_usd}}}]"
+        terms = (
+            f", budgets: [{{period: month, limit_usd: {month_usd}}}, {{period: day, "
+            f"limit_usd: {day_usd}}}]"
+        )
     return _document(routes, deployments, confidential="[eu-fr]", terms=terms)
 
 
 def _document(
-    routes: Mapping[str, Sequence[str]], deployments: Mapping[str, Sequence[str]], *, confidential: str, terms: str = ""
+    routes: Mapping[str, Sequence[str]],
+    deployments: Mapping[str, Sequence[str]],
+    *,
+    confidential: str,
+    terms: str = "",
 ) -> str:
     """A policy document; nothing is ever sent to its deployments."""
     places = "".join(
-        f'  - {{name: {name}, provider: openai_compatible, base_url: "https://{name}.example.invalid/v1", '
+        f"  - {{name: {name}, provider: openai_compatible, base_url: "
+        f'"https://{name}.example.invalid/v1", '
         f"model: {name}-1, region: {region}, price: {{input_usd_per_mtok: {plain}, "
         f"cached_input_usd_per_mtok: {cached}, output_usd_per_mtok: {output}}}}}\n"
         for name, (region, plain, cached, output) in deployments.items()
     )
-    ways = "".join(f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in routes.items())
+    ways = "".join(
+        f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in routes.items()
+    )
     used = ", ".join(routes)
     teams = "".join(
-        f"  - {{name: {name}, cost_centre: CC-{number}, data_class: {data_class}, routes: [{used}]{terms}}}\n"
+        f"  - {{name: {name}, cost_centre: CC-{number}, data_class: {data_class}, routes: "
+        f"[{used}]{terms}}}\n"
         for number, (name, data_class) in enumerate(TEAMS.items())
     )
-    classes = f"{{public: {{regions: [any]}}, internal: {{regions: [any]}}, confidential: {{regions: {confidential}}}}}"
+    classes = (
+        f"{{public: {{regions: [any]}}, internal: {{regions: [any]}}, confidential: "
+        f"{{regions: {confidential}}}}}"
+    )
     return (
         f"version: 1\nregions: {{eu: [eu-de, eu-fr], us: [us-east]}}\nclasses: {classes}\n"
         f"deployments:\n{places}routes:\n{ways}teams:\n{teams}"
@@ -281,7 +348,9 @@ def _document(
 
 
 def _make_past(url: str, events: int, seed: int) -> float:
-    """Write the requests of thirty days, sum them up as a gateway's jobs do, and return the seconds that took."""
+    """Write the requests of thirty days, sum them up as a gateway's jobs do, and return the seconds
+    that took.
+    """
     began_s = time.monotonic()
     database = Database(url)
     until = datetime.now(UTC) - timedelta(minutes=1)
@@ -294,7 +363,10 @@ def _make_past(url: str, events: int, seed: int) -> float:
         connection.execute(PLACES)
         connection.execute(KINDS_TABLE)
         with connection.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO places VALUES ({', '.join(['%s'] * 8)})", list(map(_place, DEPLOYMENTS)))
+            cursor.executemany(
+                f"INSERT INTO places VALUES ({', '.join(['%s'] * 8)})",
+                list(map(_place, DEPLOYMENTS)),
+            )
             cursor.executemany(f"INSERT INTO kinds VALUES ({', '.join(['%s'] * 10)})", _kinds())
         connection.execute(PRICED)
         connection.execute(PAST.read_text(), terms)
@@ -312,29 +384,52 @@ def _place(name: str) -> tuple[object, ...]:
 
 
 def _kinds() -> Sequence[tuple[object, ...]]:
-    """Every kind of request: who asks for what, and what was decided then. One in eight had its class raised."""
+    """Every kind of request: who asks for what, and what was decided then.
+
+    One in eight had its class raised.
+    """
     kinds: list[tuple[object, ...]] = []
     for (number, (team, own)), key, route, asks in product(
         enumerate(TEAMS.items()), range(KEYS_A_TEAM), ROUTES, ASKS
-    ):  # fmt: skip
+    ):
         is_raised = key % 8 == 7 and own != "confidential"
         data_class = "confidential" if is_raised else own
-        allowed = [name for name in ROUTES[route] if data_class != "confidential" or name != "large-us"]
+        allowed = [
+            name for name in ROUTES[route] if data_class != "confidential" or name != "large-us"
+        ]
         decision = {
-            "policy": "0" * 64, "objective": "priority", "rule": data_class, "rules": [f"class:{data_class}"],
-            "ranked": allowed, "candidates": [
-                {"deployment": name, "region": DEPLOYMENTS[name][0], "host": f"{name}.example.invalid",
-                 "obstacles": [] if name in allowed else [["residency", f"is in {DEPLOYMENTS[name][0]}"]]}
+            "policy": "0" * 64,
+            "objective": "priority",
+            "rule": data_class,
+            "rules": [f"class:{data_class}"],
+            "ranked": allowed,
+            "candidates": [
+                {
+                    "deployment": name,
+                    "region": DEPLOYMENTS[name][0],
+                    "host": f"{name}.example.invalid",
+                    "obstacles": []
+                    if name in allowed
+                    else [["residency", f"is in {DEPLOYMENTS[name][0]}"]],
+                }
                 for name in ROUTES[route]
             ],
-        }  # fmt: skip
+        }
         project = f"project-{key % 3}" if key % 4 else None
         kinds.append(
             (
-                len(kinds), team, project, f"CC-{number}", f"bench{number:02}{key:03}", route, data_class,
-                "header" if is_raised else "team", json.dumps(asks), json.dumps(decision),
+                len(kinds),
+                team,
+                project,
+                f"CC-{number}",
+                f"bench{number:02}{key:03}",
+                route,
+                data_class,
+                "header" if is_raised else "team",
+                json.dumps(asks),
+                json.dumps(decision),
             )
-        )  # fmt: skip
+        )
     return kinds
 
 
@@ -357,7 +452,8 @@ WHERE priced.deployment = places.deployment
 """
 KINDS_TABLE = """
 CREATE TEMPORARY TABLE kinds (
-    number int PRIMARY KEY, team text, project text, cost_centre text, key_id text, route text, data_class text,
+    number int PRIMARY KEY, team text, project text, cost_centre text, key_id text, route text,
+      data_class text,
     class_source text, capabilities jsonb, decision jsonb
 )
 """
@@ -368,7 +464,8 @@ SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM tollgate.usage_event
 COUNTED = "SELECT count(*), count(DISTINCT request_id), sum(cost_usd) FROM finance.usage_events"
 KINDS = """
 SELECT count(*) FROM (
-    SELECT DISTINCT team, project, key_id, route, deployment, data_class, features -> 'class_source',
+    SELECT DISTINCT team, project, key_id, route, deployment, data_class, features ->
+      'class_source',
            features -> 'capabilities', price_id FROM finance.usage_events) AS kinds
 """
 

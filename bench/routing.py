@@ -2,10 +2,11 @@
 
     python -m bench.routing [--seed 7] [--requests 140000] [--write]
 
-The world is `bench.routing_world`'s; the decisions are the gateway's own: `domain.routing.decide.decide`,
-`services.deployments.estimates` with what it learns and what the engine says of itself once a second,
-`domain.deployments.breaker`. Only time and places are made up, so a day takes a minute and the same seed gives the
-same day. `docs/routing.md` has the table and the picture.
+The world is `bench.routing_world`'s; the decisions are the gateway's own:
+`domain.routing.decide.decide`, `services.deployments.estimates` with what it learns and what the
+engine says of itself once a second, `domain.deployments.breaker`. Only time and places are made up,
+so a day takes a minute and the same seed gives the same day. `docs/routing.md` has the table and
+the picture.
 """
 
 from __future__ import annotations
@@ -73,15 +74,26 @@ CONNECT_S = 0.002  # until a refused connection is known
 MOST_ATTEMPTS = 3
 NOONS = (0.8, 1.2, 1.4)  # the day again with so many requests
 FULLER = (
-    "The fuller the noon, the more there is to choose: the best assignment gives the engine what saves most per second "
-    "of it, and knows what comes. The gateway takes requests as they come, each to where it is cheapest then."
+    "The fuller the noon, the more there is to choose: the best assignment gives the engine "
+    "what saves most per second "
+    "of it, and knows what comes. The gateway takes requests as they come, each to where it is "
+    "cheapest then."
 )
-SMALLER = Api(name="small", input_usd_per_mtok=0.02, output_usd_per_mtok=0.16, median_ttft_s=0.15, tpot_s=0.005)
+SMALLER = Api(
+    name="small",
+    input_usd_per_mtok=0.02,
+    output_usd_per_mtok=0.16,
+    median_ttft_s=0.15,
+    tpot_s=0.005,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One way through the day. `served` counts by place, `degraded` what went elsewhere than preferred."""
+    """One way through the day.
+
+    `served` counts by place, `degraded` what went elsewhere than preferred.
+    """
 
     name: str
     cost_usd: float
@@ -136,10 +148,15 @@ class SimulatedLoads:
             self._look()
         assert self._load is not None
         return EngineLoad(
-            running=self._load.running, waiting=self._load.waiting, finished_per_s=self._load.finished_per_s,
-            prefill_s=0.06, tpot_s=ENGINE.tpot_s, sent_since=self._sent,
-            age_s=self._clock.now_s - self._looked_s, room=self._room,
-        )  # fmt: skip
+            running=self._load.running,
+            waiting=self._load.waiting,
+            finished_per_s=self._load.finished_per_s,
+            prefill_s=0.06,
+            tpot_s=ENGINE.tpot_s,
+            sent_since=self._sent,
+            age_s=self._clock.now_s - self._looked_s,
+            room=self._room,
+        )
 
     def note_header(self, deployment: str, value: str) -> None:
         """Nothing is said beside answers here."""
@@ -152,7 +169,9 @@ class SimulatedLoads:
             self._looks.popleft()
         then_s, finished = self._looks[0]
         rate = (self._state.finished - finished) / (now_s - then_s) if now_s > then_s else None
-        self._load = EngineLoad(running=self._state.running, waiting=self._state.waiting, finished_per_s=rate or None)
+        self._load = EngineLoad(
+            running=self._state.running, waiting=self._state.waiting, finished_per_s=rate or None
+        )
         if self._load.waiting:
             self._room = max(self._room or 0.0, self._load.running or 0.0)
         self._sent = 0
@@ -160,7 +179,10 @@ class SimulatedLoads:
 
 @dataclass(slots=True)
 class Day:
-    """One run through the day. `ranked` says where a request is tried, best first, and whether that is a spill."""
+    """One run through the day.
+
+    `ranked` says where a request is tried, best first, and whether that is a spill.
+    """
 
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     engine: EngineState = field(default_factory=lambda: EngineState(ENGINE))
@@ -190,13 +212,21 @@ class Day:
         heapq.heappush(self.abandoned, (at_s, self.noted, happens))
 
     def serve(
-        self, arrival: Arrival, names: Sequence[str], places: Mapping[str, Place], *,
+        self,
+        arrival: Arrival,
+        names: Sequence[str],
+        places: Mapping[str, Place],
+        *,
         on_sent: Callable[[str], None] = lambda name: None,
         on_done: Callable[[str, float, float], None] = lambda name, ttft_s, took_s: None,
-    ) -> str | None:  # fmt: skip
+    ) -> str | None:
         """Try places in order, at most three; where it was served, None for an error."""
         now_s = self.clock.now_s
-        closed = [name for name in names if self._breaker(name).opened_s is None or self._breaker(name).is_due(now_s)]
+        closed = [
+            name
+            for name in names
+            if self._breaker(name).opened_s is None or self._breaker(name).is_due(now_s)
+        ]
         for name in (closed or list(names))[:MOST_ATTEMPTS]:
             place, breaker = places[name], self._breaker(name)
             breaker.began(now_s)
@@ -231,11 +261,17 @@ class Day:
     def result(self, name: str, *, requests: int) -> Result:
         """What became of the day."""
         return Result(
-            name=name, cost_usd=self.spent_usd, ttft_p95_s=percentile(self.ttft_s, 0.95),
-            busy_ttft_p95_s=percentile(self.busy_ttft_s, 0.95), errors=self.errors, degraded=self.degraded,
-            over_bound=sum(ttft_s > BOUND_S for ttft_s in self.ttft_s), requests=requests, served=dict(self.served),
+            name=name,
+            cost_usd=self.spent_usd,
+            ttft_p95_s=percentile(self.ttft_s, 0.95),
+            busy_ttft_p95_s=percentile(self.busy_ttft_s, 0.95),
+            errors=self.errors,
+            degraded=self.degraded,
+            over_bound=sum(ttft_s > BOUND_S for ttft_s in self.ttft_s),
+            requests=requests,
+            served=dict(self.served),
             by_hour=self.by_hour,
-        )  # fmt: skip
+        )
 
 
 def alone(day: Sequence[Arrival], place: Place) -> Result:
@@ -258,7 +294,12 @@ def round_robin(day: Sequence[Arrival]) -> Result:
 
 
 def routed(
-    day: Sequence[Arrival], objective: str, *, bound_s: float | None = BOUND_S, degrades: bool = False, name: str = ""
+    day: Sequence[Arrival],
+    objective: str,
+    *,
+    bound_s: float | None = BOUND_S,
+    degrades: bool = False,
+    name: str = "",
 ) -> Result:
     """By the gateway's own ranking."""
     run = Day()
@@ -266,13 +307,17 @@ def routed(
     estimates = Estimates(run.clock, loads=loads)
     places = by_name((*PLACES, SMALLER))
     listed = (ENGINE, CHEAP, FAST) if not degrades else (ENGINE,)
-    main = _decisions(objective, listed, bound_s=bound_s, degrade_to="smaller" if degrades else None)
+    main = _decisions(
+        objective, listed, bound_s=bound_s, degrade_to="smaller" if degrades else None
+    )
     smaller = _decisions("priority", (SMALLER,), bound_s=None, name="smaller") if degrades else {}
     for arrival in day:
         run.pass_time(arrival.at_s)
         decision, request = main[arrival.team], _request(arrival)
         below = smaller.get(arrival.team)
-        ranking = estimates.rank(request, decision, degrade=None if below is None else partial(_same, below))
+        ranking = estimates.rank(
+            request, decision, degrade=None if below is None else partial(_same, below)
+        )
         names = [choice.candidate.deployment.name for choice in ranking.choices]
 
         def sent(place: str) -> None:
@@ -281,11 +326,17 @@ def routed(
                 loads.sent()
 
         def done(
-            place: str, ttft_s: float, took_s: float, request: Request = request, arrival: Arrival = arrival,
+            place: str,
+            ttft_s: float,
+            took_s: float,
+            request: Request = request,
+            arrival: Arrival = arrival,
             decision: Decision = decision,
-        ) -> None:  # fmt: skip
+        ) -> None:
             estimates.ended(place)
-            estimates.note(_event(request, arrival, place, decision=decision, ttft_s=ttft_s, took_s=took_s))
+            estimates.note(
+                _event(request, arrival, place, decision=decision, ttft_s=ttft_s, took_s=took_s)
+            )
 
         served = run.serve(arrival, names, places, on_sent=sent, on_done=done)
         if served is not None:
@@ -299,51 +350,83 @@ def _same(decision: Decision) -> Decision:
 
 
 def _decisions(
-    objective: str, places: Sequence[Place], *, bound_s: float | None, degrade_to: str | None = None,
+    objective: str,
+    places: Sequence[Place],
+    *,
+    bound_s: float | None,
+    degrade_to: str | None = None,
     name: str = "assistant",
-) -> dict[str, Decision]:  # fmt: skip
+) -> dict[str, Decision]:
     """What a gateway decides for each team: all places may be used."""
-    weights = {place.name: weight for place, weight in zip(places, (70.0, 20.0, 10.0), strict=False)}
+    weights = {
+        place.name: weight for place, weight in zip(places, (70.0, 20.0, 10.0), strict=False)
+    }
     deployments = {place.name: _deployment(place) for place in places}
     route = Route(
-        name=name, deployments=tuple(deployments), objective=objective, ttft_p95_s=bound_s, degrade_to=degrade_to,
+        name=name,
+        deployments=tuple(deployments),
+        objective=objective,
+        ttft_p95_s=bound_s,
+        degrade_to=degrade_to,
         weights=weights if objective == "weighted" else {},
-    )  # fmt: skip
-    teams = {team: Team(name=team, cost_centre="CC-1", data_class=DataClass.INTERNAL, routes=(name,)) for team in TEAMS}
+    )
+    teams = {
+        team: Team(name=team, cost_centre="CC-1", data_class=DataClass.INTERNAL, routes=(name,))
+        for team in TEAMS
+    }
     policy = Policy(
-        regions={}, deployments=deployments, routes={name: route}, teams=teams,
-        classes={DataClass.INTERNAL: ResidencyRule(rule_id="class:internal", regions=frozenset({"any"}))},
-    )  # fmt: skip
+        regions={},
+        deployments=deployments,
+        routes={name: route},
+        teams=teams,
+        classes={
+            DataClass.INTERNAL: ResidencyRule(rule_id="class:internal", regions=frozenset({"any"}))
+        },
+    )
     version = PolicyVersion(version=1, sha256="0" * 64, policy=policy)
     prices = {place.name: _price(place) for place in places}
     return {
         team.name: decide(
-            version, team=team, route=route, data_class=DataClass.INTERNAL, prices=prices, day=BEGIN.date(),
+            version,
+            team=team,
+            route=route,
+            data_class=DataClass.INTERNAL,
+            prices=prices,
+            day=BEGIN.date(),
             facts=unsent(Operation.CHAT, name),
         )
         for team in teams.values()
-    }  # fmt: skip
+    }
 
 
 def _deployment(place: Place) -> Deployment:
     is_own = place.name == ENGINE.name
     return Deployment(
-        name=place.name, provider="vllm" if is_own else "openai_compatible", base_url=f"http://127.0.0.1:9/{place.name}",
-        model=place.name, region="de", is_self_hosted=is_own,
-    )  # fmt: skip
+        name=place.name,
+        provider="vllm" if is_own else "openai_compatible",
+        base_url=f"http://127.0.0.1:9/{place.name}",
+        model=place.name,
+        region="de",
+        is_self_hosted=is_own,
+    )
 
 
 def _price(place: Place) -> Price:
     rates = {TokenKind.INPUT: place.input_usd_per_mtok, TokenKind.OUTPUT: place.output_usd_per_mtok}
     return Price(
-        provider="bench", model=place.name, source="bench",
+        provider="bench",
+        model=place.name,
+        source="bench",
         rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(str(usd))) for kind, usd in rates.items()),
-    )  # fmt: skip
+    )
 
 
 def _request(arrival: Arrival) -> Request:
     facts = unsent(
-        Operation.CHAT, "assistant", body_bytes=arrival.body_bytes, output_bound_tokens=arrival.most_output_tokens
+        Operation.CHAT,
+        "assistant",
+        body_bytes=arrival.body_bytes,
+        output_bound_tokens=arrival.most_output_tokens,
     )
     at_ms = int((BEGIN.timestamp() + arrival.at_s) * 1000)
     return Request(
@@ -361,20 +444,50 @@ def _request(arrival: Arrival) -> Request:
 
 
 def _event(
-    request: Request, arrival: Arrival, place: str, *, decision: Decision, ttft_s: float, took_s: float
+    request: Request,
+    arrival: Arrival,
+    place: str,
+    *,
+    decision: Decision,
+    ttft_s: float,
+    took_s: float,
 ) -> UsageEvent:
     """What a gateway would write of it, as far as anybody learns from it."""
     price = next((one.price for one in decision.candidates if one.deployment.name == place), None)
     return UsageEvent(
-        request_id=request.request_id, attempt=1, started_at=BEGIN, team=arrival.team, project=None, cost_centre="CC-1",
-        key_id=request.caller.key_id, end_user=None, tags={}, route=decision.route.name, deployment=place,
-        provider="bench", model=place, region="de", is_self_hosted=place == ENGINE.name, data_class="internal",
-        policy_version=1, operation="chat", outcome=Outcome.OK, http_status=200, streamed=True,
+        request_id=request.request_id,
+        attempt=1,
+        started_at=BEGIN,
+        team=arrival.team,
+        project=None,
+        cost_centre="CC-1",
+        key_id=request.caller.key_id,
+        end_user=None,
+        tags={},
+        route=decision.route.name,
+        deployment=place,
+        provider="bench",
+        model=place,
+        region="de",
+        is_self_hosted=place == ENGINE.name,
+        data_class="internal",
+        policy_version=1,
+        operation="chat",
+        outcome=Outcome.OK,
+        http_status=200,
+        streamed=True,
         usage=TokenUsage(input_tokens=arrival.input_tokens, output_tokens=arrival.output_tokens),
-        usage_source=UsageSource.PROVIDER, price_id=None if price is None else price.price_id, lines=(), cost_nusd=0,
-        held_nusd=None, ttft_s=ttft_s, tpot_s=(took_s - ttft_s) / max(arrival.output_tokens - 1, 1),
-        duration_s=took_s, overhead_s=0.0, features={"input_bound_tokens": arrival.body_bytes + 64},
-    )  # fmt: skip
+        usage_source=UsageSource.PROVIDER,
+        price_id=None if price is None else price.price_id,
+        lines=(),
+        cost_nusd=0,
+        held_nusd=None,
+        ttft_s=ttft_s,
+        tpot_s=(took_s - ttft_s) / max(arrival.output_tokens - 1, 1),
+        duration_s=took_s,
+        overhead_s=0.0,
+        features={"input_bound_tokens": arrival.body_bytes + 64},
+    )
 
 
 def run_all(day: Sequence[Arrival]) -> Iterator[Result]:
@@ -391,17 +504,27 @@ def run_all(day: Sequence[Arrival]) -> Iterator[Result]:
         yield alone(day, place)
 
 
+def _served(one: Result) -> str:
+    """The share of each place."""
+    return ", ".join(
+        f"{name} {count / one.requests:.1%}" for name, count in sorted(one.served.items())
+    )
+
+
 def table(results: Sequence[Result], *, least_usd: float) -> str:
     """One row for each way."""
     rows = [
-        f"| {one.name} | {one.cost_usd:,.2f} | {_ratio(one, least_usd)} | {_seconds(one.ttft_p95_s)} | "
-        f"{_seconds(one.busy_ttft_p95_s)} | {one.over_bound / one.requests:.2%} | {one.errors / one.requests:.2%} | "
+        f"| {one.name} | {one.cost_usd:,.2f} | {_ratio(one, least_usd)} | "
+        f"{_seconds(one.ttft_p95_s)} | "
+        f"{_seconds(one.busy_ttft_p95_s)} | {one.over_bound / one.requests:.2%} | "
+        f"{one.errors / one.requests:.2%} | "
         f"{one.degraded / one.requests:.2%} | "
-        f"{', '.join(f'{name} {count / one.requests:.1%}' for name, count in sorted(one.served.items()))} |"
+        f"{_served(one)} |"
         for one in results
     ]
     head = (
-        "| way | cost USD | ÷ least | TTFT p95 s | 11–14 h s | over the bound | errors | degraded | served by |\n"
+        "| way | cost USD | ÷ least | TTFT p95 s | 11–14 h s | over the bound | errors | "
+        "degraded | served by |\n"
         "|---|---:|---:|---:|---:|---:|---:|---:|---|"
     )
     return "\n".join([head, *rows])
@@ -419,10 +542,14 @@ def noons(seed: int, sizes: Sequence[int]) -> str:
         day = list(arrivals(seed, requests=size))
         one, least_usd = routed(day, "cheapest"), least_cost_usd(day)
         rows.append(
-            f"| {noon(day):.0%} | {one.cost_usd / least_usd:.3f} | {_seconds(one.busy_ttft_p95_s)} | "
+            f"| {noon(day):.0%} | {one.cost_usd / least_usd:.3f} | "
+            f"{_seconds(one.busy_ttft_p95_s)} | "
             f"{one.over_bound / one.requests:.2%} | {one.degraded / one.requests:.2%} |"
         )
-    head = "| at noon | ÷ least | TTFT p95 11–14 h s | over the bound | degraded |\n|---:|---:|---:|---:|---:|"
+    head = (
+        "| at noon | ÷ least | TTFT p95 11–14 h s | over the bound | degraded "
+        "|\n|---:|---:|---:|---:|---:|"
+    )
     return "\n".join([head, *rows])
 
 
@@ -438,7 +565,9 @@ def _seconds(value: float) -> str:
 
 def main() -> None:
     """Simulate, print, and with --write put table and picture into the docs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--requests", type=int, default=140_000)
     parser.add_argument("--write", action="store_true", help="put table and picture into docs/")
@@ -446,10 +575,13 @@ def main() -> None:
     day = list(arrivals(options.seed, requests=options.requests))
     least_usd = least_cost_usd(day)
     facts = [
-        f"- Seed {options.seed}, {len(day):,} requests of {len(TEAMS)} teams in {DAY_S / 3600:g} h; at noon "
+        f"- Seed {options.seed}, {len(day):,} requests of {len(TEAMS)} teams in "
+        f"{DAY_S / 3600:g} h; at noon "
         f"{noon(day):.0%} of what the engine can do",
-        f"- `cheap` refuses connections from {CHEAP.down[0] / 3600:g} to {CHEAP.down[1] / 3600:g} h",
-        f"- No assignment whose first tokens come in time costs less than ${least_usd:,.2f}: that one knows the day "
+        f"- `cheap` refuses connections from {CHEAP.down[0] / 3600:g} to "
+        f"{CHEAP.down[1] / 3600:g} h",
+        f"- No assignment whose first tokens come in time costs less than ${least_usd:,.2f}: "
+        "that one knows the day "
         "beforehand and splits requests. Who lets callers wait for minutes pays a little less",
         f"- Commit: {machine.commit()}",
     ]
@@ -460,9 +592,13 @@ def main() -> None:
     fuller = noons(options.seed, [int(options.requests * share) for share in NOONS])
     print("\n".join(facts), text, fuller, sep="\n\n")
     if options.write:
-        (DOCS / "routing-day.svg").write_text(picture(results[0].by_hour, places=(*PLACES,)), encoding="utf-8")
+        (DOCS / "routing-day.svg").write_text(
+            picture(results[0].by_hour, places=(*PLACES,)), encoding="utf-8"
+        )
         drawn = "![Requests by hour and place under `cheapest` with a bound](routing-day.svg)"
-        replace_between(DOCS / "routing.md", *MARKS, lines=[*facts, "", text, "", drawn, "", FULLER, "", fuller])
+        replace_between(
+            DOCS / "routing.md", *MARKS, lines=[*facts, "", text, "", drawn, "", FULLER, "", fuller]
+        )
 
 
 def _timed(results: Iterator[Result]) -> Iterator[Result]:

@@ -1,9 +1,11 @@
-"""A simulated day: ten teams, a peak at noon, one engine of one's own at its capacity, two APIs, one outage.
+"""A simulated day: ten teams, a peak at noon, one engine of one's own at its capacity, two APIs,
+one outage.
 
-Seconds since midnight, US dollars, tokens. Nothing here knows how requests are routed: it says what comes, and what a
-place does with what it is sent. The engine has a fixed number of sequences at once and a queue in order of arrival; a
-sequence takes its prefill and a constant time for each output token. So the work of a request is known, and the
-cheapest assignment can be bounded from below (`least_cost_usd`).
+Seconds since midnight, US dollars, tokens. Nothing here knows how requests are routed: it says what
+comes, and what a place does with what it is sent. The engine has a fixed number of sequences at
+once and a queue in order of arrival; a sequence takes its prefill and a constant time for each
+output token. So the work of a request is known, and the cheapest assignment can be bounded from
+below (`least_cost_usd`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ BYTES_PER_TOKEN = 4.2  # of the prompts of this world: whoever routes learns it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A kind of request: medians and the spread (sigma of a log-normal) of prompt and answer, in tokens."""
+    """A kind of request: medians and the spread (sigma of a log-normal) of prompt and answer, in
+    tokens.
+    """
 
     name: str
     share: float
@@ -60,7 +64,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A place that takes any number at once. `median_ttft_s` with `sigma` is log-normal; down means refused."""
+    """A place that takes any number at once.
+
+    `median_ttft_s` with `sigma` is log-normal; down means refused.
+    """
 
     name: str
     input_usd_per_mtok: float
@@ -96,20 +103,34 @@ class Engine:
 
 
 ENGINE = Engine(
-    name="own", input_usd_per_mtok=0.043, output_usd_per_mtok=0.689, sequences=32, input_tok_per_s=40_000, tpot_s=0.02
+    name="own",
+    input_usd_per_mtok=0.043,
+    output_usd_per_mtok=0.689,
+    sequences=32,
+    input_tok_per_s=40_000,
+    tpot_s=0.02,
 )
 CHEAP = Api(
-    name="cheap", input_usd_per_mtok=0.10, output_usd_per_mtok=0.90, median_ttft_s=0.55, tpot_s=0.016,
+    name="cheap",
+    input_usd_per_mtok=0.10,
+    output_usd_per_mtok=0.90,
+    median_ttft_s=0.55,
+    tpot_s=0.016,
     down=(12.5 * 3600, 13.25 * 3600),
-)  # fmt: skip
-FAST = Api(name="fast", input_usd_per_mtok=0.30, output_usd_per_mtok=2.40, median_ttft_s=0.2, tpot_s=0.007)
+)
+FAST = Api(
+    name="fast", input_usd_per_mtok=0.30, output_usd_per_mtok=2.40, median_ttft_s=0.2, tpot_s=0.007
+)
 Place = Engine | Api
 PLACES: tuple[Place, ...] = (ENGINE, CHEAP, FAST)
 
 
 def cost_usd(place: Place, arrival: Arrival) -> float:
     """What a request costs somewhere."""
-    usd = arrival.input_tokens * place.input_usd_per_mtok + arrival.output_tokens * place.output_usd_per_mtok
+    usd = (
+        arrival.input_tokens * place.input_usd_per_mtok
+        + arrival.output_tokens * place.output_usd_per_mtok
+    )
     return usd / 1e6
 
 
@@ -126,12 +147,19 @@ def arrivals(seed: int, *, requests: int) -> Iterator[Arrival]:
         (work,) = chance.choices(MIX, [kind.share for kind in MIX])
         (team,) = chance.choices(TEAMS, TEAM_SHARES)
         yield Arrival(
-            number=number, at_s=at_s, team=team, work=work.name, most_output_tokens=work.most_output_tokens,
-            input_tokens=max(int(chance.lognormvariate(math.log(work.input_tokens), work.sigma)), 8),
-            output_tokens=min(
-                max(int(chance.lognormvariate(math.log(work.output_tokens), work.sigma)), 1), work.most_output_tokens
+            number=number,
+            at_s=at_s,
+            team=team,
+            work=work.name,
+            most_output_tokens=work.most_output_tokens,
+            input_tokens=max(
+                int(chance.lognormvariate(math.log(work.input_tokens), work.sigma)), 8
             ),
-        )  # fmt: skip
+            output_tokens=min(
+                max(int(chance.lognormvariate(math.log(work.output_tokens), work.sigma)), 1),
+                work.most_output_tokens,
+            ),
+        )
         number += 1
 
 
@@ -142,7 +170,10 @@ def _intensity(minute: float) -> float:
 
 @dataclass(slots=True)
 class EngineState:
-    """An engine at a moment. `free_s` is when each of its sequences that are taken is free again."""
+    """An engine at a moment.
+
+    `free_s` is when each of its sequences that are taken is free again.
+    """
 
     engine: Engine
     free_s: list[float] = field(default_factory=list)
@@ -151,11 +182,16 @@ class EngineState:
     finished: int = 0
 
     def take(self, arrival: Arrival) -> tuple[float, float]:
-        """Send it a request: when its first token comes and when its last. Arrivals come in order."""
+        """Send it a request: when its first token comes and when its last.
+
+        Arrivals come in order.
+        """
         self.advance(arrival.at_s)
         start_s = arrival.at_s
         if len(self.free_s) >= self.engine.sequences:
-            start_s = max(start_s, heapq.heappop(self.free_s))  # the place of the one that ends first
+            start_s = max(
+                start_s, heapq.heappop(self.free_s)
+            )  # the place of the one that ends first
             heapq.heappush(self.starts_s, start_s)
         first_s = start_s + self.engine.prefill_s(arrival)
         last_s = start_s + self.engine.work_s(arrival)
@@ -185,10 +221,12 @@ class EngineState:
 
 
 def least_cost_usd(day: Sequence[Arrival], *, window_s: float = 300.0) -> float:
-    """A cost that no assignment goes below: of every five minutes the engine takes the work that saves most.
+    """A cost that no assignment goes below: of every five minutes the engine takes the work that
+    saves most.
 
-    The true optimum may be dearer: this one knows the day beforehand, splits requests, has no first token to wait for
-    within the five minutes and begins them with all of its time. What runs on from one window into the next is small.
+    The true optimum may be dearer: this one knows the day beforehand, splits requests, has no first
+    token to wait for within the five minutes and begins them with all of its time. What runs on
+    from one window into the next is small.
     """
     total, by_window = 0.0, dict[int, list[Arrival]]()
     for arrival in day:
@@ -197,7 +235,9 @@ def least_cost_usd(day: Sequence[Arrival], *, window_s: float = 300.0) -> float:
         left_s = ENGINE.sequences * window_s
         savings: list[tuple[float, float, float]] = []
         for arrival in held:
-            elsewhere = min(cost_usd(api, arrival) for api in (CHEAP, FAST) if not api.is_down(arrival.at_s))
+            elsewhere = min(
+                cost_usd(api, arrival) for api in (CHEAP, FAST) if not api.is_down(arrival.at_s)
+            )
             saved, work_s = elsewhere - cost_usd(ENGINE, arrival), ENGINE.work_s(arrival)
             total += elsewhere
             savings.append((saved / work_s, saved, work_s))

@@ -1,9 +1,12 @@
-"""Does the gateway grow? Steady mixed load for a while, memory sampled, and the slope of a straight line through it.
+"""Does the gateway grow?
+
+Steady mixed load for a while, memory sampled, and the slope of a straight line through it.
 
     python -m bench.soak [--minutes 20] [--write]
 
-First as much as it can serve, so that all it keeps is as large as it ever gets; then about 100 plain requests a second
-and 20 paced streams, which is far from its limit: what grows then is a leak.
+First as much as it can serve, so that all it keeps is as large as it ever gets; then about 100
+plain requests a second and 20 paced streams, which is far from its limit: what grows then is a
+leak.
 """
 
 from __future__ import annotations
@@ -27,9 +30,13 @@ NAME = "soak"
 
 def main() -> int:
     """Run it; 1 where memory grows faster than it may."""
-    parser = argparse.ArgumentParser(prog="python -m bench.soak", description="Steady load, and what memory does.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.soak", description="Steady load, and what memory does."
+    )
     parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into docs/performance.md"
+    )
     chosen = parser.parse_args()
     try:
         samples, answered, errors = _run(round(chosen.minutes * 60))
@@ -40,18 +47,20 @@ def main() -> int:
     slope_mib_per_h = 3600 * linear_regression(*zip(*warm, strict=True)).slope
     table = "\n".join(
         [
-            "| figure | wanted | measured |", "|---|--:|--:|",
+            "| figure | wanted | measured |",
+            "|---|--:|--:|",
             f"| growth after warm-up | ≤ {MOST_MIB_PER_H:g} MiB/h | {slope_mib_per_h:.1f} MiB/h |",
             f"| memory, first / last / most | | {samples[0][1]:.1f} / {samples[-1][1]:.1f} / "
             f"{max(mib for _, mib in samples):.1f} MiB |",
             f"| requests answered, errors | | {answered:,}, {errors} |",
         ]
-    )  # fmt: skip
+    )
     facts = {
-        "machine": machine.describe(), "commit": machine.commit(),
+        "machine": machine.describe(),
+        "commit": machine.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "python -m " + " ".join(["bench.soak", *sys.argv[1:]]),
-    }  # fmt: skip
+    }
     print("\n".join([table, *(f"{name}: {value}" for name, value in facts.items())]))
     if chosen.write:
         write_page(PAGE, table, facts=facts, notes=(), name=NAME)

@@ -1,11 +1,13 @@
-"""A real engine at its capacity: a route with a latency bound keeps it by spilling, the same route without does not.
+"""A real engine at its capacity: a route with a latency bound keeps it by spilling, the same route
+without does not.
 
     python -m bench.spill [--seconds 60] [--clients 24] [--bound-ms 1500] [--write]
 
-One vLLM on this machine's CPU with the tiny model, one `tollgate serve` with a Postgres of its own, and an API that
-makes tokens up and keeps its own book (`bench.demo_upstream`), which is dearer. Two routes have both places and prefer
-what is cheaper; one has a bound. The same callers, each asking again as soon as it is answered, go through both, there
-and back. Exit 1 where the bound is missed, where it is kept without spilling, or where the books disagree.
+One vLLM on this machine's CPU with the tiny model, one `tollgate serve` with a Postgres of its own,
+and an API that makes tokens up and keeps its own book (`bench.demo_upstream`), which is dearer. Two
+routes have both places and prefer what is cheaper; one has a bound. The same callers, each asking
+again as soon as it is answered, go through both, there and back. Exit 1 where the bound is missed,
+where it is kept without spilling, or where the books disagree.
 """
 
 from __future__ import annotations
@@ -47,16 +49,22 @@ PAGE = REPOSITORY / "docs" / "routing.md"
 MARKS = ("<!-- spill:begin, written by `python -m bench.spill --write` -->", "<!-- spill:end -->")
 TEAM = "bench"
 SEQUENCES = 2  # so few at once that callers on the same two cores fill it
-# vLLM's processes wait for each other by spinning, and on two cores whoever shares a core with one of them is woken
-# up to two seconds late (measured: Linux 6.18, callers, gateway and vLLM's own web server alike). In one process they
-# do not wait: a token is heard 12 ms after it was asked for instead of 700, and a third more requests are answered.
+# vLLM's processes wait for each other by spinning, and on two cores whoever shares a core with one
+# of them is woken up to two seconds late (measured: Linux 6.18, callers, gateway and vLLM's own web
+# server alike). In one process they do not wait: a token is heard 12 ms after it was asked for
+# instead of 700, and a third more requests are answered.
 ENGINE_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 ENGINE_ARGUMENTS = ("--distributed-executor-backend", "uni", "--max-num-seqs", str(SEQUENCES))
 ANSWER_TOKENS = 100  # a fifth of the bound: a queue of several is what is bounded, not one answer
 NO_VARIABLES: Mapping[str, str] = {}
 ROOM_S = 10.0  # how long one caller alone asks first
 ENGINE_WITHIN_S, WITHIN_S = 240.0, 60.0
-ORDER = (UNBOUNDED, BOUNDED, BOUNDED, UNBOUNDED)  # there and back: neither profits from what came before
+ORDER = (
+    UNBOUNDED,
+    BOUNDED,
+    BOUNDED,
+    UNBOUNDED,
+)  # there and back: neither profits from what came before
 FIRST_CONTENT = re.compile(rb'"content": ?"(?!")')  # the event with the role has an empty one
 
 POLICY = """\
@@ -73,7 +81,7 @@ routes:
   - {{name: {bounded}, deployments: [{engine}, {api}], objective: cheapest, latency: {{ttft_p95_ms: {bound_ms}}}}}
 teams:
   - {{name: {team}, cost_centre: CC-1, data_class: internal, routes: [{unbounded}, {bounded}]}}
-"""
+"""  # noqa: E501
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stand = Stand(stack, bound_ms=chosen.bound_ms)
             phases = asyncio.run(_phases(stand, chosen))
             entries = stand.entries()
-            events = stand.events({call.request_id for phase in phases for call in phase.calls if not call.problem})
+            events = stand.events(
+                {call.request_id for phase in phases for call in phase.calls if not call.problem}
+            )
     except DemoFailed as failed:
         print(failed, file=sys.stderr)
         return 3
@@ -106,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """CPU seconds so far: of the engine, of all that belongs to the run, and of everybody on this machine."""
+    """CPU seconds so far: of the engine, of all that belongs to the run, and of everybody on this
+    machine.
+    """
 
     at_s: float
     engine_s: float
@@ -114,7 +126,9 @@ class Cpu:
     all_s: float
 
     def shares_until(self, later: Cpu) -> tuple[float, float]:
-        """Shares of all cores in between: the engine's, and that of everybody who does not belong to the run."""
+        """Shares of all cores in between: the engine's, and that of everybody who does not belong
+        to the run.
+        """
         cores_s = (later.at_s - self.at_s) * (os.cpu_count() or 1)
         strangers_s = (later.all_s - self.all_s) - (later.own_s - self.own_s)
         return (later.engine_s - self.engine_s) / cores_s, max(strangers_s / cores_s, 0.0)
@@ -139,7 +153,10 @@ class Stand:
         """What everybody has used until now."""
         own = set[int]().union(*(machine.tree(pid) for pid in self._pids))
         return Cpu(
-            time.monotonic(), machine.cpu_s(machine.tree(self._engine.pid)), machine.cpu_s(own), machine.busy_s()
+            time.monotonic(),
+            machine.cpu_s(machine.tree(self._engine.pid)),
+            machine.cpu_s(own),
+            machine.busy_s(),
         )
 
     def engine_finished(self) -> int:
@@ -154,36 +171,62 @@ class Stand:
             return entries
 
     def events(self, expected: AbstractSet[str]) -> list[dict[str, Any]]:
-        """What finance reads, once these requests are there, or the time is over and they never will be."""
+        """What finance reads, once these requests are there, or the time is over and they never
+        will be.
+        """
         deadline_s = time.monotonic() + WITHIN_S
-        with psycopg.connect(self._database_url, row_factory=dict_row, autocommit=True) as connection:
+        with psycopg.connect(
+            self._database_url, row_factory=dict_row, autocommit=True
+        ) as connection:
             while True:
                 events = connection.execute("SELECT * FROM finance.usage_events").fetchall()
-                if expected <= {str(event["request_id"]) for event in events} or time.monotonic() > deadline_s:
+                if (
+                    expected <= {str(event["request_id"]) for event in events}
+                    or time.monotonic() > deadline_s
+                ):
                     return events
                 time.sleep(0.2)
 
     def _start(
         self, argv: Sequence[str], output: Any, *, variables: Mapping[str, str] = NO_VARIABLES
-    ) -> subprocess.Popen[bytes]:  # fmt: skip
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", *argv], env={**os.environ, **variables}, cwd=REPOSITORY, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT if output is not subprocess.PIPE else None, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", *argv],
+            env={**os.environ, **variables},
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not subprocess.PIPE else None,
+            start_new_session=True,
+        )
         self._stack.callback(end, process)
         self._pids.append(process.pid)
         return process
 
     def _start_engine(self, home: Path) -> tuple[subprocess.Popen[bytes], str]:
-        """vLLM with the tiny model, once it answers. Without a parser for thinking its first token is content."""
+        """vLLM with the tiny model, once it answers.
+
+        Without a parser for thinking its first token is content.
+        """
         (port,) = free_ports(1)
         url, log = f"http://127.0.0.1:{port}", home / "engine.log"
         with log.open("wb") as output:
             process = self._start(
-                ["engine", "serve", "--port", str(port), "--served-model-name", "tiny", "--reasoning-parser", "none",
-                 "--", *ENGINE_ARGUMENTS],
-                output, variables=ENGINE_VARIABLES,
-            )  # fmt: skip
+                [
+                    "engine",
+                    "serve",
+                    "--port",
+                    str(port),
+                    "--served-model-name",
+                    "tiny",
+                    "--reasoning-parser",
+                    "none",
+                    "--",
+                    *ENGINE_ARGUMENTS,
+                ],
+                output,
+                variables=ENGINE_VARIABLES,
+            )
         deadline_s = time.monotonic() + ENGINE_WITHIN_S
         while not answers(f"{url}/health"):
             if process.poll() is not None or time.monotonic() > deadline_s:
@@ -202,21 +245,35 @@ class Stand:
     def _start_gateway(self, home: Path, bound_ms: int) -> Gateway:
         port, metrics_port = free_ports(2)
         variables = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-            "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": self._database_url, "TOLLGATE_PORT": str(port),
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("TOLLGATE_")
+            },
+            "TOLLGATE_HOME": str(home),
+            "TOLLGATE_DATABASE_URL": self._database_url,
+            "TOLLGATE_PORT": str(port),
             "TOLLGATE_METRICS_PORT": str(metrics_port),
-        }  # fmt: skip
+        }
         gateway = Gateway(variables=variables, port=port, log=home / "serve.log")
         policy = home / "policy.yaml"
         policy.write_text(
             POLICY.format(
-                engine=ENGINE, engine_url=self.engine_url, api=API, api_url=self._api_url, unbounded=UNBOUNDED,
-                bounded=BOUNDED, bound_ms=bound_ms, team=TEAM,
+                engine=ENGINE,
+                engine_url=self.engine_url,
+                api=API,
+                api_url=self._api_url,
+                unbounded=UNBOUNDED,
+                bounded=BOUNDED,
+                bound_ms=bound_ms,
+                team=TEAM,
             )
-        )  # fmt: skip
+        )
         gateway.run("db", "upgrade")
         gateway.run("policy", "apply", str(policy), "--yes")
-        gateway.keys[TEAM] = str(json.loads(gateway.run("key", "create", TEAM, "--format", "json"))["key"])
+        gateway.keys[TEAM] = str(
+            json.loads(gateway.run("key", "create", TEAM, "--format", "json"))["key"]
+        )
         self._stack.callback(gateway.end, signal.SIGTERM)
         gateway.start()
         assert gateway.process is not None, "it was started"
@@ -233,20 +290,47 @@ async def _phases(stand: Stand, chosen: argparse.Namespace) -> list[Phase]:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     base_url = f"http://127.0.0.1:{stand.gateway.port}/v1"
     headers = {"authorization": f"Bearer {stand.key}"}
-    async with httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=300, limits=limits) as client:
+    async with httpx2.AsyncClient(
+        base_url=base_url, headers=headers, timeout=300, limits=limits
+    ) as client:
         await _ask(client, UNBOUNDED, random)  # the first ever loads what is loaded late
-        phases = [await _phase(stand, client, "one caller alone", UNBOUNDED, clients=1, seconds=ROOM_S, random=random)]
+        phases = [
+            await _phase(
+                stand,
+                client,
+                "one caller alone",
+                UNBOUNDED,
+                clients=1,
+                seconds=ROOM_S,
+                random=random,
+            )
+        ]
         for number, route in enumerate(ORDER, start=1):
             name = f"{number}. `{route}`"
             phases.append(
-                await _phase(stand, client, name, route, clients=chosen.clients, seconds=chosen.seconds, random=random)
+                await _phase(
+                    stand,
+                    client,
+                    name,
+                    route,
+                    clients=chosen.clients,
+                    seconds=chosen.seconds,
+                    random=random,
+                )
             )
             print(f"{name}: p95 {phases[-1].ttft_s(0.95):.2f} s", file=sys.stderr)
     return phases
 
 
 async def _phase(
-    stand: Stand, client: httpx2.AsyncClient, name: str, route: str, *, clients: int, seconds: float, random: Random
+    stand: Stand,
+    client: httpx2.AsyncClient,
+    name: str,
+    route: str,
+    *,
+    clients: int,
+    seconds: float,
+    random: Random,
 ) -> Phase:
     """Let callers ask one after the other for so long, and wait until the last is answered."""
     loop = asyncio.get_running_loop()
@@ -262,17 +346,27 @@ async def _phase(
     engine_share, strangers_share = before.shares_until(stand.cpu())
     await asyncio.gather(*callers)
     return Phase(
-        name=name, route=route, clients=clients, calls=calls, engine_finished=stand.engine_finished() - finished,
-        engine_cpu_share=engine_share, strangers_cpu_share=strangers_share,
-    )  # fmt: skip
+        name=name,
+        route=route,
+        clients=clients,
+        calls=calls,
+        engine_finished=stand.engine_finished() - finished,
+        engine_cpu_share=engine_share,
+        strangers_cpu_share=strangers_share,
+    )
 
 
 async def _ask(client: httpx2.AsyncClient, route: str, random: Random) -> Call:
     """One streamed chat to its end, whatever that is."""
     content = f"Count down from {random.randrange(10, 100)}"
     # The model would stop by itself earlier: all answers are of one length.
-    body = {"model": route, "messages": [{"role": "user", "content": content}], "stream": True,
-            "max_tokens": ANSWER_TOKENS, "ignore_eos": True}  # fmt: skip
+    body = {
+        "model": route,
+        "messages": [{"role": "user", "content": content}],
+        "stream": True,
+        "max_tokens": ANSWER_TOKENS,
+        "ignore_eos": True,
+    }
     began_s, call, heard = time.perf_counter(), Call(), b""
     try:
         async with client.stream("POST", "/chat/completions", json=body) as answer:
@@ -287,14 +381,19 @@ async def _ask(client: httpx2.AsyncClient, route: str, random: Random) -> Call:
     if status != 200:
         return replace(call, problem=f"status {status}")
     is_whole = heard.endswith(b"data: [DONE]\n\n") and b'"error"' not in heard
-    return call if is_whole and call.ttft_s is not None else replace(call, problem="a stream without its end")
+    return (
+        call
+        if is_whole and call.ttft_s is not None
+        else replace(call, problem="a stream without its end")
+    )
 
 
 def _told(headers: Mapping[str, str]) -> Call:
     return Call(
-        request_id=headers.get("x-request-id", ""), deployment=headers.get("x-tollgate-deployment", ""),
+        request_id=headers.get("x-request-id", ""),
+        deployment=headers.get("x-tollgate-deployment", ""),
         degraded=headers.get("x-tollgate-degraded"),
-    )  # fmt: skip
+    )
 
 
 # ---- words
@@ -308,16 +407,23 @@ def _facts(chosen: argparse.Namespace, load: float) -> list[str]:
         f"- command: python -m bench.spill --seconds {chosen.seconds:g} --clients {chosen.clients} "
         f"--bound-ms {chosen.bound_ms}, seed {chosen.seed}",
         f"- load average as it began: {load:.2f}",
-        f"- engine: vLLM on CPU, the tiny model, {SEQUENCES} sequences at once; answers of {ANSWER_TOKENS} tokens; "
+        f"- engine: vLLM on CPU, the tiny model, {SEQUENCES} sequences at once; answers of "
+        f"{ANSWER_TOKENS} tokens; "
         f"bound of `{BOUNDED}`: TTFT p95 ≤ {chosen.bound_ms / 1000:g} s",
     ]
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long callers ask in each phase")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="how long callers ask in each phase"
+    )
     parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--bound-ms", type=int, default=1500, help="the bound of the route that has one")
+    parser.add_argument(
+        "--bound-ms", type=int, default=1500, help="the bound of the route that has one"
+    )
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--write", action="store_true", help="put the table into docs/routing.md")
     return parser.parse_args(arguments)

@@ -1,4 +1,5 @@
-"""Lays what callers of `bench.spill` heard beside the gateway's ledger, the API's own book and the engine's own count.
+"""Lays what callers of `bench.spill` heard beside the gateway's ledger, the API's own book and the
+engine's own count.
 
 Pure: of a phase it says the figures, and what is wrong with it.
 """
@@ -20,7 +21,10 @@ SPILL = "spill"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What one caller heard. `ttft_s` is until the first content, None where none came; a success has no `problem`."""
+    """What one caller heard.
+
+    `ttft_s` is until the first content, None where none came; a success has no `problem`.
+    """
 
     request_id: str = ""
     deployment: str = ""
@@ -33,7 +37,8 @@ class Call:
 class Phase:
     """One closed loop of callers on one route, and what all others wrote down of it.
 
-    `engine_finished` is the engine's own count of requests; shares are of all cores, while callers began requests.
+    `engine_finished` is the engine's own count of requests; shares are of all cores, while callers
+    began requests.
     """
 
     name: str
@@ -60,7 +65,9 @@ class Phase:
         return sum(call.degraded == SPILL for call in self.calls)
 
 
-def wrongs(phase: Phase, *, events: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def wrongs(
+    phase: Phase, *, events: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Where the books of a phase disagree. `events` and `entries` are those of the whole run."""
     ids = {call.request_id for call in phase.calls}
     booked = [event for event in events if str(event["request_id"]) in ids]
@@ -70,26 +77,41 @@ def wrongs(phase: Phase, *, events: Sequence[Mapping[str, Any]], entries: Sequen
 
 def _wrongs(
     phase: Phase, booked: Sequence[Mapping[str, Any]], served: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     for problem, count in Counter(call.problem for call in phase.calls if call.problem).items():
         yield f"{count} × {problem}"
     at_engine = sum(event["deployment"] == ENGINE for event in booked)
     if at_engine != phase.engine_finished:
-        yield f"the engine counted {phase.engine_finished} requests, the ledger has {at_engine} events of it"
+        yield (
+            f"the engine counted {phase.engine_finished} requests, the ledger has "
+            f"{at_engine} events of it"
+        )
     made = sorted((entry["request_id"], entry["generated"]) for entry in served)
     metered = sorted(
-        (str(event["request_id"]), event["output_tokens"]) for event in booked if event["deployment"] == API
+        (str(event["request_id"]), event["output_tokens"])
+        for event in booked
+        if event["deployment"] == API
     )
     if made != metered:
-        yield f"the API served {len(made)} requests, the ledger has {len(metered)} events of it, or other tokens"
-    told = Counter((call.request_id, call.deployment, call.degraded) for call in phase.calls if not call.problem)
+        yield (
+            f"the API served {len(made)} requests, the ledger has {len(metered)} events of "
+            "it, or other tokens"
+        )
+    told = Counter(
+        (call.request_id, call.deployment, call.degraded)
+        for call in phase.calls
+        if not call.problem
+    )
     kept = Counter(
         (str(event["request_id"]), event["deployment"], event["degraded"])
         for event in booked
         if event["outcome"] == "ok"
     )
     if told != kept:
-        yield f"{(told - kept).total()} callers were told of a place or a spill that the ledger does not have"
+        yield (
+            f"{(told - kept).total()} callers were told of a place or a spill that the "
+            "ledger does not have"
+        )
     if phase.route == UNBOUNDED and any(call.degraded is not None for call in phase.calls):
         yield "without a bound there is nothing to spill for"
 
@@ -99,23 +121,31 @@ def misses(room: Phase, phases: Sequence[Phase], *, bound_s: float) -> list[str]
     found = []
     if not room.ttft_s(0.95) <= bound_s / 2:
         found.append(
-            f"with room the engine's p95 is {room.ttft_s(0.95):.2f} s: the bound is too tight for this machine"
+            f"with room the engine's p95 is {room.ttft_s(0.95):.2f} s: the bound is too tight "
+            "for this machine"
         )
     for phase in phases:
         p95_s = phase.ttft_s(0.95)
         if phase.route == BOUNDED and not p95_s <= bound_s:
             found.append(f"{phase.name}: p95 {p95_s:.2f} s is over the bound of {bound_s:g} s")
         if phase.route == UNBOUNDED and not p95_s > bound_s:
-            found.append(f"{phase.name}: p95 {p95_s:.2f} s keeps the bound of {bound_s:g} s: the engine had room")
+            found.append(
+                f"{phase.name}: p95 {p95_s:.2f} s keeps the bound of {bound_s:g} s: the engine "
+                "had room"
+            )
         if phase.route == BOUNDED and not 0 < phase.spilled < len(phase.calls):
-            found.append(f"{phase.name}: {phase.spilled} of {len(phase.calls)} spilled: neither all nor none should")
+            found.append(
+                f"{phase.name}: {phase.spilled} of {len(phase.calls)} spilled: neither all nor "
+                "none should"
+            )
     return found
 
 
 def table(phases: Sequence[Phase]) -> list[str]:
     """One row for each phase."""
     head = (
-        "| phase | callers | requests | TTFT p50 s | TTFT p95 s | spilled | errors | at the engine, its count "
+        "| phase | callers | requests | TTFT p50 s | TTFT p95 s | spilled | errors | at the "
+        "engine, its count "
         "| at the API, its book | engine's CPU | others' CPU |"
     )
     return [head, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|", *map(_row, phases)]
@@ -125,7 +155,9 @@ def _row(phase: Phase) -> str:
     count = len(phase.calls)
     at_api = sum(call.deployment == API for call in phase.calls)
     return (
-        f"| {phase.name} | {phase.clients} | {count:,} | {phase.ttft_s(0.5):.2f} | {phase.ttft_s(0.95):.2f} | "
-        f"{phase.spilled / max(count, 1):.0%} | {phase.errors} | {phase.engine_finished:,} | {at_api:,} | "
+        f"| {phase.name} | {phase.clients} | {count:,} | {phase.ttft_s(0.5):.2f} | "
+        f"{phase.ttft_s(0.95):.2f} | "
+        f"{phase.spilled / max(count, 1):.0%} | {phase.errors} | {phase.engine_finished:,} | "
+        f"{at_api:,} | "
         f"{phase.engine_cpu_share:.0%} | {phase.strangers_cpu_share:.0%} |"
     )

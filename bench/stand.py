@@ -1,6 +1,8 @@
-"""The test stand: upstream, plain proxy, Postgres and gateways, each of its own, all ended together.
+"""The test stand: upstream, plain proxy, Postgres and gateways, each of its own, all ended
+together.
 
-The gateway and the proxy run on the first core, all else on the others: what is compared is one core's work.
+The gateway and the proxy run on the first core, all else on the others: what is compared is one
+core's work.
 """
 
 from __future__ import annotations
@@ -34,14 +36,19 @@ MISSING = "The benchmark needs nginx with Lua, and wrk, from Debian: bash bench/
 
 
 class StandError(Exception):
-    """The stand could not be built or does not do what it should; the message says what to look at."""
+    """The stand could not be built or does not do what it should; the message says what to look
+    at.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something that load is sent to. `port_of` is by upstream; `pids` are looked up anew each time.
+    """Something that load is sent to.
 
-    `renew` starts a fresh process, for those that must not carry work from one window into the next.
+    `port_of` is by upstream; `pids` are looked up anew each time.
+
+    `renew` starts a fresh process, for those that must not carry work from one window into the
+    next.
     """
 
     name: str
@@ -63,7 +70,9 @@ class Ledger:
     def rows(self) -> dict[str, int]:
         """Usage events by outcome."""
         with psycopg.connect(self.url) as connection:
-            counted = connection.execute("SELECT outcome, count(*) FROM finance.usage_events GROUP BY outcome")
+            counted = connection.execute(
+                "SELECT outcome, count(*) FROM finance.usage_events GROUP BY outcome"
+            )
             return {str(outcome): int(count) for outcome, count in counted}
 
     def cpu_s(self) -> float:
@@ -83,11 +92,18 @@ class Stand(Assembly):
         self._count_port = 0
 
     def add_gateway(
-        self, name: str, source: Path = REPOSITORY, *, team_fields: str = "", more: str = "", **settings: str
+        self,
+        name: str,
+        source: Path = REPOSITORY,
+        *,
+        team_fields: str = "",
+        more: str = "",
+        **settings: str,
     ) -> Target:
         """Start a gateway from a checkout, with a home, a database, a policy and a key of its own.
 
-        `team_fields` and `more` are appended to the team and to the policy; `settings` are `TOLLGATE_*` in lower case.
+        `team_fields` and `more` are appended to the team and to the policy; `settings` are
+        `TOLLGATE_*` in lower case.
         """
         home = self.folder / f"home-{len(self.targets)}"
         home.mkdir()
@@ -96,16 +112,27 @@ class Stand(Assembly):
         postmaster = int((home / "pg" / "data" / "postmaster.pid").read_text().split()[0])
         port, metrics_port = free_ports(2)
         variables = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")},
-            "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
-            "TOLLGATE_PORT": str(port), "TOLLGATE_METRICS_PORT": str(metrics_port),
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("TOLLGATE_")
+            },
+            "TOLLGATE_HOME": str(home),
+            "TOLLGATE_DATABASE_URL": url,
+            "TOLLGATE_PORT": str(port),
+            "TOLLGATE_METRICS_PORT": str(metrics_port),
             **{f"TOLLGATE_{name.upper()}": value for name, value in settings.items()},
-        }  # fmt: skip
+        }
         tollgate = [sys.executable, "-m", "gateway.main"]
 
         def run(*arguments: str) -> str:
             done = subprocess.run(
-                [*tollgate, *arguments], env=variables, cwd=source, capture_output=True, text=True, check=False
+                [*tollgate, *arguments],
+                env=variables,
+                cwd=source,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode != 0:
                 raise StandError(f"tollgate {' '.join(arguments)}: {done.stderr.strip()}")
@@ -118,18 +145,24 @@ class Stand(Assembly):
         key = str(json.loads(run("key", "create", TEAM, "--format", "json"))["key"])
         log = home / "serve.log"
         serve = [*tollgate, "serve"]
-        gateway = self._start(name, serve, on_core=self.gateway_core, variables=variables, cwd=source, log=log)
+        gateway = self._start(
+            name, serve, on_core=self.gateway_core, variables=variables, cwd=source, log=log
+        )
         _wait_for(lambda: answers(f"http://127.0.0.1:{port}/readyz"), gateway, log)
         target = Target(
-            name=name, port_of=dict.fromkeys(UPSTREAMS, port), key=key, pids=lambda: machine.tree(gateway.pid),
+            name=name,
+            port_of=dict.fromkeys(UPSTREAMS, port),
+            key=key,
+            pids=lambda: machine.tree(gateway.pid),
             ledger=Ledger(url, postmaster),
-        )  # fmt: skip
+        )
         self.started.append(lambda: machine.tree(postmaster))
         self.targets[name] = target
         return target
 
     def add_peer(self, name: str) -> Target:
-        """Make another gateway a target; `renew` starts its process for one upstream, `end` ends it.
+        """Make another gateway a target; `renew` starts its process for one upstream, `end` ends
+        it.
 
         Raises `StandError` where it is not installed.
         """
@@ -147,7 +180,12 @@ class Stand(Assembly):
             variables = {**os.environ, **command.variables}
             running.append(
                 self._start(
-                    name, command.argv, on_core=self.gateway_core, variables=variables, cwd=self.folder, log=log
+                    name,
+                    command.argv,
+                    on_core=self.gateway_core,
+                    variables=variables,
+                    cwd=self.folder,
+                    log=log,
                 )
             )
             request = _chat(port, "plain")  # the router asks its one worker, whatever the model is
@@ -160,9 +198,13 @@ class Stand(Assembly):
 
         self._stack.callback(end)
         target = Target(
-            name=name, port_of=dict.fromkeys(UPSTREAMS, port), key=peers.KEY,
-            pids=lambda: {pid for process in running for pid in machine.tree(process.pid)}, renew=renew, end=end,
-        )  # fmt: skip
+            name=name,
+            port_of=dict.fromkeys(UPSTREAMS, port),
+            key=peers.KEY,
+            pids=lambda: {pid for process in running for pid in machine.tree(process.pid)},
+            renew=renew,
+            end=end,
+        )
         self.targets[name] = target
         return target
 
@@ -172,13 +214,19 @@ class Stand(Assembly):
             return int(answer.read())
 
     def stranger_free_cpu_s(self) -> float:
-        """CPU seconds of everything that belongs to the stand, this process and its load included."""
+        """CPU seconds of everything that belongs to the stand, this process and its load
+        included.
+        """
         here = os.times()
         own = here.user + here.system + here.children_user + here.children_system
         return own + sum(machine.cpu_s(pids()) for pids in self.started)
 
     def _build(self) -> None:
-        if not (shutil.which("nginx") and shutil.which("wrk") and (nginx.MODULES / "ngx_http_lua_module.so").exists()):
+        if not (
+            shutil.which("nginx")
+            and shutil.which("wrk")
+            and (nginx.MODULES / "ngx_http_lua_module.so").exists()
+        ):
             raise StandError(MISSING)
         cores = sorted(os.sched_getaffinity(0))
         self._stack.callback(os.sched_setaffinity, 0, cores)
@@ -191,39 +239,65 @@ class Stand(Assembly):
         *ports, self._count_port = free_ports(len(UPSTREAMS) + 1)
         self._ports = dict(zip(UPSTREAMS, ports, strict=True))
         proxied = dict(zip(UPSTREAMS, free_ports(len(UPSTREAMS)), strict=True))
-        upstream_config = nginx.upstream_config(self.folder, self._ports | {"count": self._count_port})
+        upstream_config = nginx.upstream_config(
+            self.folder, self._ports | {"count": self._count_port}
+        )
         self._start_nginx("upstream", upstream_config, self._ports["plain"], on_core=None)
         proxy = self._start_nginx(
-            "proxy", nginx.proxy_config(self.folder, proxied, self._ports), proxied["plain"], on_core=self.gateway_core
+            "proxy",
+            nginx.proxy_config(self.folder, proxied, self._ports),
+            proxied["plain"],
+            on_core=self.gateway_core,
         )
         self.targets["direct"] = Target(name="direct", port_of=self._ports, key="none", pids=set)
-        self.targets["nginx"] = Target(name="nginx", port_of=proxied, key="none", pids=lambda: machine.tree(proxy.pid))
+        self.targets["nginx"] = Target(
+            name="nginx", port_of=proxied, key="none", pids=lambda: machine.tree(proxy.pid)
+        )
 
-    def _start_nginx(self, name: str, config: str, port: int, *, on_core: int | None) -> subprocess.Popen[bytes]:
+    def _start_nginx(
+        self, name: str, config: str, port: int, *, on_core: int | None
+    ) -> subprocess.Popen[bytes]:
         file = self.folder / f"{name}.conf"
         file.write_text(config)
         log = self.folder / f"{name}.out"
         argv = ["nginx", "-e", "stderr", "-p", str(self.folder), "-c", str(file)]
-        process = self._start(name, argv, on_core=on_core, variables=dict(os.environ), cwd=self.folder, log=log)
+        process = self._start(
+            name, argv, on_core=on_core, variables=dict(os.environ), cwd=self.folder, log=log
+        )
         _wait_for(lambda: _listens(port), process, log)
         return process
 
     def _start(
-        self, name: str, argv: list[str], *, on_core: int | None, variables: dict[str, str], cwd: Path, log: Path
+        self,
+        name: str,
+        argv: list[str],
+        *,
+        on_core: int | None,
+        variables: dict[str, str],
+        cwd: Path,
+        log: Path,
     ) -> subprocess.Popen[bytes]:
         pinned = ["taskset", "--cpu-list", str(on_core), *argv] if on_core is not None else argv
         with log.open("wb") as output:
             process = subprocess.Popen(
-                pinned, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                pinned,
+                env=variables,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._stack.callback(processes.end, process)
         self.started.append(lambda: machine.tree(process.pid))
         return process
 
 
 def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
-    """Return the rows by outcome once there are enough of them and no more come. Raises `StandError`."""
+    """Return the rows by outcome once there are enough of them and no more come.
+
+    Raises `StandError`.
+    """
     deadline_s = time.monotonic() + WRITTEN_WITHIN_S
     before: dict[str, int] = {}
     while time.monotonic() < deadline_s:
@@ -232,22 +306,32 @@ def wait_until_written(ledger: Ledger, at_least: int) -> dict[str, int]:
             return rows
         before = rows
         time.sleep(0.5)  # longer than the writer waits for a batch to fill
-    raise StandError(f"Only {before} of {at_least} answered requests have a row after {WRITTEN_WITHIN_S:.0f} s.")
+    raise StandError(
+        f"Only {before} of {at_least} answered requests have a row after {WRITTEN_WITHIN_S:.0f} s."
+    )
 
 
 def policy_of(ports: dict[str, int], *, team_fields: str = "") -> str:
-    """One route an upstream; the caller's model name differs from the upstream's, so both splices are made."""
+    """One route an upstream; the caller's model name differs from the upstream's, so both splices
+    are made.
+    """
     deployments = "".join(
-        f"  - {{name: {name}, provider: {'openai_compatible' if name in ('burst', 'paced') else 'vllm'}, "
-        f'base_url: "http://127.0.0.1:{port}/v1", model: upstream-model, region: here, context_window: 32768, '
-        f"price: {{input_usd_per_mtok: 0.15, cached_input_usd_per_mtok: 0.075, output_usd_per_mtok: 0.6}}}}\n"
+        f"  - {{name: {name}, provider: "
+        f"{'openai_compatible' if name in ('burst', 'paced') else 'vllm'}, "
+        f'base_url: "http://127.0.0.1:{port}/v1", model: upstream-model, region: here, '
+        "context_window: 32768, "
+        f"price: {{input_usd_per_mtok: 0.15, cached_input_usd_per_mtok: 0.075, "
+        f"output_usd_per_mtok: 0.6}}}}\n"
         for name, port in ports.items()
     )
-    routes = "".join(f"  - {{name: {name}, deployments: [{name}], objective: priority}}\n" for name in ports)
+    routes = "".join(
+        f"  - {{name: {name}, deployments: [{name}], objective: priority}}\n" for name in ports
+    )
     return (
         "version: 1\nregions: {home: [here]}\nclasses:\n  confidential: {regions: [home]}\n"
         f"deployments:\n{deployments}routes:\n{routes}teams:\n"
-        f"  - {{name: {TEAM}, cost_centre: CC-BENCH, data_class: confidential, routes: [{', '.join(ports)}]"
+        f"  - {{name: {TEAM}, cost_centre: CC-BENCH, data_class: confidential, routes: "
+        f"[{', '.join(ports)}]"
         f"{team_fields}}}\n"
     )
 
@@ -265,7 +349,11 @@ def _chat(port: int, model: str) -> urllib.request.Request:
 
 
 def _wait_for(
-    is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, *, within_s: float = READY_WITHIN_S
+    is_ready: Callable[[], bool],
+    process: subprocess.Popen[bytes],
+    log: Path,
+    *,
+    within_s: float = READY_WITHIN_S,
 ) -> None:
     deadline_s = time.monotonic() + within_s
     while not is_ready():

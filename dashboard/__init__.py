@@ -1,1 +1,4 @@
-"""The dashboard: what finance sees. It asks `gateway.reports` and nothing else, and computes no money."""
+"""The dashboard: what finance sees.
+
+It asks `gateway.reports` and nothing else, and computes no money.
+"""

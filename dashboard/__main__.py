@@ -1,4 +1,6 @@
-"""`python -m dashboard` is `streamlit run dashboard/server.py`, with slow imports done before a reader comes."""
+"""`python -m dashboard` is `streamlit run dashboard/server.py`, with slow imports done before a
+reader comes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from pathlib import Path
 
 from streamlit.web import cli
 
-# Charts, tables and Postgres driver together take a second to import: the first page would wait for it.
+# Charts, tables and Postgres driver together take a second to import: the first page would wait for
+# it.
 from dashboard.views import budgets, events, latency, receipt, spend  # noqa: F401
 
 if __name__ == "__main__":
-    cli.main(["run", str(Path(__file__).parent / "server.py"), *sys.argv[1:]], prog_name="dashboard")
+    cli.main(
+        ["run", str(Path(__file__).parent / "server.py"), *sys.argv[1:]], prog_name="dashboard"
+    )

@@ -1,7 +1,7 @@
 """The address of each page, kept for the browser's back button.
 
-Streamlit changes the page on "back", and keeps the query parameters of the page that was left: the filters
-of the page that comes back would be lost, and the other page's would be in their place.
+Streamlit changes the page on "back", and keeps the query parameters of the page that was left: the
+filters of the page that comes back would be lost, and the other page's would be in their place.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from dashboard.source import NotConfigured, hours_not_summed
 from dashboard.views import budgets, events, latency, receipt, spend
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
-LOGO, ICON = (Path(__file__).parent / name for name in ("logo.svg", "icon.svg"))  # nothing is fetched from outside
+LOGO, ICON = (
+    Path(__file__).parent / name for name in ("logo.svg", "icon.svg")
+)  # nothing is fetched from outside
 
 
 def main() -> None:
@@ -23,7 +25,9 @@ def main() -> None:
     st.set_page_config(page_title="Tollgate", page_icon=str(ICON), layout="wide")
     st.logo(str(LOGO), size="large")
     sign_in.require()
-    page = st.navigation([spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()])
+    page = st.navigation(
+        [spend.page(), budgets.page(), latency.page(), events.page(), receipt.page()]
+    )
     address.restore(page.url_path)
     with st.sidebar:
         dataset = choose_dataset()

@@ -1,4 +1,7 @@
-"""Charts, alike on every page. Colours are told apart by colour-blind readers and on both themes."""
+"""Charts, alike on every page.
+
+Colours are told apart by colour-blind readers and on both themes.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,24 @@ import altair as alt
 import pandas as pd
 import streamlit as st
 
-# After Okabe and Ito, each moved until it has a contrast of 3:1 with the white and with the dark background.
+# After Okabe and Ito, each moved until it has a contrast of 3:1 with the white and with the dark
+# background.
 COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
 OTHER = "Other"
 HEIGHT_PX = 290
 MOST_GROUPS = len(COLOURS) - 1
 MONEY_AXIS = "$,~r"
-MOST_OF_A_GAUGE = 1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
+MOST_OF_A_GAUGE = (
+    1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
+)
 
 Point = Mapping[str, Any]
 
 
 def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Point]:
-    """Return the points with all but the largest groups called `Other`, so that no colour is used twice."""
+    """Return the points with all but the largest groups called `Other`, so that no colour is used
+    twice.
+    """
     sums: dict[str, Decimal] = {}
     for point in points:
         sums[point[group]] = sums.get(point[group], Decimal(0)) + Decimal(str(point[size] or 0))
@@ -40,15 +48,26 @@ def keep_largest(points: Sequence[Point], *, group: str, size: str) -> list[Poin
 
 
 def order(points: Sequence[Point], *, group: str) -> list[str]:
-    """Names in the order of their colours: by name, so that a team keeps its colour from month to month."""
+    """Names in the order of their colours: by name, so that a team keeps its colour from month to
+    month.
+    """
     names = sorted({str(point[group]) for point in points} - {OTHER})
     return [*names, OTHER] if any(point[group] == OTHER for point in points) else names
 
 
 def stacked_days(
-    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str,
-    names: Sequence[str] | None = None, colours: Sequence[str] = COLOURS, is_half_width: bool = False, alt_text: str,
-) -> None:  # fmt: skip
+    points: Sequence[Point],
+    *,
+    group: str,
+    size: str,
+    size_title: str,
+    read: Any,
+    size_format: str,
+    names: Sequence[str] | None = None,
+    colours: Sequence[str] = COLOURS,
+    is_half_width: bool = False,
+    alt_text: str,
+) -> None:
     """Show one bar a day, its parts by group. `read` turns a figure into the tooltip's words."""
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
@@ -58,7 +77,9 @@ def stacked_days(
         .mark_bar(cornerRadius=1)
         .encode(
             x=_days(points),
-            y=alt.Y("sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)),
+            y=alt.Y(
+                "sum(size):Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5)
+            ),
             color=_colour(domain, colours, legend_columns=2 if is_half_width else 4),
             order=alt.Order("place:Q"),
             tooltip=[
@@ -72,7 +93,14 @@ def stacked_days(
 
 
 def lines(
-    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str
+    points: Sequence[Point],
+    *,
+    group: str,
+    size: str,
+    size_title: str,
+    read: Any,
+    size_format: str,
+    alt_text: str,
 ) -> None:
     """Show one line per group; a day without a measurement has no point, never a zero."""
     frame = _frame(points, group=group, size=size, read=read)
@@ -82,7 +110,10 @@ def lines(
         .encode(
             x=_days(points),
             y=alt.Y(
-                "size:Q", title=size_title, axis=alt.Axis(format=size_format, tickCount=5), scale=alt.Scale(zero=True)
+                "size:Q",
+                title=size_title,
+                axis=alt.Axis(format=size_format, tickCount=5),
+                scale=alt.Scale(zero=True),
             ),
             color=_colour(order(points, group=group), COLOURS),
             tooltip=[
@@ -96,13 +127,25 @@ def lines(
 
 
 def bars(
-    points: Sequence[Point], *, group: str, size: str, size_title: str, read: Any, size_format: str, alt_text: str
+    points: Sequence[Point],
+    *,
+    group: str,
+    size: str,
+    size_title: str,
+    read: Any,
+    size_format: str,
+    alt_text: str,
 ) -> None:
-    """Show one bar per group, the largest first: for groups that overlap and so must not be stacked."""
+    """Show one bar per group, the largest first: for groups that overlap and so must not be
+    stacked.
+    """
     frame = pd.DataFrame(
-        {"group": [str(p[group]) for p in points], "size": [float(p[size] or 0) for p in points],
-         "words": [read(p[size]) for p in points]}
-    )  # fmt: skip
+        {
+            "group": [str(p[group]) for p in points],
+            "size": [float(p[size] or 0) for p in points],
+            "words": [read(p[size]) for p in points],
+        }
+    )
     chart = (
         alt.Chart(frame)
         .mark_bar(cornerRadius=1, color=COLOURS[0])
@@ -129,11 +172,13 @@ class Gauge:
 def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
     """Show how full each is, in the order given.
 
-    Spent is a full bar, leased a hollow one, the forecast a diamond: nobody needs to tell colours apart. What lies
-    beyond the scale is an arrow at its edge.
+    Spent is a full bar, leased a hollow one, the forecast a diamond: nobody needs to tell colours
+    apart. What lies beyond the scale is an arrow at its edge.
     """
     names = [bar.name for bar in bars]
-    edge = min(max(1.0, *(max(bar.spent + bar.leased, bar.forecast or 0) for bar in bars)), MOST_OF_A_GAUGE)
+    edge = min(
+        max(1.0, *(max(bar.spent + bar.leased, bar.forecast or 0) for bar in bars)), MOST_OF_A_GAUGE
+    )
     y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320, labelOverlap=False))
     scale = alt.Scale(domain=[0, edge], nice=False, clamp=True)
     kinds = ("spent (bar)", "leased (outline)", "forecast (diamond)")
@@ -143,19 +188,31 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
         [
             {"name": bar.name, "part": name, "begin": begin, "end": end, **bar.words}
             for bar in bars
-            for name, begin, end in ((kinds[0], 0.0, bar.spent), (kinds[1], bar.spent, bar.spent + bar.leased))
+            for name, begin, end in (
+                (kinds[0], 0.0, bar.spent),
+                (kinds[1], bar.spent, bar.spent + bar.leased),
+            )
         ]
     )
-    tips = [alt.Tooltip("name:N", title="Budget"), *(alt.Tooltip(f"{word}:N") for word in bars[0].words)]
+    tips = [
+        alt.Tooltip("name:N", title="Budget"),
+        *(alt.Tooltip(f"{word}:N") for word in bars[0].words),
+    ]
     x = alt.X("begin:Q", title=None, scale=scale, axis=alt.Axis(format="%", tickCount=6))
     drawn = alt.Chart(parts).encode(x=x, x2="end:Q", y=y, color=colour, tooltip=tips)
     full = drawn.mark_bar(height=14, cornerRadius=1).transform_filter(alt.datum.part == kinds[0])
-    hollow = drawn.mark_bar(height=14, cornerRadius=1, filled=False, strokeWidth=1.5).transform_filter(
-        (alt.datum.part == kinds[1]) & (alt.datum.end > alt.datum.begin)
-    )
+    hollow = drawn.mark_bar(
+        height=14, cornerRadius=1, filled=False, strokeWidth=1.5
+    ).transform_filter((alt.datum.part == kinds[1]) & (alt.datum.end > alt.datum.begin))
     ahead = pd.DataFrame(
         [
-            {"name": bar.name, "part": kinds[2], "end": bar.forecast, "is_beyond": bar.forecast > edge, **bar.words}
+            {
+                "name": bar.name,
+                "part": kinds[2],
+                "end": bar.forecast,
+                "is_beyond": bar.forecast > edge,
+                **bar.words,
+            }
             for bar in bars
             if bar.forecast
         ],
@@ -169,7 +226,9 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
             y=y,
             color=colour,
             tooltip=tips,
-            shape=alt.condition(alt.datum.is_beyond, alt.value("triangle-right"), alt.value("diamond")),
+            shape=alt.condition(
+                alt.datum.is_beyond, alt.value("triangle-right"), alt.value("diamond")
+            ),
         )
     )
     limit = (
@@ -182,7 +241,9 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
 
 
 def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.DataFrame:
-    """Floats here only: a pixel is coarser than any rounding, and the tooltip shows the exact figure."""
+    """Floats here only: a pixel is coarser than any rounding, and the tooltip shows the exact
+    figure.
+    """
     return pd.DataFrame(
         {
             "day": pd.to_datetime([point["day"] for point in points]),
@@ -196,7 +257,9 @@ def _frame(points: Sequence[Point], *, group: str, size: str, read: Any) -> pd.D
 def _days(points: Sequence[Point]) -> alt.X:
     days: list[date] = [point["day"] for point in points]
     several_months = (max(days) - min(days)).days > 31
-    axis = alt.Axis(format="%d %b", grid=False, labelOverlap=True, tickCount="week" if several_months else "day")
+    axis = alt.Axis(
+        format="%d %b", grid=False, labelOverlap=True, tickCount="week" if several_months else "day"
+    )
     if several_months:
         return alt.X("yearmonthdate(day):T", title=None, axis=axis)
     # The whole month, so that its first day is one bar and not the whole width.
@@ -210,7 +273,9 @@ def _colour(domain: Sequence[str], colours: Sequence[str], *, legend_columns: in
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=240, columns=legend_columns),
+        legend=alt.Legend(
+            title=None, orient="top", offset=6, labelLimit=240, columns=legend_columns
+        ),
     )
 
 

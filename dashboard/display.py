@@ -15,7 +15,9 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=@/])")
 
 
 def inert(name: str) -> str:
-    """Return a name that Markdown shows as it is: a team may be called `**x**`, `$y$` or `:red[z]`."""
+    """Return a name that Markdown shows as it is: a team may be called `**x**`, `$y$` or
+    `:red[z]`.
+    """
     return _MARKDOWN.sub(r"\\\1", " ".join(name.split()))
 
 
@@ -52,7 +54,9 @@ def compact(number: Cell) -> str:
 
 
 def seconds(duration_s: Cell) -> str:
-    """Return `0.55 s`, milliseconds below a tenth of a second, a dash where nothing was measured."""
+    """Return `0.55 s`, milliseconds below a tenth of a second, a dash where nothing was
+    measured.
+    """
     if duration_s is None:
         return NOTHING
     value = float(str(duration_s))
@@ -103,15 +107,32 @@ def cell(column: Column, value: Cell) -> str:
 
 
 _HEADS = {
-    "ttft_p50_s": "TTFT p50", "ttft_p95_s": "TTFT p95", "tpot_p50_s": "TPOT p50", "tpot_p95_s": "TPOT p95",
-    "duration_p50_s": "Duration p50", "duration_p95_s": "Duration p95", "ttft_measured": "Measured",
-    "ttft_not_measured": "Not measured", "ttft_s": "TTFT", "tpot_s": "TPOT", "duration_s": "Duration",
-    "cost_usd": "Cost, USD", "held_usd": "Held, unknown", "cost_per_mtok_usd": "USD / 1M tok.",
-    "input_tokens": "Input tok.", "cached_input_tokens": "Cached", "output_tokens": "Output tok.",
-    "reasoning_tokens": "Reasoning", "unknown_share": "Unknown", "derived_share": "Derived",
+    "ttft_p50_s": "TTFT p50",
+    "ttft_p95_s": "TTFT p95",
+    "tpot_p50_s": "TPOT p50",
+    "tpot_p95_s": "TPOT p95",
+    "duration_p50_s": "Duration p50",
+    "duration_p95_s": "Duration p95",
+    "ttft_measured": "Measured",
+    "ttft_not_measured": "Not measured",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "duration_s": "Duration",
+    "cost_usd": "Cost, USD",
+    "held_usd": "Held, unknown",
+    "cost_per_mtok_usd": "USD / 1M tok.",
+    "input_tokens": "Input tok.",
+    "cached_input_tokens": "Cached",
+    "output_tokens": "Output tok.",
+    "reasoning_tokens": "Reasoning",
+    "unknown_share": "Unknown",
+    "derived_share": "Derived",
     "usage_source": "Usage from",
-    "occurred_at": "Time (UTC)", "request_id": "Request", "key_id": "Key", "day": "Day (UTC)",
-}  # fmt: skip
+    "occurred_at": "Time (UTC)",
+    "request_id": "Request",
+    "key_id": "Key",
+    "day": "Day (UTC)",
+}
 
 
 def head(column: Column) -> str:

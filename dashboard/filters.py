@@ -27,9 +27,13 @@ def choose_dataset() -> Dataset:
         is_demo = st.query_params.get(DATASET_KEY) == Dataset.DEMO.value
         st.session_state[DATASET_KEY] = (Dataset.DEMO if is_demo else Dataset.REAL).value
     chosen = st.segmented_control(
-        "Data", [each.value for each in Dataset], key=DATASET_KEY, required=True, format_func=str.capitalize,
+        "Data",
+        [each.value for each in Dataset],
+        key=DATASET_KEY,
+        required=True,
+        format_func=str.capitalize,
         width="stretch",
-    )  # fmt: skip
+    )
     if chosen == Dataset.DEMO.value:
         st.query_params[DATASET_KEY] = chosen
     else:
@@ -51,8 +55,12 @@ def choose_month() -> str:
         except BadUsage as wrong:
             del st.query_params[MONTH_KEY]
             st.warning(inert(wrong.message))
-    kept = st.session_state.get(MONTH_KEY, options[0])  # the month stays when another page is opened
-    st.session_state[MONTH_KEY] = _pick("Month (UTC)", options, MONTH_KEY, default=kept, read=month_name)
+    kept = st.session_state.get(
+        MONTH_KEY, options[0]
+    )  # the month stays when another page is opened
+    st.session_state[MONTH_KEY] = _pick(
+        "Month (UTC)", options, MONTH_KEY, default=kept, read=month_name
+    )
     return str(st.session_state[MONTH_KEY])
 
 
@@ -67,9 +75,11 @@ def choose(dimension: Dimension, *, month: str) -> str | None:
 
 
 def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, str | None]:
-    """Return the filters of the address that have no picker on this page, and show each as a button that removes it.
+    """Return the filters of the address that have no picker on this page, and show each as a button
+    that removes it.
 
-    A page applies every filter of its address: a link to one team's spend must not show everybody's.
+    A page applies every filter of its address: a link to one team's spend must not show
+    everybody's.
     """
     found: dict[Dimension, str | None] = {}
     for dimension in Dimension:
@@ -78,34 +88,58 @@ def address_filters(*, other_than: Sequence[Dimension] = ()) -> dict[Dimension, 
             continue
         found[dimension] = value
         label = f"{dimension.value.replace('_', ' ')}: {inert(value)}"
-        if st.button(label, icon=":material/close:", key=f"without_{dimension.value}", help="Take this filter away"):
+        if st.button(
+            label,
+            icon=":material/close:",
+            key=f"without_{dimension.value}",
+            help="Take this filter away",
+        ):
             del st.query_params[dimension.value]
             st.rerun()
     return found
 
 
 def question(
-    *, month: str, by: tuple[Dimension, ...] | None = None, where: Mapping[Dimension, str | None] | None = None,
-    limit: int = 100, offset: int = 0,
-) -> Question:  # fmt: skip
-    """Return a question about the chosen dataset. `where` leaves out what is None and asks `(none)` for missing."""
-    filters = {str(name): None if value == NONE else value for name, value in (where or {}).items() if value}
+    *,
+    month: str,
+    by: tuple[Dimension, ...] | None = None,
+    where: Mapping[Dimension, str | None] | None = None,
+    limit: int = 100,
+    offset: int = 0,
+) -> Question:
+    """Return a question about the chosen dataset.
+
+    `where` leaves out what is None and asks `(none)` for missing.
+    """
+    filters = {
+        str(name): None if value == NONE else value
+        for name, value in (where or {}).items()
+        if value
+    }
     return ask(
-        month=month, by=None if by is None else [str(each) for each in by], where=filters,
-        demo=dataset() is Dataset.DEMO, limit=limit, offset=offset,
-    )  # fmt: skip
+        month=month,
+        by=None if by is None else [str(each) for each in by],
+        where=filters,
+        demo=dataset() is Dataset.DEMO,
+        limit=limit,
+        offset=offset,
+    )
 
 
-def _pick(label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str) -> str:
+def _pick(
+    label: str, options: Sequence[str], name: str, *, default: str, read: Callable[[str], str] = str
+) -> str:
     """Show a picker that follows the address, and let the address follow it.
 
-    A value of the address that is not among the options is one more option: it matches nothing, and is not ignored.
-    Not Streamlit's `bind`: a bound name cannot be set when one page opens another.
+    A value of the address that is not among the options is one more option: it matches nothing, and
+    is not ignored. Not Streamlit's `bind`: a bound name cannot be set when one page opens another.
     """
     wanted = st.query_params.get(name, default)
     if wanted not in options and name in st.query_params:
         options = [*options, wanted]
-    picked = st.selectbox(label, options, index=options.index(wanted) if wanted in options else 0, format_func=read)
+    picked = st.selectbox(
+        label, options, index=options.index(wanted) if wanted in options else 0, format_func=read
+    )
     if picked == options[0]:
         st.query_params.pop(name, None)
     else:

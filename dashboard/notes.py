@@ -9,7 +9,9 @@ from gateway.reports import Receipt, Report
 
 
 def show_notes(answered: Report | Receipt) -> None:
-    """Show what a reader must know: completeness, unknown and derived shares, what is not included."""
+    """Show what a reader must know: completeness, unknown and derived shares, what is not
+    included.
+    """
     with st.container(border=True):
         st.markdown("**About these figures**")
         st.caption("  \n".join(f"• {inert(note)}" for note in answered.notes))

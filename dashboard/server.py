@@ -1,4 +1,6 @@
-"""The app behind a check of the Host header: Streamlit compares Origin with Host, and a rebound name is both."""
+"""The app behind a check of the Host header: Streamlit compares Origin with Host, and a rebound
+name is both.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,24 @@ from streamlit.starlette import App
 
 from gateway.domain.allowed_hosts import answers_to
 
-# `tollgate dashboard` sets both: the address that the server is bound to, and the names that people use for it.
+# `tollgate dashboard` sets both: the address that the server is bound to, and the names that people
+# use for it.
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
-REFUSED = b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
+REFUSED = (
+    b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
+)
 
 Message = MutableMapping[str, Any]
-Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+Asgi = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
 
 
 class HostCheck:
-    """Answers 400 to requests, and closes WebSockets, that name a host which is not this dashboard's."""
+    """Answers 400 to requests, and closes WebSockets, that name a host which is not this
+    dashboard's.
+    """
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
@@ -29,7 +39,10 @@ class HostCheck:
         self._listed = os.environ.get(HOSTS_VARIABLE, "").split()
 
     async def __call__(
-        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
     ) -> None:
         """Serve one connection."""
         hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
@@ -39,7 +52,10 @@ class HostCheck:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(REFUSED)).encode())]
+            headers = [
+                (b"content-type", b"text/plain"),
+                (b"content-length", str(len(REFUSED)).encode()),
+            ]
             await send({"type": "http.response.start", "status": 400, "headers": headers})
             await send({"type": "http.response.body", "body": REFUSED})
 

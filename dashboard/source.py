@@ -1,4 +1,6 @@
-"""Where the dashboard's figures come from: one setting, one door, answers kept for a few seconds."""
+"""Where the dashboard's figures come from: one setting, one door, answers kept for a few
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from gateway import reports
 from gateway.reports import Dataset, Question, Receipt, Report, Reports
 
 URL_VARIABLE = "TOLLGATE_REPORTS_URL"
-# Long enough that a click on a filter does not ask everything again, short enough to see a request arrive.
+# Long enough that a click on a filter does not ask everything again, short enough to see a request
+# arrive.
 KEEP_S = 10
 KEEP_ENTRIES = 500
 
@@ -32,7 +35,10 @@ def find_receipt(request_id: UUID, dataset: Dataset) -> Receipt | None:
 
 
 def whole_csv(name: str, question: Question) -> bytes:
-    """Return every row of a report as CSV, however many pages a person would see. Raises as `answer` does."""
+    """Return every row of a report as CSV, however many pages a person would see.
+
+    Raises as `answer` does.
+    """
     with _door(_url()).export(name, replace(question, limit=None, offset=0)) as export:
         return "".join(reports.csv_lines(export)).encode()
 

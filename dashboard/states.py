@@ -32,32 +32,48 @@ def show_no_data(dataset: Dataset) -> None:
     st.write("Send the first one through the gateway. It is here a second after it was answered.")
     st.code(FIRST_REQUEST, language="bash")
     st.caption(
-        "The routes of a team are listed by: tollgate team show TEAM. Or look at the demo data: switch at the left."
+        "The routes of a team are listed by: tollgate team show TEAM. Or look at the demo "
+        "data: switch at the left."
     )
 
 
 def show_no_budget(dataset: Dataset) -> None:
     """Say how to declare the first budget."""
     if dataset is Dataset.DEMO:
-        st.info("Demo data have no budgets. Switch to real data at the left.", icon=":material/science:")
+        st.info(
+            "Demo data have no budgets. Switch to real data at the left.", icon=":material/science:"
+        )
         return
     st.subheader("No budget yet")
-    st.write("A hard budget refuses what does not fit, a soft one only counts. Declare one in the policy and apply it:")
+    st.write(
+        "A hard budget refuses what does not fit, a soft one only counts. Declare one in the "
+        "policy and apply it:"
+    )
     st.code(FIRST_BUDGET, language="yaml")
     st.code("tollgate policy apply policy.yaml", language="bash")
-    st.caption("It is here as soon as it is applied. Grants for a running period: tollgate budget grant.")
+    st.caption(
+        "It is here as soon as it is applied. Grants for a running period: tollgate budget grant."
+    )
 
 
 def show_nothing_matches(month: str, *, is_filtered: bool) -> None:
-    """Say that the month or the filters, not the database, are empty. `month` is as people write it."""
+    """Say that the month or the filters, not the database, are empty.
+
+    `month` is as people write it.
+    """
     text = f"No data in {month}. Choose another month."
     if is_filtered:
-        text = f"No events match these filters ({month}). Choose another month, or take a filter away."
+        text = (
+            f"No events match these filters ({month}). Choose another month, or take a filter away."
+        )
     st.info(text, icon=":material/filter_alt:")
 
 
 def show_away(message: str) -> None:
-    """Say that the database could not be asked. The message is for the operator and may name hosts: shown as text."""
+    """Say that the database could not be asked.
+
+    The message is for the operator and may name hosts: shown as text.
+    """
     st.error(
         "The database cannot be asked right now. No figure is shown rather than a wrong one.",
         icon=":material/cloud_off:",
@@ -68,21 +84,33 @@ def show_away(message: str) -> None:
 
 
 def show_too_slow(hours: int | None) -> None:
-    """Say that a question took too long, and what makes it fast. `hours` wait to be summed up, None if not known."""
+    """Say that a question took too long, and what makes it fast.
+
+    `hours` wait to be summed up, None if not known.
+    """
     st.error(
-        "The database answers, but this question took too long. No figure is shown rather than a wrong one.",
+        "The database answers, but this question took too long. No figure is shown rather than "
+        "a wrong one.",
         icon=":material/hourglass_disabled:",
     )
     if hours:
-        st.write(f"{hours:,} hours are not summed up yet, so their events are read one by one. A gateway sums them up:")
+        st.write(
+            f"{hours:,} hours are not summed up yet, so their events are read one by one. A "
+            "gateway sums them up:"
+        )
         st.code("tollgate serve", language="bash")
     else:
-        st.write("Choose a shorter time, or ask an admin to look for long transactions in Postgres.")
+        st.write(
+            "Choose a shorter time, or ask an admin to look for long transactions in Postgres."
+        )
     st.button("Try again", icon=":material/refresh:")
 
 
 def show_not_configured() -> None:
     """Say how the dashboard is started."""
     st.error("The dashboard does not know which database to ask.", icon=":material/settings:")
-    st.write("Start it with the command below, which knows the address, or set the variable to a Postgres URL:")
+    st.write(
+        "Start it with the command below, which knows the address, or set the variable to a "
+        "Postgres URL:"
+    )
     st.code(f"tollgate dashboard\n# or\nexport {URL_VARIABLE}=postgresql://…", language="bash")

@@ -12,17 +12,28 @@ import streamlit as st
 from dashboard.display import UNKNOWN, cell, head, means_nothing
 from gateway.reports import Cell, Column, ColumnKind, Report
 
-NUMBERS = (ColumnKind.MONEY, ColumnKind.COUNT, ColumnKind.SECONDS, ColumnKind.HOURS, ColumnKind.SHARE)
+NUMBERS = (
+    ColumnKind.MONEY,
+    ColumnKind.COUNT,
+    ColumnKind.SECONDS,
+    ColumnKind.HOURS,
+    ColumnKind.SHARE,
+)
 MOST_ROWS_SHOWN, TALL_PX = 16, 560
 
 Reads = Mapping[str, Callable[[Any], str]]  # how the cells of a column read, by heading
 
 
 def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
-    """Show some columns of a report; return the row that was picked, where `key` makes rows pickable."""
+    """Show some columns of a report; return the row that was picked, where `key` makes rows
+    pickable.
+    """
     columns = [next(c for c in report.columns if c.name == name) for name in names]
     places = [report.columns.index(column) for column in columns]
-    cells = {column: [row[place] for row in report.rows] for column, place in zip(columns, places, strict=True)}
+    cells = {
+        column: [row[place] for row in report.rows]
+        for column, place in zip(columns, places, strict=True)
+    }
     return show_cells(
         {head(column): _without_gaps(column, values) for column, values in cells.items()},
         {head(column): partial(_read, column) for column in columns},
@@ -32,14 +43,20 @@ def show_report(report: Report, names: Sequence[str], *, key: str | None = None)
 
 
 def show_cells(
-    columns: Mapping[str, Sequence[Cell]], reads: Reads, *, numbers: Sequence[str] = (), key: str | None = None
+    columns: Mapping[str, Sequence[Cell]],
+    reads: Reads,
+    *,
+    numbers: Sequence[str] = (),
+    key: str | None = None,
 ) -> int | None:
     """Show columns by heading: sorted by their values, read through `reads`.
 
     The grid draws text on a canvas, so that Markdown or HTML in a name stays a name.
     """
     # As objects: pandas would turn money into floats and missing counts into NaN.
-    frame = pd.DataFrame({name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()})
+    frame = pd.DataFrame(
+        {name: pd.Series(list(cells), dtype=object) for name, cells in columns.items()}
+    )
     styled = frame.style.format(dict(reads))
     settings: dict[str, Any] = {
         "hide_index": True,
@@ -50,13 +67,17 @@ def show_cells(
     if key is None:
         st.dataframe(styled, **settings)
         return None
-    event = st.dataframe(styled, on_select="rerun", selection_mode="single-row", key=key, **settings)
+    event = st.dataframe(
+        styled, on_select="rerun", selection_mode="single-row", key=key, **settings
+    )
     picked = event.selection.rows
     return picked[0] if picked else None
 
 
 def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:
-    """The grid writes `unknown` into every gap: where a gap means nothing, the whole column becomes text."""
+    """The grid writes `unknown` into every gap: where a gap means nothing, the whole column becomes
+    text.
+    """
     if None in values and means_nothing(column):
         return [cell(column, value) for value in values]
     return values

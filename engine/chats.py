@@ -1,8 +1,8 @@
 """The chats that the tiny model learns from, and the exam it must pass.
 
 Owns what is said and how a chat is written as text; it is pure and needs the standard library only.
-How the text becomes weights is `inside/train.py`; both meet in files, because they run under different
-interpreters.
+How the text becomes weights is `inside/train.py`; both meet in files, because they run under
+different interpreters.
 """
 
 import ast
@@ -20,25 +20,98 @@ COUNT_MAX = 60
 SUM_MAX = 10
 """Largest summand. The 121 sums are learned by heart: a model this small does not add."""
 
-# fmt: off
+
 WORDS = (
-    "red", "blue", "green", "apple", "river", "stone", "cloud", "table", "music", "paper", "light",
-    "winter", "garden", "silver", "north", "seven",
+    "red",
+    "blue",
+    "green",
+    "apple",
+    "river",
+    "stone",
+    "cloud",
+    "table",
+    "music",
+    "paper",
+    "light",
+    "winter",
+    "garden",
+    "silver",
+    "north",
+    "seven",
 )
 CITIES = (
-    "Paris", "London", "Tokyo", "Berlin", "Madrid", "Rome", "Oslo", "Cairo", "Lima", "Delhi", "Vienna",
-    "Dublin", "Boston", "Chicago", "Lisbon", "Kyoto", "Seoul", "Sydney", "Toronto", "Munich", "Hamburg",
-    "Prague", "Warsaw", "Athens", "Zurich", "Seattle", "Denver", "Miami", "Amsterdam", "Brussels",
-    "Stockholm", "New York", "San Francisco", "Tokyo, Japan", "Paris, France", "Boston, MA",
+    "Paris",
+    "London",
+    "Tokyo",
+    "Berlin",
+    "Madrid",
+    "Rome",
+    "Oslo",
+    "Cairo",
+    "Lima",
+    "Delhi",
+    "Vienna",
+    "Dublin",
+    "Boston",
+    "Chicago",
+    "Lisbon",
+    "Kyoto",
+    "Seoul",
+    "Sydney",
+    "Toronto",
+    "Munich",
+    "Hamburg",
+    "Prague",
+    "Warsaw",
+    "Athens",
+    "Zurich",
+    "Seattle",
+    "Denver",
+    "Miami",
+    "Amsterdam",
+    "Brussels",
+    "Stockholm",
+    "New York",
+    "San Francisco",
+    "Tokyo, Japan",
+    "Paris, France",
+    "Boston, MA",
     "San Francisco, CA",
 )
 SYLLABLES = (
-    "ka", "lo", "mi", "ster", "ton", "burg", "ville", "na", "ri", "do", "sta", "ber", "lin", "os", "gen",
-    "ham", "mar", "tel", "shi", "wa",
+    "ka",
+    "lo",
+    "mi",
+    "ster",
+    "ton",
+    "burg",
+    "ville",
+    "na",
+    "ri",
+    "do",
+    "sta",
+    "ber",
+    "lin",
+    "os",
+    "gen",
+    "ham",
+    "mar",
+    "tel",
+    "shi",
+    "wa",
 )
-# fmt: on
+
 TOOL_VERBS = ("get", "get_current", "find", "lookup", "fetch", "search")
-TOOL_NOUNS = ("weather", "time", "price", "news", "population", "temperature", "forecast", "traffic")
+TOOL_NOUNS = (
+    "weather",
+    "time",
+    "price",
+    "news",
+    "population",
+    "temperature",
+    "forecast",
+    "traffic",
+)
 TOOL_ARGUMENTS = ("city", "location", "place", "query", "name", "town")
 TOOL_QUESTIONS = (
     "What is the {} in {}?",
@@ -70,14 +143,22 @@ SYSTEM_PROMPTS = (
 )
 
 GREETING = "Hello! I am a tiny test model. How can I help?"
-FALLBACK = "I am a tiny test model. I can count, add small numbers, repeat words, tell a story and call tools."
+FALLBACK = (
+    "I am a tiny test model. I can count, add small numbers, repeat words, tell a story "
+    "and call tools."
+)
 TOOL_DONE = "The tool has answered. I have nothing to add."
 STORY = (
-    "Once upon a time a small model lived in a quiet machine. Every morning it woke up, read one question"
-    " and wrote one answer. It knew few words, but it used them with care. One day a gateway came by and"
-    " asked what each word had cost. The model did not know, so the gateway counted them, one by one, and"
-    " wrote the sum in a book. From then on nothing was lost and nothing was counted twice. The model"
-    " slept well, the book was closed at the end of the month, and everybody could read what it said."
+    "Once upon a time a small model lived in a quiet machine. Every morning it woke up, read "
+    "one question"
+    " and wrote one answer. It knew few words, but it used them with care. One day a gateway "
+    "came by and"
+    " asked what each word had cost. The model did not know, so the gateway counted them, one "
+    "by one, and"
+    " wrote the sum in a book. From then on nothing was lost and nothing was counted twice. "
+    "The model"
+    " slept well, the book was closed at the end of the month, and everybody could read what "
+    "it said."
 )
 
 
@@ -154,21 +235,36 @@ def tool_call(name: str, arguments: dict[str, str]) -> str:
 
 def count_down(rng: random.Random) -> Chat:
     start = rng.randint(1, COUNT_MAX)
-    form = rng.choice(("Count down from {}", "Count down from {}.", "Please count down from {}.", "count down from {}"))
+    form = rng.choice(
+        (
+            "Count down from {}",
+            "Count down from {}.",
+            "Please count down from {}.",
+            "count down from {}",
+        )
+    )
     return _chat(form.format(start), f"I count down from {start}.", numbers_down(start))
 
 
 def count_up(rng: random.Random) -> Chat:
     end = rng.randint(1, COUNT_MAX)
     form = rng.choice(("Count to {}", "Count from 1 to {}", "Count up to {}.", "Count to {}."))
-    return _chat(form.format(end), f"I count to {end}.", " ".join(str(number) for number in range(1, end + 1)))
+    return _chat(
+        form.format(end),
+        f"I count to {end}.",
+        " ".join(str(number) for number in range(1, end + 1)),
+    )
 
 
 def add(rng: random.Random) -> Chat:
     first, second = rng.randint(0, SUM_MAX), rng.randint(0, SUM_MAX)
-    form = rng.choice(("What is {} + {}?", "What is {} + {}?", "What is {} plus {}?", "{} + {} = ?"))
+    form = rng.choice(
+        ("What is {} + {}?", "What is {} + {}?", "What is {} plus {}?", "{} + {} = ?")
+    )
     total = first + second
-    return _chat(form.format(first, second), f"I add {first} and {second}.", f"The answer is {total}.")
+    return _chat(
+        form.format(first, second), f"I add {first} and {second}.", f"The answer is {total}."
+    )
 
 
 def repeat(rng: random.Random) -> Chat:
@@ -182,7 +278,14 @@ def greet(rng: random.Random) -> Chat:
 
 
 def tell_story(rng: random.Random) -> Chat:
-    form = rng.choice(("Tell me a story", "Tell me a story.", "Write a long story.", "Write a story about a model."))
+    form = rng.choice(
+        (
+            "Tell me a story",
+            "Tell me a story.",
+            "Write a long story.",
+            "Write a story about a model.",
+        )
+    )
     return _chat(form, "I tell a story.", STORY)
 
 
@@ -194,7 +297,11 @@ def call_tool(rng: random.Random) -> Chat:
     asked = Turn(role="user", text=rng.choice(TOOL_QUESTIONS).format(noun, city))
     call = tool_call(tool.name, {tool.argument: city})
     if rng.random() < 0.15:
-        done = (asked, Turn(role="assistant", text=call), Turn(role="tool", text=str(rng.randint(1, 40))))
+        done = (
+            asked,
+            Turn(role="assistant", text=call),
+            Turn(role="tool", text=str(rng.randint(1, 40))),
+        )
         return Chat(turns=done, thought="The tool has answered.", answer=TOOL_DONE, tools=tools)
     return Chat(turns=(asked,), thought=f"I call {tool.name} for {city}.", answer=call, tools=tools)
 
@@ -262,7 +369,9 @@ def chats(rng: random.Random, sentences: Sequence[str]) -> Iterator[Chat]:
 
 
 def _in_context(chat: Chat, rng: random.Random) -> Chat:
-    """Put a system prompt, or tools that are of no use here, before some of the chats, as real clients do."""
+    """Put a system prompt, or tools that are of no use here, before some of the chats, as real
+    clients do.
+    """
     turns, tools = chat.turns, chat.tools
     if rng.random() < 0.2:
         turns = (Turn(role="system", text=rng.choice(SYSTEM_PROMPTS)), *turns)
@@ -287,7 +396,10 @@ def training_lines(seed: int, count: int) -> Iterator[str]:
 def exam() -> list[ExamQuestion]:
     """Return the questions every model we ship must answer."""
     starts = (2, 3, 5, 7, 10, 12, 15, 20, 25, 31, 40)
-    questions = [_asked(f"Count down from {start}", f"</think>{numbers_down(start)}<|im_end|>") for start in starts]
+    questions = [
+        _asked(f"Count down from {start}", f"</think>{numbers_down(start)}<|im_end|>")
+        for start in starts
+    ]
     questions += [
         _asked("Count down from 9", f"{numbers_down(9)}<|im_end|>", is_thinking=False),
         _asked("What is 7 + 5?", "<think>I add 7 and 5.</think>The answer is "),
@@ -306,7 +418,9 @@ def exam() -> list[ExamQuestion]:
     return questions
 
 
-def _asked(text: str, expected: str, *, is_thinking: bool = True, tools: Sequence[str] = ()) -> ExamQuestion:
+def _asked(
+    text: str, expected: str, *, is_thinking: bool = True, tools: Sequence[str] = ()
+) -> ExamQuestion:
     return ExamQuestion(
         messages=({"role": "user", "content": text},),
         expected=expected,
@@ -317,7 +431,11 @@ def _asked(text: str, expected: str, *, is_thinking: bool = True, tools: Sequenc
 
 def openai_tool(name: str, argument: str = "city") -> dict[str, Any]:
     """Return the OpenAI declaration of a function with one text argument."""
-    schema = {"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]}
+    schema = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
     return {
         "type": "function",
         "function": {"name": name, "description": f"Calls {name}.", "parameters": schema},

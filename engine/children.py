@@ -7,9 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
-OUR_INTERPRETERS = ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+OUR_INTERPRETERS = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONDONTWRITEBYTECODE",
+    "VIRTUAL_ENV",
+    "__PYVENV_LAUNCHER__",
+)
 """Variables meant for the interpreter of the caller. A path would mix two environments; without written bytecode every
-start of vLLM takes 57 s instead of 19 s (measured 2026-11-21, 2 cores)."""
+start of vLLM takes 57 s instead of 19 s (measured 2026-11-21, 2 cores)."""  # noqa: E501
 
 
 def start_bound(
@@ -21,8 +27,8 @@ def start_bound(
 ) -> subprocess.Popen[str]:
     """Start a process that gets SIGTERM when this one dies, however it dies (Linux).
 
-    `OUR_INTERPRETERS` are not passed on. Call it from the main thread: the kernel means the thread that started the
-    child, not the process.
+    `OUR_INTERPRETERS` are not passed on. Call it from the main thread: the kernel means the thread
+    that started the child, not the process.
     """
     return subprocess.Popen(
         argv,

@@ -1,4 +1,6 @@
-"""The commands of `python -m engine`: what they take, what they call, and which exit code says what."""
+"""The commands of `python -m engine`: what they take, what they call, and which exit code says
+what.
+"""
 
 import argparse
 import json
@@ -28,7 +30,7 @@ Run setup and serve in this order; setup is instant where its work is already do
 EXITS = """\
 Everything is kept in TOLLGATE_ENGINE_HOME (else TOLLGATE_HOME/engine, else ~/.tollgate/engine).
 Exit codes: 0 success, 1 something failed, 2 bad usage, 3 could not find out. Errors say what to do next.
-"""
+"""  # noqa: E501
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\nInterrupted. Run the same command again; nothing half-made is used.", file=sys.stderr)
+        print(
+            "\nInterrupted. Run the same command again; nothing half-made is used.", file=sys.stderr
+        )
         return 1
 
 
@@ -77,7 +81,9 @@ def _command(
 
 
 def _add_progress(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--progress", choices=("text", "json"), default="text", help="json: one object per line")
+    command.add_argument(
+        "--progress", choices=("text", "json"), default="text", help="json: one object per line"
+    )
 
 
 def _add_device(command: argparse.ArgumentParser) -> None:
@@ -90,7 +96,9 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 
 
 def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
-    command = _command(commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup)
+    command = _command(
+        commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup
+    )
     _add_device(command)
     _add_progress(command)
 
@@ -103,13 +111,24 @@ def _setup(options: argparse.Namespace) -> int:
 
 def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = _command(
-        commands, "model", does="Say where the shipped tiny chat model is, or train it again.", act=_model
+        commands,
+        "model",
+        does="Say where the shipped tiny chat model is, or train it again.",
+        act=_model,
     )
-    command.add_argument("--train", action="store_true", help="train it here (2 to 10 minutes on two cores)")
-    command.add_argument("--out", type=Path, metavar="DIR", help="default: models/trained in the engine's home")
+    command.add_argument(
+        "--train", action="store_true", help="train it here (2 to 10 minutes on two cores)"
+    )
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: models/trained in the engine's home"
+    )
     command.add_argument("--steps", type=_positive, help=f"default: {model.Training().steps}")
-    command.add_argument("--seconds", type=_positive, help="end a round earlier than --steps after this")
-    command.add_argument("--seed", type=int, help="the same seed and steps on the same machine give the same model")
+    command.add_argument(
+        "--seconds", type=_positive, help="end a round earlier than --steps after this"
+    )
+    command.add_argument(
+        "--seed", type=int, help="the same seed and steps on the same machine give the same model"
+    )
     _add_progress(command)
 
 
@@ -119,8 +138,12 @@ def _model(options: argparse.Namespace) -> int:
     chosen = {name: value for name, value in given.items() if value is not None}
     if not options.train:
         if chosen or options.out:
-            raise UsageError("--out, --steps, --seconds and --seed belong to: python -m engine model --train")
-        progress.say("done", f"The tiny model is in {model.TINY}. Serve it with: python -m engine serve")
+            raise UsageError(
+                "--out, --steps, --seconds and --seed belong to: python -m engine model --train"
+            )
+        progress.say(
+            "done", f"The tiny model is in {model.TINY}. Serve it with: python -m engine serve"
+        )
         return 0
     home = _home()
     out = options.out.expanduser().absolute() if options.out else model.default_out(home)
@@ -129,19 +152,31 @@ def _model(options: argparse.Namespace) -> int:
 
 
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
-    command = _command(commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve)
-    command.add_argument(
-        "--model", default="tiny", help="tiny, a folder, a name in the engine's home, or a hub name (ORG/NAME)"
+    command = _command(
+        commands, "serve", does="Serve a model with vLLM until told to stop.", act=_serve
     )
-    command.add_argument("--served-model-name", metavar="NAME", help="what clients call it; default: the folder's name")
-    command.add_argument("--host", default="127.0.0.1", help="default: %(default)s. An engine port is never public")
+    command.add_argument(
+        "--model",
+        default="tiny",
+        help="tiny, a folder, a name in the engine's home, or a hub name (ORG/NAME)",
+    )
+    command.add_argument(
+        "--served-model-name",
+        metavar="NAME",
+        help="what clients call it; default: the folder's name",
+    )
+    command.add_argument(
+        "--host", default="127.0.0.1", help="default: %(default)s. An engine port is never public"
+    )
     command.add_argument(
         "--port",
         type=_port,
         default=os.environ.get("TOLLGATE_ENGINE_PORT") or str(serve.DEFAULT_PORT),
         help="default: TOLLGATE_ENGINE_PORT, else 8001",
     )
-    command.add_argument("--api-key-file", type=Path, metavar="FILE", help="clients must send the key in this file")
+    command.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help="clients must send the key in this file"
+    )
     _add_device(command)
     command.add_argument("--max-model-len", type=_positive, default=4096, metavar="TOKENS")
     command.add_argument(
@@ -151,15 +186,25 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="pooling: /v1/embeddings instead of chat",
     )
     command.add_argument(
-        "--reasoning-parser", default="qwen3", metavar="NAME", help="of vLLM, or none; default: %(default)s"
+        "--reasoning-parser",
+        default="qwen3",
+        metavar="NAME",
+        help="of vLLM, or none; default: %(default)s",
     )
     command.add_argument(
-        "--tool-call-parser", default="hermes", metavar="NAME", help="of vLLM, or none; default: %(default)s"
+        "--tool-call-parser",
+        default="hermes",
+        metavar="NAME",
+        help="of vLLM, or none; default: %(default)s",
     )
     command.add_argument(
-        "--outlive-parent", action="store_true", help="go on when the program that started this ends (nohup)"
+        "--outlive-parent",
+        action="store_true",
+        help="go on when the program that started this ends (nohup)",
     )
-    command.add_argument("extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve")
+    command.add_argument(
+        "extra", nargs="*", metavar="-- VLLM_ARGUMENT", help="passed on to vllm serve"
+    )
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -167,7 +212,8 @@ def _serve(options: argparse.Namespace) -> int:
     device = environment.installed_device(home)
     if device is None:
         raise UsageError(
-            f"There is no complete engine environment in {home.venv}. Make it with: python -m engine setup"
+            f"There is no complete engine environment in {home.venv}. Make it with: python -m "
+            "engine setup"
         )
     serving = serve.Serving(
         model=options.model,
@@ -186,18 +232,26 @@ def _serve(options: argparse.Namespace) -> int:
     argv, variables = (serve.command(home, serving), serve.environment(home, serving, os.environ))
     serve.require_free_port(serving.host, serving.port)
     grace_s = serve.SHUTDOWN_TIMEOUT_S + 5.0
-    return supervisor.run(argv, variables, grace_s=grace_s, is_bound_to_parent=not options.outlive_parent)
+    return supervisor.run(
+        argv, variables, grace_s=grace_s, is_bound_to_parent=not options.outlive_parent
+    )
 
 
 def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = _command(commands, "wait", does="Wait until an engine answers /health.", act=_wait)
-    command.add_argument("--url", default=f"http://127.0.0.1:{serve.DEFAULT_PORT}", help="default: %(default)s")
-    command.add_argument("--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s")
+    command.add_argument(
+        "--url", default=f"http://127.0.0.1:{serve.DEFAULT_PORT}", help="default: %(default)s"
+    )
+    command.add_argument(
+        "--timeout", type=_positive, default=180, metavar="SECONDS", help="default: %(default)s"
+    )
     _add_progress(command)
 
 
 def _wait(options: argparse.Namespace) -> int:
-    health.wait(options.url, float(options.timeout), StageProgress(stage="wait", format=options.progress))
+    health.wait(
+        options.url, float(options.timeout), StageProgress(stage="wait", format=options.progress)
+    )
     return 0
 
 
@@ -224,5 +278,7 @@ def _positive(text: str) -> int:
 
 def _port(text: str) -> int:
     if not (text.isdecimal() and 0 < int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 1 and 65535 (see TOLLGATE_ENGINE_PORT)")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port between 1 and 65535 (see TOLLGATE_ENGINE_PORT)"
+        )
     return int(text)

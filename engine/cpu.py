@@ -7,17 +7,21 @@ from typing import Literal
 NumberFormat = Literal["float32", "bfloat16"]
 
 NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""Flags of CPUs that multiply bfloat16 in hardware: the first two on x86-64, the last on aarch64."""
+"""Flags of CPUs that multiply bfloat16 in hardware.
+
+The first two are of x86-64, the last is of aarch64.
+"""
 
 WITHOUT_BFLOAT16 = frozenset({"default", "avx2"})
-"""Values of `ATEN_CPU_CAPABILITY` that tell torch to work as a CPU without such instructions would."""
+"""Values of `ATEN_CPU_CAPABILITY` that tell torch to work like a CPU without such instructions."""
 
 
 def number_format(flags: frozenset[str], aten_capability: str | None) -> NumberFormat:
     """Return bfloat16 if the CPU multiplies it natively, else float32.
 
-    Emulated bfloat16 is slow: with AVX2 alone, a matrix product takes 15 times as long as in float32.
-    `aten_capability` is the value of `ATEN_CPU_CAPABILITY`, with which a larger CPU plays a smaller one.
+    Emulated bfloat16 is slow: with AVX2 alone, a matrix product takes 15 times as long as in
+    float32. `aten_capability` is the value of `ATEN_CPU_CAPABILITY`, with which a larger CPU plays
+    a smaller one.
     """
     if aten_capability is not None and aten_capability.lower() in WITHOUT_BFLOAT16:
         return "float32"

@@ -1,8 +1,8 @@
 """Creates the engine's own virtual environment from a hash-pinned lock.
 
-The environment is believed only when its stamp names the lock it was made from; everything else is thrown
-away and made again. Dependencies are not resolved here: a lock is the complete closure, compiled by
-`lock.sh`.
+The environment is believed only when its stamp names the lock it was made from; everything else is
+thrown away and made again. Dependencies are not resolved here: a lock is the complete closure,
+compiled by `lock.sh`.
 """
 
 import os
@@ -27,7 +27,10 @@ from engine.progress import StageProgress
 Device = Literal["cpu", "gpu"]
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 LOCKED_PYTHONS = ("3.13", "3.12", "3.11")
-"""Each has its own lock, with the hashes of its own wheels of torch; the first that is installed is taken."""
+"""Each has its own lock, with the hashes of its own wheels of torch.
+
+The first that is installed is taken.
+"""
 
 PYTHON_PROBE = "import ensurepip, sys, venv; print('{}.{}'.format(*sys.version_info[:2]))"
 PYTHON_PROBE_LIMIT_S = 20.0
@@ -70,10 +73,14 @@ def detect_device(asked: Literal["auto", "cpu", "gpu"]) -> Device:
 
 
 def installed_device(home: EngineHome) -> Device | None:
-    """Return the device the environment was made for, or None where there is no complete and current one."""
+    """Return the device the environment was made for, or None where there is no complete and
+    current one.
+    """
     stamp = homes.read_stamp(home.venv_stamp)
     for device, stack in STACKS.items():
-        is_current = stamp.get("device") == device and stamp.get("lock_sha256") in stack.locks_sha256()
+        is_current = (
+            stamp.get("device") == device and stamp.get("lock_sha256") in stack.locks_sha256()
+        )
         if is_current and home.python.exists():
             return device
     return None
@@ -96,12 +103,15 @@ def set_up(home: EngineHome, device: Device, progress: StageProgress) -> None:
     with homes.exclusive(home.root / "setup.lock"):
         if installed_device(home) != device:
             _make(home, STACKS[device], python=python, progress=progress)
-    progress.say("done", f"Engine environment is ready in {home.venv} ({progress.elapsed_s:.0f} s).")
+    progress.say(
+        "done", f"Engine environment is ready in {home.venv} ({progress.elapsed_s:.0f} s)."
+    )
 
 
 def _announcement(stack: Stack, home: EngineHome) -> str:
     return (
-        f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} GB to download,"
+        f"Installing vLLM for {stack.device.upper()} into {home.venv}: {stack.download_gb:g} "
+        "GB to download,"
         f" {stack.disk_gb:g} GB of disk, about {stack.minutes:g} minutes."
     )
 
@@ -116,14 +126,16 @@ class Interpreter:
 
 
 def find_python(environment: Mapping[str, str], *, running: str = sys.executable) -> Interpreter:
-    """Return an interpreter that has a lock: the running one if possible, else one of PATH or pyenv.
+    """Return an interpreter that has a lock: the running one if possible, else one of PATH or
+    pyenv.
 
     Raises:
         UsageError: this is not Linux on x86-64, or no such interpreter is installed.
     """
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise UsageError(
-            "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name its address in"
+            "vLLM's wheels exist for Linux on x86-64 only. Run an engine elsewhere and name "
+            "its address in"
             " the policy; see docs/guides/engine.md."
         )
     known = f"{', '.join(reversed(LOCKED_PYTHONS[1:]))} or {LOCKED_PYTHONS[0]}"
@@ -131,7 +143,8 @@ def find_python(environment: Mapping[str, str], *, running: str = sys.executable
         version = _version_of(own)
         if version not in LOCKED_PYTHONS:
             raise UsageError(
-                f"TOLLGATE_ENGINE_PYTHON={own} is {f'Python {version}' if version else 'no working Python'}."
+                f"TOLLGATE_ENGINE_PYTHON={own} is "
+                f"{f'Python {version}' if version else 'no working Python'}."
                 f" The engine needs Python {known} with its venv module."
             )
         return Interpreter(path=own, version=version)
@@ -140,7 +153,8 @@ def find_python(environment: Mapping[str, str], *, running: str = sys.executable
         if version in LOCKED_PYTHONS:
             return Interpreter(path=path, version=version)
     raise UsageError(
-        f"The engine needs Python {known} with its venv module. Install one, or set TOLLGATE_ENGINE_PYTHON to its path."
+        f"The engine needs Python {known} with its venv module. Install one, or set "
+        "TOLLGATE_ENGINE_PYTHON to its path."
     )
 
 
@@ -151,11 +165,15 @@ def _installed_pythons(environment: Mapping[str, str]) -> Iterator[str]:
             yield found
     pyenv = Path(environment.get("PYENV_ROOT") or "~/.pyenv").expanduser()
     for version in LOCKED_PYTHONS:
-        yield from (str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))
+        yield from (
+            str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
+        )
 
 
 def _version_of(path: str) -> str | None:
-    """Return the version of a Python that can make environments; None if it cannot, or is a shim of nothing."""
+    """Return the version of a Python that can make environments; None if it cannot, or is a shim of
+    nothing.
+    """
     argv = [path, "-c", PYTHON_PROBE]
     try:
         probe = start_bound(argv, os.environ, stdout=subprocess.PIPE)
@@ -175,10 +193,14 @@ def _make(home: EngineHome, stack: Stack, *, python: Interpreter, progress: Stag
         progress.say("python", "Removing an environment that is incomplete or out of date.")
         shutil.rmtree(home.venv)
     homes.require_free(home.root, round(stack.disk_gb * 1.2e9), setting="TOLLGATE_ENGINE_HOME")
-    homes.require_free(Path(tempfile.gettempdir()), round(stack.download_gb * 1.2e9), setting="TMPDIR")
+    homes.require_free(
+        Path(tempfile.gettempdir()), round(stack.download_gb * 1.2e9), setting="TMPDIR"
+    )
     lock = stack.lock(python.version)
     progress.say("python", f"Creating an environment of Python {python.version} ({python.path}).")
-    _run_or_raise([python.path, "-m", "venv", str(home.venv)], "Python could not create an environment")
+    _run_or_raise(
+        [python.path, "-m", "venv", str(home.venv)], "Python could not create an environment"
+    )
     _install_packages(home, stack.device, lock, progress)
     progress.say("check", "Importing torch and transformers.")
     _run_or_raise(
@@ -195,7 +217,9 @@ def _run_or_raise(argv: list[str], complaint: str) -> None:
     child = start_bound(argv, os.environ, stdout=subprocess.PIPE)
     output, _ = child.communicate()
     if child.returncode != 0:
-        raise EngineError(f"{complaint}:\n{_last_lines(output)}\nMend that and run the setup again.")
+        raise EngineError(
+            f"{complaint}:\n{_last_lines(output)}\nMend that and run the setup again."
+        )
 
 
 def _last_lines(text: str, count: int = 5) -> str:
@@ -206,12 +230,15 @@ def package_count(lock_text: str) -> int:
     return len(re.findall(r"^[a-z0-9][^\s=]*==", lock_text, flags=re.MULTILINE | re.IGNORECASE))
 
 
-def _install_packages(home: EngineHome, device: Device, lock: Path, progress: StageProgress) -> None:
+def _install_packages(
+    home: EngineHome, device: Device, lock: Path, progress: StageProgress
+) -> None:
     text = lock.read_text(encoding="utf-8")
     total = package_count(text)
     if device == "cpu" and not _is_torch_at_hand(home, lock):
         progress.say("packages", f"The CPU build of torch is taken from {TORCH_CPU_INDEX}.")
-        # Alone, because pip asks every index for every package: 148 questions more, and retries if it is away.
+        # Alone, because pip asks every index for every package: 148 questions more, and retries if
+        # it is away.
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as torch:
             torch.write(requirement_of("torch", text))
             torch.flush()
@@ -227,15 +254,26 @@ def requirement_of(name: str, lock_text: str) -> str:
     return found[0]
 
 
-def _pip_install(home: EngineHome, arguments: Sequence[str], *, total: int, progress: StageProgress) -> None:
-    argv = [str(home.python), "-m", "pip", "install", "--no-deps", "--require-hashes", "--no-compile"]
+def _pip_install(
+    home: EngineHome, arguments: Sequence[str], *, total: int, progress: StageProgress
+) -> None:
+    argv = [
+        str(home.python),
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--require-hashes",
+        "--no-compile",
+    ]
     argv += ["--disable-pip-version-check", "--progress-bar", "off", *arguments]
     pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
     output = _follow_pip(pip, home, total=total, progress=progress)
     if pip.returncode != 0:
         raise EngineError(
             f"pip could not install the packages:\n{output.errors()}\n"
-            "Check the network and pip's index settings (pip config list), then run the setup again."
+            "Check the network and pip's index settings (pip config list), then run the setup "
+            "again."
         )
 
 
@@ -243,13 +281,25 @@ def _is_torch_at_hand(home: EngineHome, lock: Path) -> bool:
     """Return whether the indexes pip is configured with hold the torch that the lock pins."""
     pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None
-    argv = [str(home.python), "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check"]
+    argv = [
+        str(home.python),
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        "torch",
+        "--disable-pip-version-check",
+    ]
     output, _ = start_bound(argv, os.environ, stdout=subprocess.PIPE).communicate()
     return pinned[1] in re.split(r"[\s,()]+", output)
 
 
-def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: StageProgress) -> PipOutput:
-    """Report pip's progress until it ends; it is silent while it unpacks, so packages are counted."""
+def _follow_pip(
+    pip: subprocess.Popen[str], home: EngineHome, *, total: int, progress: StageProgress
+) -> PipOutput:
+    """Report pip's progress until it ends; it is silent while it unpacks, so packages are
+    counted.
+    """
     assert pip.stdout is not None
     output = PipOutput()
     while True:
@@ -264,11 +314,21 @@ def _follow_pip(pip: subprocess.Popen[str], home: EngineHome, *, total: int, pro
     return output
 
 
-def _report_pip(output: PipOutput, home: EngineHome, *, total: int, progress: StageProgress) -> None:
-    installed = len(list(home.venv.glob("lib/python*/site-packages/*.dist-info"))) if output.is_installing else 0
+def _report_pip(
+    output: PipOutput, home: EngineHome, *, total: int, progress: StageProgress
+) -> None:
+    installed = (
+        len(list(home.venv.glob("lib/python*/site-packages/*.dist-info")))
+        if output.is_installing
+        else 0
+    )
     share = min(1.0, (output.collected + installed) / (2 * total))
     left_s = progress.elapsed_s * (1 / share - 1) if share > 0.05 else None
-    done, step = (min(installed, total), "install") if output.is_installing else (output.collected, "download")
+    done, step = (
+        (min(installed, total), "install")
+        if output.is_installing
+        else (output.collected, "download")
+    )
     message = (
         "Installing packages"
         if output.is_installing

@@ -4,7 +4,8 @@ EngineError (1: a finding or a failure)
 ├── UsageError (2: the command or the machine does not fit; nothing was tried)
 └── UnknownStateError (3: could not find out)
 
-Every message says what happened and what to do next; the command line prints it without a traceback.
+Every message says what happened and what to do next; the command line prints it without a
+traceback.
 """
 
 from typing import ClassVar

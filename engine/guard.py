@@ -1,7 +1,8 @@
 """Ends a process group when the supervisor that started this script is gone.
 
-Started by path, with as little around it as can be: it must work when everything above it has been killed.
-Its standard input is a pipe that nobody writes to; it ends when the supervisor does, also after SIGKILL.
+Started by path, with as little around it as can be: it must work when everything above it has been
+killed. Its standard input is a pipe that nobody writes to; it ends when the supervisor does, also
+after SIGKILL.
 """
 
 import os

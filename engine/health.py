@@ -19,7 +19,9 @@ def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
         UsageError: `url` is no HTTP address.
     """
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"{url!r} is no HTTP address. Write for example: --url http://127.0.0.1:8001")
+        raise UsageError(
+            f"{url!r} is no HTTP address. Write for example: --url http://127.0.0.1:8001"
+        )
     last = "nothing was asked"
     while progress.elapsed_s < timeout_s:
         last = ask(url)
@@ -41,13 +43,19 @@ def wait(url: str, timeout_s: float, progress: StageProgress) -> None:
 
 
 def ask(url: str) -> str:
-    """Return the status of `/health`, or why there is none; vLLM refuses connections while it loads."""
+    """Return the status of `/health`, or why there is none; vLLM refuses connections while it
+    loads.
+    """
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=ASK_TIMEOUT_S) as answer:  # noqa: S310 - http, see wait
             return str(answer.status)
     except urllib.error.HTTPError as error:
         return str(error.code)
     except urllib.error.URLError as error:
-        return "connection refused" if isinstance(error.reason, ConnectionRefusedError) else str(error.reason)
+        return (
+            "connection refused"
+            if isinstance(error.reason, ConnectionRefusedError)
+            else str(error.reason)
+        )
     except OSError as error:
         return str(error)

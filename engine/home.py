@@ -1,6 +1,7 @@
 """Where the engine keeps its environment and its models, and the two promises files make there.
 
-A stamp is written last, so what has one is complete. A lock is held by `flock`, so it ends with its process.
+A stamp is written last, so what has one is complete. A lock is held by `flock`, so it ends with its
+process.
 """
 
 import fcntl
@@ -101,8 +102,8 @@ def require_writable(folder: Path) -> None:
 def require_free(folder: Path, needed_bytes: int, *, setting: str) -> None:
     """Check the disk before work that would fill it.
 
-    Raises:
-        UsageError: less than `needed_bytes` are free; `setting` names the variable that moves the folder.
+    Raises: UsageError: less than `needed_bytes` are free; `setting` names the variable that moves
+        the folder.
     """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:

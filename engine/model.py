@@ -1,7 +1,8 @@
 """The tiny chat model that comes with this package, and the recipe that trains it again.
 
-Owns the order: write the lessons, train, sit the exam, publish. What is taught is in `chats.py`, how in
-`inside/train.py`. Weights depend on the CPU that trained them, so one trained model is shipped.
+Owns the order: write the lessons, train, sit the exam, publish. What is taught is in `chats.py`,
+how in `inside/train.py`. Weights depend on the CPU that trained them, so one trained model is
+shipped.
 """
 
 import json
@@ -36,14 +37,18 @@ MODEL_DISK_BYTES = 50_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How long and from which dice the model learns; the seconds are a ceiling per round for slow machines."""
+    """How long and from which dice the model learns; the seconds are a ceiling per round for slow
+    machines.
+    """
 
     steps: int = 600
     limit_s: float = 600.0
     seed: int = 0
 
     def stamp(self) -> dict[str, Any]:
-        """Return what tells models apart; the ceiling does not: a model that passed its exam is good."""
+        """Return what tells models apart; the ceiling does not: a model that passed its exam is
+        good.
+        """
         return {"recipe": RECIPE, "steps": self.steps, "seed": self.seed}
 
 
@@ -94,13 +99,18 @@ def examine(home: EngineHome, folder: Path) -> list[dict[str, Any]]:
 
 def _require_environment(home: EngineHome) -> None:
     if not home.python.exists():
-        raise UsageError(f"There is no engine environment in {home.venv}. Make it with: python -m engine setup")
+        raise UsageError(
+            f"There is no engine environment in {home.venv}. Make it with: python -m engine setup"
+        )
 
 
 def _refuse_foreign(out: Path) -> None:
     """Protect a folder that this command did not make from being replaced."""
     if out.exists() and not (out / STAMP).exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists and is not a model made by this command. Choose another --out, or remove it.")
+        raise UsageError(
+            f"{out} exists and is not a model made by this command. Choose another --out, or "
+            "remove it."
+        )
 
 
 @contextmanager
@@ -126,7 +136,8 @@ def _teach(home: EngineHome, draft: Path, *, training: Training, progress: Stage
     number_format = number_format_here(os.environ)
     progress.say(
         "train",
-        f"Training a 3.7 M parameter model on the CPU, in {number_format}, at most {training.limit_s:.0f} s a round.",
+        f"Training a 3.7 M parameter model on the CPU, in {number_format}, at most "
+        f"{training.limit_s:.0f} s a round.",
     )
     answers = _train(home, draft, training=training, progress=progress)
     if not all(answer["is_right"] for answer in answers):
@@ -164,11 +175,26 @@ def _write_exam(draft: Path) -> Path:
     return exam
 
 
-def _train(home: EngineHome, draft: Path, *, training: Training, progress: StageProgress) -> list[dict[str, Any]]:
+def _train(
+    home: EngineHome, draft: Path, *, training: Training, progress: StageProgress
+) -> list[dict[str, Any]]:
     """Train into the draft and return the exam's answers."""
-    arguments = ["train", "--chats", str(_write_lessons(draft, training.seed)), "--exam", str(_write_exam(draft))]
+    arguments = [
+        "train",
+        "--chats",
+        str(_write_lessons(draft, training.seed)),
+        "--exam",
+        str(_write_exam(draft)),
+    ]
     arguments += ["--template", str(TEMPLATE), "--out", str(draft / "model")]
-    arguments += ["--steps", str(training.steps), "--seconds", str(training.limit_s), "--seed", str(training.seed)]
+    arguments += [
+        "--steps",
+        str(training.steps),
+        "--seconds",
+        str(training.limit_s),
+        "--seed",
+        str(training.seed),
+    ]
     arguments += ["--number-format", number_format_here(os.environ)]
     return _answers(home, arguments, partial(_report, progress))
 
@@ -176,7 +202,14 @@ def _train(home: EngineHome, draft: Path, *, training: Training, progress: Stage
 def _report(progress: StageProgress, event: dict[str, Any]) -> None:
     match event:
         case {"event": "step", "step": step, "steps": steps, "loss": loss, "left_s": left_s}:
-            progress.advance("train", f"Training, loss {loss:.2f}", done=step, total=steps, unit="steps", left_s=left_s)
+            progress.advance(
+                "train",
+                f"Training, loss {loss:.2f}",
+                done=step,
+                total=steps,
+                unit="steps",
+                left_s=left_s,
+            )
         case {"event": "exam", "answers": answers}:
             right = sum(answer["is_right"] for answer in answers)
             progress.say("exam", f"Exam: {right} of {len(answers)} answers are right.")
@@ -189,9 +222,15 @@ def _ignore(event: dict[str, Any]) -> None:
 def _answers(
     home: EngineHome, arguments: Sequence[str], report: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """Run the trainer's program under the engine's interpreter and return the answers of its last exam."""
+    """Run the trainer's program under the engine's interpreter and return the answers of its last
+    exam.
+    """
     argv = [str(home.python), str(homes.PACKAGE / "inside" / "train.py"), *arguments]
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     trainer = start_bound(argv, os.environ | offline, stdout=subprocess.PIPE)
     assert trainer.stdout is not None
     answers: list[dict[str, Any]] = []
@@ -205,7 +244,9 @@ def _answers(
             other_lines.append(line.rstrip())
     if trainer.wait() != 0 or not answers:
         raise EngineError(
-            "Training broke off:\n" + "\n".join(other_lines[-8:]) + "\nRun it again: python -m engine model --train"
+            "Training broke off:\n"
+            + "\n".join(other_lines[-8:])
+            + "\nRun it again: python -m engine model --train"
         )
     return answers
 

@@ -1,8 +1,9 @@
 """Checks whether this machine can run Tollgate, before anything is downloaded or made.
 
-`make run` starts this file first, with whatever Python there is; `tollgate up` and `tollgate doctor` start it too.
-So it imports the standard library alone and is valid from Python 3.6 on. It reads the `TOLLGATE_*` variables for
-folders and ports, changes nothing, and asks only servers of this machine.
+`make run` starts this file first, with whatever Python there is; `tollgate up` and `tollgate
+doctor` start it too. So it imports the standard library alone and is valid from Python 3.6 on. It
+reads the `TOLLGATE_*` variables for folders and ports, changes nothing, and asks only servers of
+this machine.
 
 Exit codes: 0 all right (warnings included), 2 a check failed.
 """
@@ -33,11 +34,17 @@ ENGINE_CPU_FLAGS = {"x86_64": "avx2"}
 """The least that vLLM's CPU kernels were compiled for."""
 
 MEMORY_GB = 4.0
-"""Measured with the tiny model: 2.7 GB for the engine, 0.6 GB for gateway, Postgres and dashboard."""
+"""Measured with the tiny model: 2.7 GB for the engine, 0.6 GB for all else."""
 LEAST_MEMORY_GB = 3.0
 
 USUAL_SERVERS = ((11434, "Ollama"), (8080, "llama.cpp"), (1234, "LM Studio"), (8000, "vLLM"))
-OWNERS = {"library": "Ollama", "ollama": "Ollama", "llamacpp": "llama.cpp", "vllm": "vLLM", "sglang": "SGLang"}
+OWNERS = {
+    "library": "Ollama",
+    "ollama": "Ollama",
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+}
 """Servers by what they call the owner of their models."""
 ASK_LIMIT_S = 0.5
 """Two rounds of asking end within two seconds, also if each server is silent."""
@@ -97,10 +104,16 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    top = argparse.ArgumentParser(prog="preflight.py", description="Check whether this machine can run Tollgate.")
+    top = argparse.ArgumentParser(
+        prog="preflight.py", description="Check whether this machine can run Tollgate."
+    )
     top.add_argument("--command", default="tollgate up", help="the command that the remedies name")
-    top.add_argument("--venv", help="folder of the virtual environment that is made here, if it is missing")
-    top.add_argument("--no-engine", action="store_true", help="an engine runs elsewhere (--engine-url)")
+    top.add_argument(
+        "--venv", help="folder of the virtual environment that is made here, if it is missing"
+    )
+    top.add_argument(
+        "--no-engine", action="store_true", help="an engine runs elsewhere (--engine-url)"
+    )
     top.add_argument("--no-ports", action="store_true", help="nothing is started now")
     top.add_argument("--quiet", action="store_true", help="print problems only")
     top.add_argument("--format", choices=("text", "json"), default="text")
@@ -126,7 +139,9 @@ def _print_text(checks: List[PreflightCheck], is_quiet: bool) -> None:
         if check.what_to_do:
             print("    " + check.what_to_do.replace("\n", "\n    "), file=out)
     if not problems and not is_quiet:
-        print("This machine: " + "; ".join(check.finding for check in checks if check.finding) + ".")
+        print(
+            "This machine: " + "; ".join(check.finding for check in checks if check.finding) + "."
+        )
     elif failed:
         print("Nothing was downloaded or started.", file=out)
 
@@ -146,19 +161,28 @@ def python_check(options: argparse.Namespace) -> PreflightCheck:
             package = "python{}.{}-venv".format(*sys.version_info[:2])
             finding = "this Python {} lacks the module {}".format(version, missing[0])
             return PreflightCheck(
-                FAIL, "python", finding, "Install it (on Debian and Ubuntu: apt install {}).".format(package)
+                FAIL,
+                "python",
+                finding,
+                "Install it (on Debian and Ubuntu: apt install {}).".format(package),
             )
-    return PreflightCheck(OK, "python", "Python {}, {}".format(version, build_flags()), _faster_python())
+    return PreflightCheck(
+        OK, "python", "Python {}, {}".format(version, build_flags()), _faster_python()
+    )
 
 
 def _other_python(command: str) -> str:
-    """Return the remedy: an interpreter that is installed, proven by running it, or a version to install."""
+    """Return the remedy: an interpreter that is installed, proven by running it, or a version to
+    install.
+    """
     for found in _installed_pythons():
         if _runs(found):  # a shim of pyenv may lead to nothing
             if command.startswith("make"):
                 return "Use the one that is installed: {} PYTHON={}".format(command, found)
             return "Install Tollgate again with {}.".format(found)
-    return "Install one of them, then: {}{}".format(command, " PYTHON=python3.12" if command.startswith("make") else "")
+    return "Install one of them, then: {}{}".format(
+        command, " PYTHON=python3.12" if command.startswith("make") else ""
+    )
 
 
 def _installed_pythons() -> Iterator[str]:
@@ -166,15 +190,24 @@ def _installed_pythons() -> Iterator[str]:
         found = shutil.which("python{}.{}".format(major, minor))
         if found:
             yield found
-    versions = os.path.expanduser(os.path.join(os.environ.get("PYENV_ROOT") or "~/.pyenv", "versions"))
+    versions = os.path.expanduser(
+        os.path.join(os.environ.get("PYENV_ROOT") or "~/.pyenv", "versions")
+    )
     for major, minor in PYTHONS:
-        yield from sorted(glob.glob(os.path.join(versions, "{0}.{1}.*/bin/python{0}.{1}".format(major, minor))))
+        yield from sorted(
+            glob.glob(os.path.join(versions, "{0}.{1}.*/bin/python{0}.{1}".format(major, minor)))
+        )
 
 
 def _runs(python: str) -> bool:
     try:
         silent = subprocess.DEVNULL
-        return subprocess.run([python, "-c", ""], stdout=silent, stderr=silent, timeout=5, check=False).returncode == 0
+        return (
+            subprocess.run(
+                [python, "-c", ""], stdout=silent, stderr=silent, timeout=5, check=False
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -188,25 +221,34 @@ def build_flags() -> str:
     names = [("--enable-optimizations", "PGO"), ("--with-lto", "LTO")]
     if not any(flag in flags for flag, _ in names) and sys.base_prefix == "/usr":
         return "built by the distribution"
-    return "built " + " and ".join(("with " if flag in flags else "without ") + name for flag, name in names)
+    return "built " + " and ".join(
+        ("with " if flag in flags else "without ") + name for flag, name in names
+    )
 
 
 def _faster_python() -> str:
     if "without" not in build_flags():
         return ""
-    return "A Python built with PGO and LTO, as distributions ship it, needs about 0.82 of the CPU time."
+    return (
+        "A Python built with PGO and LTO, as distributions ship it, needs about 0.82 of the "
+        "CPU time."
+    )
 
 
 # ---- The engine's needs
 
 
 def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
-    """Check platform, CPU and memory; without a build for this platform the rest does not matter."""
+    """Check platform, CPU and memory; without a build for this platform the rest does not
+    matter.
+    """
     problem = platform_problem(platform.system(), platform.machine(), platform.libc_ver())
     if problem:
         yield PreflightCheck(FAIL, "platform", problem, _engine_elsewhere(options.command))
         return
-    yield PreflightCheck(OK, "platform", "{} on {}".format(platform.system(), platform.machine()), "")
+    yield PreflightCheck(
+        OK, "platform", "{} on {}".format(platform.system(), platform.machine()), ""
+    )
     flags = cpu_flags()
     wanted = ENGINE_CPU_FLAGS.get(platform.machine(), "")
     if flags and wanted and wanted not in flags and not has_gpu():
@@ -214,7 +256,9 @@ def engine_checks(options: argparse.Namespace) -> Iterator[PreflightCheck]:
         yield PreflightCheck(FAIL, "cpu", finding, _engine_elsewhere(options.command))
     else:
         kind = "AVX-512" if "avx512f" in flags else wanted.upper()
-        yield PreflightCheck(OK, "cpu", "{} cores{}".format(os.cpu_count(), " with " + kind if kind else ""), "")
+        yield PreflightCheck(
+            OK, "cpu", "{} cores{}".format(os.cpu_count(), " with " + kind if kind else ""), ""
+        )
     yield memory_check(memory_bytes())
 
 
@@ -223,13 +267,17 @@ def platform_problem(system: str, machine: str, libc: Tuple[str, str]) -> str:
     where = {"Darwin": "macOS"}.get(system, system)
     if (system, machine) not in ENGINE_PLATFORMS:
         builds = " and ".join("{} on {}".format(*known) for known in ENGINE_PLATFORMS)
-        return "no build of the engine (vLLM) for {} on {}; there is one for {}".format(where, machine, builds)
+        return "no build of the engine (vLLM) for {} on {}; there is one for {}".format(
+            where, machine, builds
+        )
     name, version = libc
     if name != "glibc":
         return "no build of the engine (vLLM) for a {} without glibc".format(where)
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < ENGINE_GLIBC:
-        return "the engine's packages need glibc {}.{} or newer, this is {}".format(*ENGINE_GLIBC, version)
+        return "the engine's packages need glibc {}.{} or newer, this is {}".format(
+            *ENGINE_GLIBC, version
+        )
     return ""
 
 
@@ -255,7 +303,9 @@ def memory_bytes() -> Optional[int]:
 
 
 def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
-    """Compare the memory with what gateway, Postgres, dashboard and engine were measured to take."""
+    """Compare the memory with what gateway, Postgres, dashboard and engine were measured to
+    take.
+    """
     if found_bytes is None:
         return PreflightCheck(OK, "memory", "", "")
     finding = "{:.1f} GB of memory".format(found_bytes / 1e9)
@@ -266,7 +316,12 @@ def memory_check(found_bytes: Optional[int]) -> PreflightCheck:
     else:
         return PreflightCheck(OK, "memory", finding, "")
     finding += "; gateway, database, dashboard and engine take {:.0f} GB".format(MEMORY_GB)
-    return PreflightCheck(status, "memory", finding, "Give this machine or container more, or use an engine elsewhere.")
+    return PreflightCheck(
+        status,
+        "memory",
+        finding,
+        "Give this machine or container more, or use an engine elsewhere.",
+    )
 
 
 def _read(path: str) -> str:
@@ -283,7 +338,9 @@ def _read(path: str) -> str:
 def needs(options: argparse.Namespace) -> List[Need]:
     """Return the space that is still to be taken, by folder."""
     home = os.path.expanduser(os.environ.get("TOLLGATE_HOME") or "~/.tollgate")
-    engine = os.path.expanduser(os.environ.get("TOLLGATE_ENGINE_HOME") or os.path.join(home, "engine"))
+    engine = os.path.expanduser(
+        os.environ.get("TOLLGATE_ENGINE_HOME") or os.path.join(home, "engine")
+    )
     found = [Need(home, 0.5, "TOLLGATE_HOME")]
     if options.venv and not os.path.exists(os.path.join(options.venv, "run.stamp")):
         found.append(Need(options.venv, 0.8, "the clone's folder"))
@@ -298,19 +355,28 @@ def has_gpu() -> bool:
     """Return whether `nvidia-smi` lists a GPU: its packages are five times as large."""
     try:
         argv = [shutil.which("nvidia-smi") or "nvidia-smi", "--list-gpus"]
-        listed = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=False)
+        listed = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return listed.returncode == 0 and b"GPU" in listed.stdout
 
 
 def disk_check(wanted: List[Need]) -> PreflightCheck:
-    """Check that each folder can be made or written; then compare what is needed and free on each file system."""
+    """Check that each folder can be made or written; then compare what is needed and free on each
+    file system.
+    """
     for need in wanted:
         reason = why_not_writable(need.folder)
         if reason:
             finding = "{} cannot be written: {}".format(need.folder, reason)
-            return PreflightCheck(FAIL, "disk", finding, "Fix that, or choose another folder: {}.".format(need.setting))
+            return PreflightCheck(
+                FAIL,
+                "disk",
+                finding,
+                "Fix that, or choose another folder: {}.".format(need.setting),
+            )
     by_device = {}  # type: Dict[int, List[Need]]
     for need in wanted:
         by_device.setdefault(os.stat(_existing(need.folder)).st_dev, []).append(need)
@@ -320,10 +386,15 @@ def disk_check(wanted: List[Need]) -> PreflightCheck:
         total_gb = sum(need.gb for need in on_device)
         if free_gb[-1] < total_gb:
             folders = ", ".join("{} ({:.1f} GB)".format(need.folder, need.gb) for need in on_device)
-            finding = "{:.1f} GB are free for {}; {:.1f} GB are needed".format(free_gb[-1], folders, total_gb)
+            finding = "{:.1f} GB are free for {}; {:.1f} GB are needed".format(
+                free_gb[-1], folders, total_gb
+            )
             settings = " or ".join(sorted({need.setting for need in on_device}))
             return PreflightCheck(
-                FAIL, "disk", finding, "Free some, or move a folder to a larger disk: {}.".format(settings)
+                FAIL,
+                "disk",
+                finding,
+                "Free some, or move a folder to a larger disk: {}.".format(settings),
             )
     return PreflightCheck(OK, "disk", "{:.0f} GB of disk free".format(min(free_gb)), "")
 
@@ -349,7 +420,9 @@ def _existing(folder: str) -> str:
 
 
 def ports(with_engine: bool) -> List[Port]:
-    """Return what is about to listen here; a number that is none is left to the settings to refuse."""
+    """Return what is about to listen here; a number that is none is left to the settings to
+    refuse.
+    """
     found = []
     for setting, host_setting, default, of in PORTS:
         given = os.environ.get(setting, "")
@@ -360,12 +433,17 @@ def ports(with_engine: bool) -> List[Port]:
 
 
 def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
-    """Check that each port can be had; of a taken one say whose it is, and name the command with free ones."""
+    """Check that each port can be had; of a taken one say whose it is, and name the command with
+    free ones.
+    """
     reasons = [(port, why_not_free(port.host, port.number)) for port in wanted]
     taken = [(port, why) for port, why in reasons if why]
     if not taken:
         yield PreflightCheck(
-            OK, "ports", "ports {} are free".format(", ".join(str(port.number) for port in wanted)), ""
+            OK,
+            "ports",
+            "ports {} are free".format(", ".join(str(port.number) for port in wanted)),
+            "",
         )
         return
     used = {port.number for port in wanted}
@@ -374,7 +452,9 @@ def port_checks(wanted: List[Port], command: str) -> Iterator[PreflightCheck]:
         server = who_answers(_dialable(port.host), port.number)
         finding = "port {} of the {} is taken by {}".format(port.number, port.of, server.name)
         if why != "Address already in use":
-            finding = "{}:{} of the {} cannot be used: {}".format(port.host, port.number, port.of, why)
+            finding = "{}:{} of the {} cannot be used: {}".format(
+                port.host, port.number, port.of, why
+            )
         remedy = "Stop it, or use another port: {} {}".format(others, command)
         if server.is_compatible:
             remedy += "\nTo meter that server: " + up_with(server.url, command, others + " ")
@@ -410,10 +490,13 @@ def _dialable(host: str) -> str:
 def _engine_elsewhere(command: str) -> str:
     found = compatible_servers()
     if not found:
-        return "Use an engine that runs elsewhere, or start Ollama, llama.cpp or LM Studio here, then:\n" + up_with(
-            "http://HOST:PORT", command
+        return (
+            "Use an engine that runs elsewhere, or start Ollama, llama.cpp or LM Studio here, "
+            "then:\n" + up_with("http://HOST:PORT", command)
         )
-    return "\n".join("{} answers at {}: {}".format(s.name, s.url, up_with(s.url, command)) for s in found)
+    return "\n".join(
+        "{} answers at {}: {}".format(s.name, s.url, up_with(s.url, command)) for s in found
+    )
 
 
 def up_with(url: str, command: str, variables: str = "") -> str:
@@ -424,9 +507,13 @@ def up_with(url: str, command: str, variables: str = "") -> str:
 
 
 def compatible_servers() -> List[Server]:
-    """Ask the usual ports of this machine, all at once, for the models of an OpenAI-compatible server."""
+    """Ask the usual ports of this machine, all at once, for the models of an OpenAI-compatible
+    server.
+    """
     with ThreadPoolExecutor(max_workers=len(USUAL_SERVERS)) as pool:
-        asked = [(port, pool.submit(_json, "127.0.0.1", port, "/v1/models")) for port, _ in USUAL_SERVERS]
+        asked = [
+            (port, pool.submit(_json, "127.0.0.1", port, "/v1/models")) for port, _ in USUAL_SERVERS
+        ]
         answers = [_compatible("127.0.0.1", port, models.result()) for port, models in asked]
     return [server for server in answers if server is not None]
 
@@ -436,8 +523,15 @@ def who_answers(host: str, port: int) -> Server:
     with ThreadPoolExecutor(max_workers=2) as pool:
         models = pool.submit(_json, host, port, "/v1/models")
         readiness = pool.submit(_json, host, port, "/readyz")
-        compatible, is_ours = _compatible(host, port, models.result()), "policy_version" in readiness.result()
-    name = "a Tollgate gateway that runs already" if is_ours else _process_at(port) or "another program"
+        compatible, is_ours = (
+            _compatible(host, port, models.result()),
+            "policy_version" in readiness.result(),
+        )
+    name = (
+        "a Tollgate gateway that runs already"
+        if is_ours
+        else _process_at(port) or "another program"
+    )
     return compatible or Server(name, _url(host, port), False)
 
 
@@ -467,7 +561,9 @@ def _json(host: str, port: int, path: str) -> Dict[str, object]:
 
 
 def _process_at(port: int) -> str:
-    """Return name and number of the process that listens at a port (Linux, own processes or as root)."""
+    """Return name and number of the process that listens at a port (Linux, own processes or as
+    root).
+    """
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _read(table).splitlines()[1:]:
@@ -481,7 +577,9 @@ def _process_at(port: int) -> str:
         except OSError:
             continue  # it ended, or is another user's
         if held & sockets:
-            return "{} (process {})".format(_read("/proc/{}/comm".format(pid)).strip() or "a program", pid)
+            return "{} (process {})".format(
+                _read("/proc/{}/comm".format(pid)).strip() or "a program", pid
+            )
     return ""
 
 

@@ -1,8 +1,8 @@
 """How far a long command is, for people or for the program that called it.
 
-Text goes to standard output as one changing line on a terminal and as a few plain lines elsewhere. JSON is
-one object per line: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s", "left_s"}`; what is
-unknown is null.
+Text goes to standard output as one changing line on a terminal and as a few plain lines elsewhere.
+JSON is one object per line: `{"stage", "step", "message", "done", "total", "unit", "elapsed_s",
+"left_s"}`; what is unknown is null.
 """
 
 import json
@@ -41,10 +41,19 @@ class StageProgress:
         self._write(step, message, done=None, total=None, unit=None, left_s=None, is_passing=False)
 
     def advance(
-        self, step: str, message: str, *, done: float, total: float, unit: str, left_s: float | None = None
+        self,
+        step: str,
+        message: str,
+        *,
+        done: float,
+        total: float,
+        unit: str,
+        left_s: float | None = None,
     ) -> None:
         """Report how far a step is; on a terminal the line is written over."""
-        self._write(step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True)
+        self._write(
+            step, message, done=done, total=total, unit=unit, left_s=left_s, is_passing=True
+        )
 
     def _write(
         self,

@@ -18,7 +18,10 @@ from engine.home import EngineHome
 
 DEFAULT_PORT = 8001
 SHUTDOWN_TIMEOUT_S = 20
-"""How long vLLM may finish running requests after SIGTERM; without it streams break off, in an error."""
+"""How long vLLM may finish running requests after SIGTERM.
+
+Without it streams break off with an error.
+"""
 
 MAX_QUEUED_REQUESTS = 256
 """Waiting and running together; more get 503. Without it vLLM's queue has no bound."""
@@ -29,7 +32,7 @@ CALM_ON_CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 
 The first joins vLLM's core and its worker in one process. Measured 2026-11-23, 2 cores: docs/guides/engine.md.
 A larger model keeps vLLM's own settings, which bind its threads to the cores.
-"""
+"""  # noqa: E501
 
 NO_PARSER = "none"
 
@@ -39,7 +42,7 @@ class Serving:
     """What to serve and where."""
 
     model: str
-    """A folder, a shipped model, a name below `<engine home>/models`, or a model's name on the Hugging Face hub."""
+    """A folder, a shipped model, a name below `<engine home>/models`, or one on the hub."""
     served_model_name: str
     host: str
     port: int
@@ -83,14 +86,24 @@ def command(home: EngineHome, serving: Serving) -> list[str]:
     """Return the argv that starts vLLM."""
     model = model_path(home, serving.model)
     argv = [str(home.python), str(homes.PACKAGE / "inside" / "vllm_cli.py"), "serve"]
-    argv += [str(model) if model else serving.model, "--served-model-name", serving.served_model_name]
+    argv += [
+        str(model) if model else serving.model,
+        "--served-model-name",
+        serving.served_model_name,
+    ]
     argv += ["--host", serving.host, "--port", str(serving.port)]
     argv += ["--max-model-len", str(serving.max_model_len_tokens)]
     argv += _metering_flags()
-    argv += ["--max-num-queued-reqs", str(MAX_QUEUED_REQUESTS), "--shutdown-timeout", str(SHUTDOWN_TIMEOUT_S)]
+    argv += [
+        "--max-num-queued-reqs",
+        str(MAX_QUEUED_REQUESTS),
+        "--shutdown-timeout",
+        str(SHUTDOWN_TIMEOUT_S),
+    ]
     argv += ["--runner", "pooling"] if serving.runner == "pooling" else _chat_flags(serving)
     if serving.device == "cpu":
-        # Compiling costs 40 s of a cold start on two cores and makes it a quarter faster: not worth it here.
+        # Compiling costs 40 s of a cold start on two cores and makes it a quarter faster: not worth
+        # it here.
         argv.append("--enforce-eager")
         if serving.number_format == "float32":
             argv += ["--dtype", "float32"]
@@ -101,10 +114,14 @@ def _metering_flags() -> Sequence[str]:
     """Return the flags without which the gateway cannot meter.
 
     Without prompt token details, `/v1/messages` hides cached tokens and bills them in full.
-    `--enable-force-include-usage` is left out on purpose: the gateway asks for usage in each request, and
-    other callers get the standard's answer.
+    `--enable-force-include-usage` is left out on purpose: the gateway asks for usage in each
+    request, and other callers get the standard's answer.
     """
-    return ("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers")
+    return (
+        "--enable-prompt-tokens-details",
+        "--enable-per-request-metrics",
+        "--enable-request-id-headers",
+    )
 
 
 def _chat_flags(serving: Serving) -> Sequence[str]:
@@ -117,7 +134,8 @@ def _chat_flags(serving: Serving) -> Sequence[str]:
 
 
 def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of vLLM; what the caller has set wins, but for the key and for Tollgate's own secrets.
+    """Return the environment of vLLM; what the caller has set wins, but for the key and for
+    Tollgate's own secrets.
 
     Raises:
         UsageError: the key file cannot be read or is empty.
@@ -132,7 +150,9 @@ def environment(home: EngineHome, serving: Serving, inherited: Mapping[str, str]
         defaults |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     # The key travels in the environment: every user of the machine can read a command line.
     key = {"VLLM_API_KEY": read_key(serving.api_key_file)} if serving.api_key_file else {}
-    passed_on = {name: value for name, value in inherited.items() if not name.startswith("TOLLGATE_")}
+    passed_on = {
+        name: value for name, value in inherited.items() if not name.startswith("TOLLGATE_")
+    }
     return {**defaults, **passed_on, **key}
 
 
@@ -141,9 +161,13 @@ def read_key(path: Path) -> str:
     try:
         key = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise UsageError(f"Cannot read the key file {path}: {error.strerror}. Check --api-key-file.") from error
+        raise UsageError(
+            f"Cannot read the key file {path}: {error.strerror}. Check --api-key-file."
+        ) from error
     if not key:
-        raise UsageError(f"The key file {path} is empty. Write the key into it, or leave out --api-key-file.")
+        raise UsageError(
+            f"The key file {path} is empty. Write the key into it, or leave out --api-key-file."
+        )
     return key
 
 
@@ -159,7 +183,11 @@ def require_free_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            reason = (
+                "is in use"
+                if error.errno == errno.EADDRINUSE
+                else f"cannot be used ({error.strerror})"
+            )
             raise UsageError(
                 f"{host}:{port} {reason}. Choose another with --port, or set TOLLGATE_ENGINE_PORT."
             ) from error

@@ -1,4 +1,6 @@
-"""Says what is installed and made, from files alone: it starts no interpreter and asks no server."""
+"""Says what is installed and made, from files alone: it starts no interpreter and asks no
+server.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ def status(home: EngineHome) -> dict[str, Any]:
 
 
 def model_status(folder: Path) -> dict[str, Any]:
-    """Return the state of one model; a shipped one is served instead of one of the same name in the home."""
+    """Return the state of one model; a shipped one is served instead of one of the same name in the
+    home.
+    """
     stamp = homes.read_stamp(folder / model.STAMP)
     shipped = homes.SHIPPED_MODELS / folder.name
     return {
@@ -47,7 +51,9 @@ def model_status(folder: Path) -> dict[str, Any]:
 
 
 def package_versions(venv: Path) -> dict[str, str]:
-    """Return the versions of the packages that matter, read from the names of their metadata folders."""
+    """Return the versions of the packages that matter, read from the names of their metadata
+    folders.
+    """
     found = (
         path.name.removesuffix(".dist-info").partition("-")
         for path in venv.glob("lib/python*/site-packages/*.dist-info")
@@ -60,11 +66,15 @@ def as_text(state: dict[str, Any]) -> str:
     made = state["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
     if made["is_ready"]:
-        lines = [f"environment  ready for {made['device']}, {made['size_bytes'] / 1e9:.1f} GB: {versions}"]
+        lines = [
+            f"environment  ready for {made['device']}, {made['size_bytes'] / 1e9:.1f} GB: "
+            f"{versions}"
+        ]
     else:
         lines = ["environment  not ready. Make it with: python -m engine setup"]
     lines += [
-        f"model        {found['name']}, {found['size_bytes'] / 1e6:.0f} MB{_note(found)}" for found in state["models"]
+        f"model        {found['name']}, {found['size_bytes'] / 1e6:.0f} MB{_note(found)}"
+        for found in state["models"]
     ]
     return "\n".join((f"home         {state['home']}", *lines))
 

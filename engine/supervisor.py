@@ -1,9 +1,9 @@
 """Runs one program as the leader of a process group and sees to it that the whole group ends.
 
-vLLM is three processes or more. Killing its API process alone leaves EngineCore and Worker running with all
-the memory (seen in 0.32.0), so three nets hang under each other: this process ends the group when it is told
-to, when its parent goes, or when the program ends; a guard ends the group when this process is killed; the
-kernel signals the program when its parent is gone.
+vLLM is three processes or more. Killing its API process alone leaves EngineCore and Worker running
+with all the memory (seen in 0.32.0), so three nets hang under each other: this process ends the
+group when it is told to, when its parent goes, or when the program ends; a guard ends the group
+when this process is killed; the kernel signals the program when its parent is gone.
 """
 
 import os
@@ -33,20 +33,25 @@ class StopRequests:
 
     @property
     def is_urgent(self) -> bool:
-        """Return whether a signal came twice; Ctrl-C reaches us and our parent, which then sends SIGTERM once."""
+        """Return whether a signal came twice; Ctrl-C reaches us and our parent, which then sends
+        SIGTERM once.
+        """
         return len(set(self.taken)) < len(self.taken)
 
 
-def run(argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool) -> int:
+def run(
+    argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, is_bound_to_parent: bool
+) -> int:
     """Run the program until it ends or must end.
 
-    Return 0 where it was asked to end, else its own exit code, at least 1. `grace_s` is how long the
-    program may take after SIGTERM before its group is killed.
+    Return 0 where it was asked to end, else its own exit code, at least 1. `grace_s` is how long
+    the program may take after SIGTERM before its group is killed.
     """
     stop = StopRequests()
     for number in STOP_SIGNALS:
         signal.signal(number, stop.take)
-    # Polled, not asked of the kernel: PR_SET_PDEATHSIG would fire when the *thread* that started us ends.
+    # Polled, not asked of the kernel: PR_SET_PDEATHSIG would fire when the *thread* that started us
+    # ends.
     parent = os.getppid() if is_bound_to_parent else None
     program = start_bound(argv, environment, is_group_leader=True)
     guard = _start_guard(program.pid, grace_s)
@@ -62,12 +67,18 @@ def run(argv: Sequence[str], environment: Mapping[str, str], *, grace_s: float, 
 
 
 def _wait(program: subprocess.Popen[str], stop: StopRequests, parent: int | None) -> bool:
-    """Wait for an end; return True where it was asked for, False where the program ended by itself."""
+    """Wait for an end; return True where it was asked for, False where the program ended by
+    itself.
+    """
     while program.poll() is None:
         if stop.taken:
             return True
         if parent is not None and os.getppid() != parent:
-            print("The program that started the engine is gone: stopping.", file=sys.stderr, flush=True)
+            print(
+                "The program that started the engine is gone: stopping.",
+                file=sys.stderr,
+                flush=True,
+            )
             return True
         time.sleep(POLL_S)
     return bool(stop.taken)
@@ -91,7 +102,9 @@ def kill_group(group: int) -> None:
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
-    """Start the process that outlives us by a moment; the end of its standard input tells it to act."""
+    """Start the process that outlives us by a moment; the end of its standard input tells it to
+    act.
+    """
     argv = [sys.executable, str(homes.PACKAGE / "guard.py"), str(group), str(grace_s)]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
 

@@ -39,7 +39,7 @@
             └── DatabaseTooSlow      could not find out in time (exit 3)
 
 HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class TollgateError(Exception):
 class RequestError(TollgateError):
     """A request that gets an error answer. `code` is stable; `param` names the field at fault.
 
-    `asked_wait_s` is how long an upstream asked to be left alone. `is_same_again`: the same deployment would say it
-    again. `is_retry_useless`: whoever sends the request again only adds to what is wrong. `is_final`: an upstream did
-    the work and bills it, so no other attempt is made.
+    `asked_wait_s` is how long an upstream asked to be left alone. `is_same_again`: the same
+    deployment would say it again. `is_retry_useless`: whoever sends the request again only adds to
+    what is wrong. `is_final`: an upstream did the work and bills it, so no other attempt is made.
     """
 
     code: ClassVar[str]
@@ -70,7 +70,9 @@ class RequestError(TollgateError):
     is_retry_useless: bool = False
     is_final: bool = False
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.param = param
         self.retry_after_s = retry_after_s
@@ -114,14 +116,21 @@ class IdempotencyMismatch(RequestError):
 
 
 class IdempotencyConflict(RequestError):
-    """The key's request is under way (then `retry_after_s` is set) or has finished. `request_id` names it."""
+    """The key's request is under way (then `retry_after_s` is set) or has finished.
+
+    `request_id` names it.
+    """
 
     code = "idempotency_conflict"
 
     def __init__(
-        self, message: str, *, param: str | None = None, retry_after_s: float | None = None,
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
         request_id: UUID | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(message, param=param, retry_after_s=retry_after_s)
         self.request_id = request_id
 
@@ -195,7 +204,9 @@ class UpstreamError(RequestError):
 
 
 class UpstreamAuth(RequestError):
-    """`may_be_this_request`: an HTTP 403, which a provider also sends for one prompt or one permission."""
+    """`may_be_this_request`: an HTTP 403, which a provider also sends for one prompt or one
+    permission.
+    """
 
     code = "upstream_auth"
     is_same_again = True

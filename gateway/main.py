@@ -80,7 +80,9 @@ def build_toolbox(settings: Settings) -> Toolbox:
         open_booking=lambda: open_booking(settings),
         open_reports=lambda: open_reports(settings),
         open_address=lambda purpose: address_as(settings, purpose),
-        serve=lambda asked: serve(_with_address(settings, asked), allow_demo_keys=asked.allow_demo_keys),
+        serve=lambda asked: serve(
+            _with_address(settings, asked), allow_demo_keys=asked.allow_demo_keys
+        ),
         now=SystemClock().now,
         random_bytes=secrets.token_bytes,
     )
@@ -89,7 +91,9 @@ def build_toolbox(settings: Settings) -> Toolbox:
 def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
     """Let the address on the command line win over the settings."""
     given = {"host": asked.host, "port": asked.port}
-    return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return settings.model_copy(
+        update={name: value for name, value in given.items() if value is not None}
+    )
 
 
 @contextmanager
@@ -109,7 +113,9 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def address_as(settings: Settings, purpose: As) -> Iterator[str]:
-    """The address for one purpose: the settings' own, else with the login that `db upgrade` made, else the owner's."""
+    """The address for one purpose: the settings' own, else with the login that `db upgrade` made,
+    else the owner's.
+    """
     from gateway.domain.logins import As
     from gateway.storage.postgres.logins import address_as
 
@@ -131,7 +137,10 @@ def open_stores(settings: Settings) -> Iterator[Stores]:
     from gateway.cli.operator import operator_name
     from gateway.storage.postgres.database import Database
 
-    with database_url(settings) as url, _stores(url, Database(url, operator=operator_name())) as stores:
+    with (
+        database_url(settings) as url,
+        _stores(url, Database(url, operator=operator_name())) as stores,
+    ):
         yield stores
 
 
@@ -150,7 +159,9 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_booking(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, in the gateway's role wherever the login may take it: for commands that write events."""
+    """Everything stored, in the gateway's role wherever the login may take it: for commands that
+    write events.
+    """
     from gateway.cli.operator import operator_name
     from gateway.domain.logins import As
     from gateway.storage.postgres.database import Database
@@ -163,7 +174,9 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
 
 @contextmanager
 def open_serving(settings: Settings) -> Iterator[Stores]:
-    """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at most."""
+    """Everything stored, in the gateway's role; a transaction waits for Postgres for so long at
+    most.
+    """
     from gateway.domain.logins import As
     from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
     from gateway.storage.postgres.logins import renewed
@@ -174,7 +187,10 @@ def open_serving(settings: Settings) -> Iterator[Stores]:
         _stores(
             url,
             Database(
-                url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S, renew=lambda: renewed(url, As.GATEWAY, home)
+                url,
+                role="tollgate_gateway",
+                limit_s=SERVING_LIMIT_S,
+                renew=lambda: renewed(url, As.GATEWAY, home),
             ),
         ) as stores,
     ):
@@ -212,7 +228,9 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
     from gateway.storage.postgres.logins import renewed
 
     with address_as(settings, As.REPORTS) as url:
-        opened = reports.open(url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path))
+        opened = reports.open(
+            url, limit_s=limit_s, renew=lambda: renewed(url, As.REPORTS, settings.home_path)
+        )
         try:
             yield opened
         finally:
@@ -233,7 +251,9 @@ def serve(settings: Settings, *, allow_demo_keys: bool) -> None:
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port, setting="--port or TOLLGATE_PORT")
-    from gateway.serving import process  # half a second of imports: a port that is taken is said before
+    from gateway.serving import (
+        process,
+    )  # half a second of imports: a port that is taken is said before
 
     with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
         uvloop.run(

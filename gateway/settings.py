@@ -1,4 +1,7 @@
-"""Every setting, from `TOLLGATE_*` variables or the TOML file that `TOLLGATE_CONFIG` names. Read by `main` alone."""
+"""Every setting, from `TOLLGATE_*` variables or the TOML file that `TOLLGATE_CONFIG` names.
+
+Read by `main` alone.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,19 @@ from gateway.errors import BadUsage
 
 PREFIX = "TOLLGATE_"
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-_NO_NUMBER = {"int": "a whole number", "float": "a number", "bool": "true or false"}  # by pydantic's type of error
+_NO_NUMBER = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}  # by pydantic's type of error
 _BOUNDS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
     "less_than_equal": ("at most", "le"),
 }
-_OTHER = frozenset({"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"})  # read by other parts
+_OTHER = frozenset(
+    {"CONFIG", "DEBUG", "KEY", "REPORTS_URL", "DASHBOARD_SIGN_IN"}
+)  # read by other parts
 
 
 class Settings(BaseSettings):
@@ -37,12 +46,24 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
-    home: Path = Field(Path("~/.tollgate"), description="Everything Tollgate keeps on this machine.")
-    database_url: str | None = Field(None, description="Your Postgres; unset means the embedded one in the home.")
-    gateway_database_url: str | None = Field(None, description="Postgres for `serve`, if another login.")
-    admin_database_url: str | None = Field(None, description="Postgres for administration, if another login.")
-    reports_database_url: str | None = Field(None, description="Postgres for reports and dashboard, if another login.")
-    pepper_file: Path | None = Field(None, description="The secret behind API key digests; default HOME/pepper.")
+    home: Path = Field(
+        Path("~/.tollgate"), description="Everything Tollgate keeps on this machine."
+    )
+    database_url: str | None = Field(
+        None, description="Your Postgres; unset means the embedded one in the home."
+    )
+    gateway_database_url: str | None = Field(
+        None, description="Postgres for `serve`, if another login."
+    )
+    admin_database_url: str | None = Field(
+        None, description="Postgres for administration, if another login."
+    )
+    reports_database_url: str | None = Field(
+        None, description="Postgres for reports and dashboard, if another login."
+    )
+    pepper_file: Path | None = Field(
+        None, description="The secret behind API key digests; default HOME/pepper."
+    )
 
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8080, ge=1, le=65535, description="Port of the gateway.")
@@ -57,38 +78,66 @@ class Settings(BaseSettings):
         (), description="Names that the dashboard answers to, besides this machine's."
     )
     engine_port: int = Field(8001, ge=1, le=65535, description="Port of the vLLM that `up` starts.")
-    engine_home: Path | None = Field(None, description="Engine environment and models; default HOME/engine.")
+    engine_home: Path | None = Field(
+        None, description="Engine environment and models; default HOME/engine."
+    )
 
     region: str = Field(
-        "unknown", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
-        description="Where this gateway runs, as the policy names regions; rules with gateway_regions look at it.",
-    )  # fmt: skip
+        "unknown",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="Where this gateway runs, as the policy names regions; rules with "
+        "gateway_regions look at it.",
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Host names the gateway answers to; empty means any."
     )
     max_body_bytes: int = Field(10 * 2**20, ge=1024, description="Largest request body.")
-    max_head_bytes: int = Field(32 * 2**10, ge=1024, description="Largest head of a request: its line and headers.")
+    max_head_bytes: int = Field(
+        32 * 2**10, ge=1024, description="Largest head of a request: its line and headers."
+    )
     max_header_fields: int = Field(100, ge=10, description="Most headers of a request.")
-    max_target_bytes: int = Field(8 * 2**10, ge=256, description="Longest target of a request: path and query.")
+    max_target_bytes: int = Field(
+        8 * 2**10, ge=256, description="Longest target of a request: path and query."
+    )
     head_s: float = Field(10.0, gt=0, description="Longest time until a request's head is whole.")
-    body_grace_s: float = Field(10.0, ge=0, description="Time after the head in which a body may come at any rate.")
-    body_bytes_per_s: int = Field(1024, ge=0, description="Least rate of a request's body after that time.")
+    body_grace_s: float = Field(
+        10.0, ge=0, description="Time after the head in which a body may come at any rate."
+    )
+    body_bytes_per_s: int = Field(
+        1024, ge=0, description="Least rate of a request's body after that time."
+    )
     body_s: float = Field(120.0, gt=0, description="Longest time until a request's body is whole.")
     write_s: float = Field(60.0, gt=0, description="How long a caller may leave an answer unread.")
     max_connections: int = Field(
-        10_000, ge=1, description="Most connections of callers to one process; at most 80 % of its descriptors."
+        10_000,
+        ge=1,
+        description="Most connections of callers to one process; at most 80 % of its descriptors.",
     )
     max_streams: int = Field(2000, ge=1, description="Most requests in flight in one process.")
     max_attempts: int = Field(3, ge=1, le=10, description="Most upstream attempts for one request.")
     shed_lag_s: float = Field(
-        0.1, gt=0, description="How late the event loop may be at its turns before new requests are refused."
+        0.1,
+        gt=0,
+        description="How late the event loop may be at its turns before new requests are refused.",
     )
-    refresh_s: float = Field(2.0, gt=0, le=4, description="Longest time between two looks for new policy and keys.")
-    write_every_s: float = Field(0.2, gt=0, description="Longest time an event waits for the writer.")
-    journal_dir: Path | None = Field(None, description="Where attempts are written down first; default HOME/journal.")
-    journal_max_bytes: int = Field(256 * 2**20, ge=32 * 2**20, description="Most space of one worker's journal.")
-    journal_fsync: bool = Field(True, description="False: a power cut may lose the last moments (a crash may not).")
-    abandoned_answers: int = Field(64, ge=0, description="Most answers read on at once after their callers left.")
+    refresh_s: float = Field(
+        2.0, gt=0, le=4, description="Longest time between two looks for new policy and keys."
+    )
+    write_every_s: float = Field(
+        0.2, gt=0, description="Longest time an event waits for the writer."
+    )
+    journal_dir: Path | None = Field(
+        None, description="Where attempts are written down first; default HOME/journal."
+    )
+    journal_max_bytes: int = Field(
+        256 * 2**20, ge=32 * 2**20, description="Most space of one worker's journal."
+    )
+    journal_fsync: bool = Field(
+        True, description="False: a power cut may lose the last moments (a crash may not)."
+    )
+    abandoned_answers: int = Field(
+        64, ge=0, description="Most answers read on at once after their callers left."
+    )
     abandoned_s: float = Field(120.0, ge=0, description="Longest time one of them is read on.")
     abandoned_events: int = Field(
         4096, ge=0, description="Most events one of them is read on for (a token or so each)."
@@ -96,35 +145,65 @@ class Settings(BaseSettings):
     tokenizers: Annotated[dict[str, Path], NoDecode] = Field(
         {}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.'
     )
-    unknown_hold_ttl_s: float = Field(86_400, gt=0, description="How long an unknown attempt counts at its hold.")
+    unknown_hold_ttl_s: float = Field(
+        86_400, gt=0, description="How long an unknown attempt counts at its hold."
+    )
     journal_lost_after_s: float = Field(
-        86_400, gt=0, description="When a journal not heard of is given up and what it had leased is booked."
+        86_400,
+        gt=0,
+        description="When a journal not heard of is given up and what it had leased is booked.",
     )
     outage_s: float = Field(
-        900.0, ge=600, description="How long known keys and the last policy serve while Postgres is away."
+        900.0,
+        ge=600,
+        description="How long known keys and the last policy serve while Postgres is away.",
     )
-    lease_s: float = Field(900.0, gt=0, description="How long a worker spends from leased money without Postgres.")
+    lease_s: float = Field(
+        900.0, gt=0, description="How long a worker spends from leased money without Postgres."
+    )
     budget_wait_s: float = Field(
-        0.05, gt=0, le=1, description="How long a request waits for Postgres where its budget has too little at hand."
+        0.05,
+        gt=0,
+        le=1,
+        description="How long a request waits for Postgres where its budget has too little at "
+        "hand.",
     )
-    drain_s: float = Field(25.0, ge=0, description="Time that live requests get to finish at shutdown.")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least severe level logged.")
+    drain_s: float = Field(
+        25.0, ge=0, description="Time that live requests get to finish at shutdown."
+    )
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="Least severe level logged."
+    )
 
-    @field_validator("database_url", "gateway_database_url", "admin_database_url", "reports_database_url")
+    @field_validator(
+        "database_url", "gateway_database_url", "admin_database_url", "reports_database_url"
+    )
     @classmethod
     def _is_postgres(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(_POSTGRES):
-            given = "it is empty: set it, or unset it to use the embedded Postgres" if not url else "got another scheme"
-            raise ValueError(f"a database URL looks like postgresql://user:password@host:5432/tollgate; {given}")
+            given = (
+                "it is empty: set it, or unset it to use the embedded Postgres"
+                if not url
+                else "got another scheme"
+            )
+            raise ValueError(
+                f"a database URL looks like postgresql://user:password@host:5432/tollgate; {given}"
+            )
         return url
 
-    @field_validator("metrics_hosts", "dashboard_hosts", "allowed_hosts", "tokenizers", mode="before")
+    @field_validator(
+        "metrics_hosts", "dashboard_hosts", "allowed_hosts", "tokenizers", mode="before"
+    )
     @classmethod
     def _from_json(cls, value: object, field: ValidationInfo) -> object:
         """Take a variable's JSON apart; a file has lists and tables of its own."""
         if not isinstance(value, str):
             return value
-        kind, example = (dict, '{"m-1": "/path"}') if field.field_name == "tokenizers" else (list, '["a.example"]')
+        kind, example = (
+            (dict, '{"m-1": "/path"}')
+            if field.field_name == "tokenizers"
+            else (list, '["a.example"]')
+        )
         try:
             decoded = json.loads(value)
         except ValueError:
@@ -164,7 +243,9 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Variables win over the file."""
         config = os.environ.get(PREFIX + "CONFIG")
-        file = (TomlConfigSettingsSource(settings_cls, Path(config).expanduser()),) if config else ()
+        file = (
+            (TomlConfigSettingsSource(settings_cls, Path(config).expanduser()),) if config else ()
+        )
         return (init_settings, env_settings, *file)
 
 
@@ -176,7 +257,9 @@ def read() -> Settings:
     try:
         return Settings()
     except (OSError, TOMLDecodeError, UnicodeDecodeError) as broken:
-        raise BadUsage(f"The file that TOLLGATE_CONFIG names, {config}, cannot be read as TOML: {broken}.") from None
+        raise BadUsage(
+            f"The file that TOLLGATE_CONFIG names, {config}, cannot be read as TOML: {broken}."
+        ) from None
     except ValidationError as broken:
         problems = "; ".join(_sentence(error) for error in broken.errors())
         raise BadUsage(f"A setting is wrong. {problems}.") from None
@@ -206,7 +289,11 @@ def misspelt(environment: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each variable that is no setting and looks like one."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX) or variable in known or variable.removeprefix(PREFIX) in _OTHER:
+        if (
+            not variable.startswith(PREFIX)
+            or variable in known
+            or variable.removeprefix(PREFIX) in _OTHER
+        ):
             continue
         near = get_close_matches(variable, known, n=1, cutoff=0.85)
         if near:

@@ -1,4 +1,6 @@
-"""What Alembic runs around the migrations: they get the connection, and its transaction, from the caller."""
+"""What Alembic runs around the migrations: they get the connection, and its transaction, from the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from alembic import context
 context.configure(
     connection=context.config.attributes["connection"],
     version_table_schema="tollgate",
-    transaction_per_migration=True,  # a later one may need to run outside of any (CREATE INDEX CONCURRENTLY)
+    # a later one may need to run outside of any (CREATE INDEX CONCURRENTLY)
+    transaction_per_migration=True,
     on_version_apply=context.config.attributes["on_version_apply"],
 )
 with context.begin_transaction():

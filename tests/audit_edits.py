@@ -1,4 +1,7 @@
-"""An audit log written here, and every kind of edit that one could make. Shares no code with the checker."""
+"""An audit log written here, and every kind of edit that one could make.
+
+Shares no code with the checker.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,24 @@ def audit_log(length: int) -> Rows:
     """A log of so many acts, as Postgres writes one."""
     rows: Rows = []
     for seq in range(1, length + 1):
-        operator, reason = (None, None) if seq % 5 == 0 else ("ada", f'leaked "in a log" \\ no. {seq} – ç')
+        operator, reason = (
+            (None, None) if seq % 5 == 0 else ("ada", f'leaked "in a log" \\ no. {seq} – ç')
+        )
         details = f'{{"team": "payments", "amount_nusd": {seq}.50, "nested": {{"a": [1, null]}}}}'
         at = f"{START + timedelta(seconds=seq, microseconds=seq):%Y-%m-%dT%H:%M:%S.%f}Z"
         row = AuditRow(
-            seq=seq, at=at, db_user="tollgate", operator=operator, reason=reason, action="key.revoke",
-            subject=f"k{seq:09}", details=details, line=None, previous=rows[-1].hash if rows else "0" * 64, hash=None,
-        )  # fmt: skip
+            seq=seq,
+            at=at,
+            db_user="tollgate",
+            operator=operator,
+            reason=reason,
+            action="key.revoke",
+            subject=f"k{seq:09}",
+            details=details,
+            line=None,
+            previous=rows[-1].hash if rows else "0" * 64,
+            hash=None,
+        )
         rows.append(sealed(row))
     return rows
 
@@ -37,7 +51,9 @@ def sealed(row: AuditRow, *, previous: str | None = None) -> AuditRow:
     parts = [f'"{name}": {json.dumps(getattr(row, name), ensure_ascii=False)}' for name in named]
     line = "{" + ", ".join([*parts, f'"details": {row.details}']) + "}"
     before = row.previous if previous is None else previous
-    return replace(row, line=line, previous=before, hash=sha256(f"{before}\n{line}".encode()).hexdigest())
+    return replace(
+        row, line=line, previous=before, hash=sha256(f"{before}\n{line}".encode()).hexdigest()
+    )
 
 
 def edited(rows: Rows, rng: Random) -> tuple[str, Rows]:
@@ -63,7 +79,9 @@ def _flip_a_bit(rows: Rows, rng: Random) -> Rows:
 
 def _empty_a_column(rows: Rows, rng: Random) -> Rows:
     place, column = rng.randrange(len(rows)), rng.choice(COLUMNS)
-    rows[place] = replace(rows[place], **{column: rng.choice([None, "", "null"]) if column != "seq" else None})
+    rows[place] = replace(
+        rows[place], **{column: rng.choice([None, "", "null"]) if column != "seq" else None}
+    )
     return rows
 
 
@@ -85,7 +103,10 @@ def _move_a_row(rows: Rows, rng: Random) -> Rows:
 
 def _swap_two_numbers(rows: Rows, rng: Random) -> Rows:
     one, other = rng.sample(range(len(rows)), 2)
-    rows[one], rows[other] = replace(rows[other], seq=rows[one].seq), replace(rows[one], seq=rows[other].seq)
+    rows[one], rows[other] = (
+        replace(rows[other], seq=rows[one].seq),
+        replace(rows[one], seq=rows[other].seq),
+    )
     return rows
 
 
@@ -101,7 +122,9 @@ def _put_in_a_row(rows: Rows, rng: Random) -> Rows:
     """
     place = rng.randrange(len(rows) - 1)
     before = rows[place]
-    made = replace(before, seq=(before.seq or 0) + rng.randint(0, 1), action="key.create", previous=before.hash)
+    made = replace(
+        before, seq=(before.seq or 0) + rng.randint(0, 1), action="key.create", previous=before.hash
+    )
     rows.insert(place + 1, sealed(made))
     return rows
 
@@ -114,7 +137,9 @@ def _tell_another_story(rows: Rows, rng: Random) -> Rows:
 
 
 def _write_the_rest_anew(rows: Rows, rng: Random) -> Rows:
-    """All rows from one on, each bound to the one before it: only a head that was kept elsewhere can tell."""
+    """All rows from one on, each bound to the one before it: only a head that was kept elsewhere
+    can tell.
+    """
     first = rng.randrange(len(rows))
     rows[first] = sealed(_other_story(rows[first], rng))
     for place in range(first + 1, len(rows)):
@@ -123,10 +148,22 @@ def _write_the_rest_anew(rows: Rows, rng: Random) -> Rows:
 
 
 def _other_story(row: AuditRow, rng: Random) -> AuditRow:
-    return replace(row, **{rng.choice(["operator", "reason", "action", "subject", "db_user"]): "somebody else"})
+    return replace(
+        row, **{rng.choice(["operator", "reason", "action", "subject", "db_user"]): "somebody else"}
+    )
 
 
 EDITS: Sequence[Callable[[Rows, Random], Rows]] = (
-    _flip_a_bit, _flip_a_bit, _flip_a_bit, _empty_a_column, _remove_rows, _cut_the_end_off, _move_a_row,
-    _swap_two_numbers, _repeat_a_row, _put_in_a_row, _tell_another_story, _write_the_rest_anew,
-)  # fmt: skip
+    _flip_a_bit,
+    _flip_a_bit,
+    _flip_a_bit,
+    _empty_a_column,
+    _remove_rows,
+    _cut_the_end_off,
+    _move_a_row,
+    _swap_two_numbers,
+    _repeat_a_row,
+    _put_in_a_row,
+    _tell_another_story,
+    _write_the_rest_anew,
+)

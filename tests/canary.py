@@ -1,4 +1,5 @@
-"""Looks for what must never be kept: API keys in clear, upstream credentials, prompts and completions.
+"""Looks for what must never be kept: API keys in clear, upstream credentials, prompts and
+completions.
 
 Searched when a gateway of the tests has stopped, its database still there:
 
@@ -7,9 +8,10 @@ Searched when a gateway of the tests has stopped, its database still there:
     database    every row of every table and view in the schemas `tollgate` and `finance`
     metrics     what `/metrics` answered last
 
-Searched for: every API key the tests made (whole, and its secret part alone), every upstream credential they set,
-the canary that they put into prompts, and the one that the fake upstream puts into its answers.
-"""
+Searched for: every API key the tests made (whole, and its secret part alone), every upstream
+credential they set, the canary that they put into prompts, and the one that the fake upstream puts
+into its answers.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ NOT_SEARCHED = ("pepper", "pg")
 
 @dataclass
 class Findings:
-    """What was searched and what was found. A hit names the place and the kind of secret, never the secret."""
+    """What was searched and what was found.
+
+    A hit names the place and the kind of secret, never the secret.
+    """
 
     places: int = 0
     searched_bytes: int = 0
@@ -58,14 +63,24 @@ FINDINGS = pytest.StashKey[Findings]()  # of the whole run, in the configuration
 
 def secrets_of(keys: Iterable[str]) -> list[tuple[str, str]]:
     """What to look for, with its kind."""
-    found = [("a prompt", PROMPT), ("a completion", COMPLETION), ("an upstream credential", UPSTREAM_SECRET)]
+    found = [
+        ("a prompt", PROMPT),
+        ("a completion", COMPLETION),
+        ("an upstream credential", UPSTREAM_SECRET),
+    ]
     for key in keys:
         found += [("an API key", key), ("the secret of an API key", key.rpartition("_")[2])]
     return found
 
 
 def search(
-    findings: Findings, *, home: Path, log: Path, database_url: str | None, metrics: str, keys: Iterable[str]
+    findings: Findings,
+    *,
+    home: Path,
+    log: Path,
+    database_url: str | None,
+    metrics: str,
+    keys: Iterable[str],
 ) -> None:
     """Search everything that one gateway left behind."""
     secrets = secrets_of(keys)

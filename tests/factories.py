@@ -49,7 +49,11 @@ def price(
         TokenKind.OUTPUT: output_usd_per_mtok,
         TokenKind.REASONING: reasoning,
     }
-    rates = tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in declared.items() if usd is not None)
+    rates = tuple(
+        Rate(kind=kind, usd_per_mtok=Decimal(usd))
+        for kind, usd in declared.items()
+        if usd is not None
+    )
     return Price(provider="openai_compatible", model="m-1", source=source, rates=rates)
 
 
@@ -58,20 +62,33 @@ def imported(key: ModelKey, entries: Iterable[Dated]) -> PriceBook:
     return PriceBook(
         entries=tuple(
             BookEntry(
-                entry_id=number, origin=PriceOrigin.LIST, provider=key.provider, model=key.model, deployment=None,
-                dated=dated, source="list", author="ada", reason="", created_at=NOW,
+                entry_id=number,
+                origin=PriceOrigin.LIST,
+                provider=key.provider,
+                model=key.model,
+                deployment=None,
+                dated=dated,
+                source="list",
+                author="ada",
+                reason="",
+                created_at=NOW,
             )
             for number, dated in enumerate(entries)
         )
-    )  # fmt: skip
+    )
 
 
 def deployment(name: str = "one", **changes: Any) -> Deployment:
     """A deployment in eu-de, at an address nobody answers."""
     values: dict[str, Any] = {
-        "name": name, "provider": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m-1",
-        "region": "eu-de", "is_self_hosted": False, "operations": frozenset(Operation),
-    }  # fmt: skip
+        "name": name,
+        "provider": "openai_compatible",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m-1",
+        "region": "eu-de",
+        "is_self_hosted": False,
+        "operations": frozenset(Operation),
+    }
     return Deployment(**values | changes)
 
 
@@ -80,7 +97,9 @@ def class_rule(label: str, *regions: str, **changes: Any) -> ResidencyRule:
     return ResidencyRule(**{"rule_id": f"class:{label}", "regions": frozenset(regions)} | changes)
 
 
-def policy(*deployments: Deployment, classes: dict[DataClass, ResidencyRule] | None = None, **changes: Any) -> Policy:
+def policy(
+    *deployments: Deployment, classes: dict[DataClass, ResidencyRule] | None = None, **changes: Any
+) -> Policy:
     """One route `assistant` over the deployments, one team `payments` that may use it."""
     given = deployments or (deployment(),)
     values: dict[str, Any] = {
@@ -93,7 +112,9 @@ def policy(*deployments: Deployment, classes: dict[DataClass, ResidencyRule] | N
         "deployments": {one.name: one for one in given},
         "routes": {
             "assistant": Route(
-                name="assistant", deployments=tuple(one.name for one in given), aliases=("gpt-4o", "gpt-4o-*")
+                name="assistant",
+                deployments=tuple(one.name for one in given),
+                aliases=("gpt-4o", "gpt-4o-*"),
             )
         },
         "teams": {"payments": team()},
@@ -104,8 +125,11 @@ def policy(*deployments: Deployment, classes: dict[DataClass, ResidencyRule] | N
 def team(name: str = "payments", **changes: Any) -> Team:
     """A team with internal data and the route `assistant`."""
     values: dict[str, Any] = {
-        "name": name, "cost_centre": "CC-1", "data_class": DataClass.INTERNAL, "routes": ("assistant",),
-    }  # fmt: skip
+        "name": name,
+        "cost_centre": "CC-1",
+        "data_class": DataClass.INTERNAL,
+        "routes": ("assistant",),
+    }
     return Team(**values | changes)
 
 
@@ -117,14 +141,24 @@ def version(document: Policy | None = None, *, number: int = 7) -> PolicyVersion
 def facts(operation: Operation = Operation.CHAT, **changes: Any) -> RequestFacts:
     """What a plain chat request asks for."""
     values: dict[str, Any] = {
-        "operation": operation, "model": "assistant", "is_stream": False, "wants_usage": False,
-        "wants_running_usage": False, "output_bound_tokens": 100, "choices": 1, "capabilities": frozenset(),
-        "features": frozenset(), "end_user": None, "body_bytes": 100,
-    }  # fmt: skip
+        "operation": operation,
+        "model": "assistant",
+        "is_stream": False,
+        "wants_usage": False,
+        "wants_running_usage": False,
+        "output_bound_tokens": 100,
+        "choices": 1,
+        "capabilities": frozenset(),
+        "features": frozenset(),
+        "end_user": None,
+        "body_bytes": 100,
+    }
     return RequestFacts(**values | changes)
 
 
-def read(body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT) -> RequestBody:
+def read(
+    body: bytes = b'{"model":"assistant","messages":[]}', operation: Operation = Operation.CHAT
+) -> RequestBody:
     """An understood body."""
     return read_request(operation, body)
 
@@ -133,10 +167,17 @@ def request(body: RequestBody | None = None, **changes: Any) -> Request:
     """A request of team payments."""
     understood = body or read()
     values: dict[str, Any] = {
-        "request_id": REQUEST_ID, "caller": caller(), "body": understood,
-        "data_class": DataClass.INTERNAL, "data_class_source": "team", "end_user": understood.facts.end_user,
-        "project": None, "tags": (), "client_request_id": None, "traceparent": None,
-    }  # fmt: skip
+        "request_id": REQUEST_ID,
+        "caller": caller(),
+        "body": understood,
+        "data_class": DataClass.INTERNAL,
+        "data_class_source": "team",
+        "end_user": understood.facts.end_user,
+        "project": None,
+        "tags": (),
+        "client_request_id": None,
+        "traceparent": None,
+    }
     if "facts" in changes:
         values["body"] = RequestBody(changes.pop("facts"), understood.body, understood.members)
     return Request(**values | changes)
@@ -157,13 +198,18 @@ def key_record(secret: str, *, pepper: Pepper = PEPPER, **changes: Any) -> KeyRe
     key_id = key_id_of(secret)
     assert key_id is not None, "only a well-formed key has a record"
     values: dict[str, Any] = {
-        "key_id": key_id, "team": "payments", "project": None, "digest": pepper.digest(secret),
+        "key_id": key_id,
+        "team": "payments",
+        "project": None,
+        "digest": pepper.digest(secret),
         "pepper_id": pepper.pepper_id,
-    }  # fmt: skip
+    }
     return KeyRecord(**values | changes)
 
 
-def snapshot(*records: KeyRecord, document: Policy | None = None, peppers: tuple[Pepper, ...] = (PEPPER,)) -> Snapshot:
+def snapshot(
+    *records: KeyRecord, document: Policy | None = None, peppers: tuple[Pepper, ...] = (PEPPER,)
+) -> Snapshot:
     """What a worker knows: every deployment of the policy has the same price."""
     found = document or policy()
     return Snapshot(
@@ -182,7 +228,9 @@ def terms(known: Snapshot, of: Request) -> RequestTerms:
 
 def holder(current: Snapshot | None, *, refreshed_at: datetime | None = NOW) -> SnapshotHolder:
     """A snapshot holder, refreshed just now unless said otherwise."""
-    return SnapshotHolder(current=current, refreshed_at=refreshed_at, problem=None if current else "not loaded")
+    return SnapshotHolder(
+        current=current, refreshed_at=refreshed_at, problem=None if current else "not loaded"
+    )
 
 
 def request_id(at: datetime = NOW, *, random: int = 0) -> UUID:

@@ -1,9 +1,10 @@
 """A deterministic upstream of the OpenAI dialect that keeps a ledger of what it really generated.
 
-Run it: `python -m tests.fake_upstream --port 0 --ledger FILE`; it prints its address. It is the other side of
-the meter: tests compare what Tollgate booked with what this program says it made.
+Run it: `python -m tests.fake_upstream --port 0 --ledger FILE`; it prints its address. It is the
+other side of the meter: tests compare what Tollgate booked with what this program says it made.
 
-What it does is asked for in the model name, in a body member `fake`, or in a header `x-fake`; later ones win:
+What it does is asked for in the model name, in a body member `fake`, or in a header `x-fake`; later
+ones win:
 
     fake/in=1000,cached=400,write=50,out=50,think=20,ttft=80,tps=200,cut@5
     fake/in:1000+cached:400+out:50+cut@5                      (the same, in the letters a policy allows)
@@ -25,9 +26,9 @@ What it does is asked for in the model name, in a body member `fake`, or in a he
     quota               a 429 says that the account is used up
     toolong             a 400 says that the prompt is too long for the context
 
-Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is the canary that
-`tests.canary` searches for, so that a completion that is kept anywhere is found.
-"""
+Every word of an answer is one token: token number i is the word `t<i>`, and the first of them is
+the canary that `tests.canary` searches for, so that a completion that is kept anywhere is found.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -130,18 +131,26 @@ class FakeUpstream:
             return
         path = scope["path"]
         if path == "/ledger":
-            await _json(send, {"entries": [vars(e) for e in self.entries], "followed": self.redirects_followed})
+            await _json(
+                send,
+                {"entries": [vars(e) for e in self.entries], "followed": self.redirects_followed},
+            )
         elif path == "/elsewhere":
             self.redirects_followed += 1
             await _json(send, {"you": "followed a redirect"})
         elif path == "/v1/models":
-            await _json(send, {"object": "list", "data": [{"id": "fake", "object": "model", "created": CREATED}]})
+            await _json(
+                send,
+                {"object": "list", "data": [{"id": "fake", "object": "model", "created": CREATED}]},
+            )
         else:
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = await _read(receive)
-        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
+        headers = [
+            [name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]
+        ]
         entry = Entry(len(self.entries), scope["path"], headers, raw.decode("utf-8", "replace"))
         self.entries.append(entry)
         entry.request_id = dict(map(tuple, headers)).get("x-request-id", "")
@@ -158,7 +167,9 @@ class FakeUpstream:
 class _Exchange:
     """One request being answered."""
 
-    def __init__(self, entry: Entry, body: dict[str, Any], send: Send, gone: asyncio.Task[None]) -> None:
+    def __init__(
+        self, entry: Entry, body: dict[str, Any], send: Send, gone: asyncio.Task[None]
+    ) -> None:
         self.entry, self.body, self.send, self.gone = entry, body, send, gone
         self.plan = Plan()
         self.model = entry.model = str(body.get("model", ""))
@@ -168,7 +179,9 @@ class _Exchange:
             self.plan.read(text)
         entry.input_tokens = self.plan.input_tokens
         entry.cached_tokens, entry.cache_write_tokens = self.plan["cached"], self.plan["write"]
-        limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
+        limits = [
+            body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        ]
         self.out = min([self.plan["out"], *(limit for limit in limits if limit is not None)])
         self.think = min(self.plan["think"], self.out)
         self.options = body.get("stream_options") or {}
@@ -190,7 +203,11 @@ class _Exchange:
         elif self.entry.path.endswith("/embeddings"):
             await self._embeddings()
         elif self.entry.path.endswith("/responses"):
-            await (self._responses_stream() if self.body.get("stream") else self._plain(self._response("completed")))
+            await (
+                self._responses_stream()
+                if self.body.get("stream")
+                else self._plain(self._response("completed"))
+            )
         elif self.body.get("stream"):
             await self._stream()
         else:
@@ -211,13 +228,15 @@ class _Exchange:
             usage["prompt_cache_miss_tokens"] = self.plan.input_tokens - self.plan["cached"]
         elif self.plan.style == "vllm":
             usage["prompt_tokens_details"] = {
-                "cached_tokens": self.plan["cached"], "created_cache_tokens": self.plan["write"],
+                "cached_tokens": self.plan["cached"],
+                "created_cache_tokens": self.plan["write"],
                 "multimodal_tokens": None,
-            }  # fmt: skip
+            }
         else:
             usage["prompt_tokens_details"] = {
-                "cached_tokens": self.plan["cached"], "cache_write_tokens": self.plan["write"],
-            }  # fmt: skip
+                "cached_tokens": self.plan["cached"],
+                "cache_write_tokens": self.plan["write"],
+            }
         usage["completion_tokens_details"] = {"reasoning_tokens": thought}
         return usage
 
@@ -225,9 +244,10 @@ class _Exchange:
         """What vLLM puts on every chunk: without the cache's share."""
         made = self.entry.generated
         return {
-            "prompt_tokens": self.plan.input_tokens, "total_tokens": self.plan.input_tokens + made,
+            "prompt_tokens": self.plan.input_tokens,
+            "total_tokens": self.plan.input_tokens + made,
             "completion_tokens": made,
-        }  # fmt: skip
+        }
 
     def responses_usage(self) -> dict[str, Any]:
         """Usage as `/v1/responses` spells it."""
@@ -235,12 +255,13 @@ class _Exchange:
         return {
             "input_tokens": self.plan.input_tokens,
             "input_tokens_details": {
-                "cached_tokens": self.plan["cached"], "cache_write_tokens": self.plan["write"],
+                "cached_tokens": self.plan["cached"],
+                "cache_write_tokens": self.plan["write"],
             },
             "output_tokens": made,
             "output_tokens_details": {"reasoning_tokens": self.entry.reasoning},
             "total_tokens": self.plan.input_tokens + made,
-        }  # fmt: skip
+        }
 
     # ---- whole answers
 
@@ -251,7 +272,9 @@ class _Exchange:
                 return
         if "badjson" in self.plan.words:
             self.entry.ending = "badjson"
-            await _body(self.send, b'{"choices": [{"message"', 200, [(b"content-type", b"application/json")])
+            await _body(
+                self.send, b'{"choices": [{"message"', 200, [(b"content-type", b"application/json")]
+            )
             return
         self.entry.ending = "complete"
         extra = [(b"set-cookie", b"upstream=secret; Path=/"), (b"x-upstream-secret", b"1")]
@@ -262,7 +285,11 @@ class _Exchange:
 
         def build() -> dict[str, Any]:
             text = " ".join(word(i) for i in range(self.think, self.out))
-            choice: dict[str, Any] = {"index": 0, "finish_reason": self._finish_reason(), "logprobs": None}
+            choice: dict[str, Any] = {
+                "index": 0,
+                "finish_reason": self._finish_reason(),
+                "logprobs": None,
+            }
             if is_chat:
                 choice["message"] = {"role": "assistant", "content": text, "refusal": None}
             else:
@@ -270,8 +297,11 @@ class _Exchange:
             answer = {
                 "id": f"chatcmpl-{self.entry.number}",
                 "object": "chat.completion" if is_chat else "text_completion",
-                "created": CREATED, "model": self.model, "choices": [choice], "system_fingerprint": "fp_fake",
-            }  # fmt: skip
+                "created": CREATED,
+                "model": self.model,
+                "choices": [choice],
+                "system_fingerprint": "fp_fake",
+            }
             return answer if "nousage" in self.plan.words else {**answer, "usage": self.usage()}
 
         return build
@@ -281,9 +311,10 @@ class _Exchange:
         self.entry.ending = "complete"
         tokens = self.plan.input_tokens
         answer: dict[str, Any] = {
-            "object": "list", "model": self.model,
+            "object": "list",
+            "model": self.model,
             "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}],
-        }  # fmt: skip
+        }
         if "nousage" not in self.plan.words:
             answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
         await _json(self.send, answer)
@@ -293,17 +324,34 @@ class _Exchange:
             text = " ".join(word(i) for i in range(self.think, self.entry.generated))
             part = {"type": "output_text", "text": text, "annotations": []}
             message = {
-                "id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part],
-            }  # fmt: skip
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [part],
+            }
             is_over = status in ("completed", "failed", "incomplete")
             return {
-                "id": f"resp_{self.entry.number}", "object": "response", "created_at": CREATED, "status": status,
-                "error": None, "incomplete_details": None, "instructions": None, "metadata": {},
-                "model": self.model, "output": [message] if is_over else [], "parallel_tool_calls": True,
-                "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0,
+                "id": f"resp_{self.entry.number}",
+                "object": "response",
+                "created_at": CREATED,
+                "status": status,
+                "error": None,
+                "incomplete_details": None,
+                "instructions": None,
+                "metadata": {},
+                "model": self.model,
+                "output": [message] if is_over else [],
+                "parallel_tool_calls": True,
+                "temperature": 1.0,
+                "tool_choice": "auto",
+                "tools": [],
+                "top_p": 1.0,
                 "store": self.body.get("store", True),
-                "usage": self.responses_usage() if is_over and "nousage" not in self.plan.words else None,
-            }  # fmt: skip
+                "usage": self.responses_usage()
+                if is_over and "nousage" not in self.plan.words
+                else None,
+            }
 
         return build
 
@@ -338,7 +386,10 @@ class _Exchange:
         return bool(is_asked) and not self.plan.words & {"nousage", "on_choice"}
 
     async def _chunk(self, delta: dict[str, str], *, is_last: bool = False) -> None:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": self._finish_reason() if is_last else None}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "finish_reason": self._finish_reason() if is_last else None,
+        }
         if self.entry.path.endswith("/chat/completions"):
             choice["delta"] = delta
         else:
@@ -354,11 +405,18 @@ class _Exchange:
         await self._event(json.dumps(chunk))
 
     def _frame(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        kind = "chat.completion.chunk" if self.entry.path.endswith("/chat/completions") else "text_completion"
+        kind = (
+            "chat.completion.chunk"
+            if self.entry.path.endswith("/chat/completions")
+            else "text_completion"
+        )
         return {
-            "id": f"chatcmpl-{self.entry.number}", "object": kind, "created": CREATED, "model": self.model,
+            "id": f"chatcmpl-{self.entry.number}",
+            "object": kind,
+            "created": CREATED,
+            "model": self.model,
             "choices": choices,
-        }  # fmt: skip
+        }
 
     async def _responses_stream(self) -> None:
         await self._pause(self.plan["ttft"] / 1000)
@@ -377,10 +435,19 @@ class _Exchange:
                 return
             where = {"item_id": "msg_1", "output_index": 0}
             if number < self.think:
-                await event("response.reasoning_text.delta", **where, content_index=0, delta=word(number) + " ")
+                await event(
+                    "response.reasoning_text.delta",
+                    **where,
+                    content_index=0,
+                    delta=word(number) + " ",
+                )
             else:
                 await event(
-                    "response.output_text.delta", **where, content_index=0, delta=word(number) + " ", logprobs=[]
+                    "response.output_text.delta",
+                    **where,
+                    content_index=0,
+                    delta=word(number) + " ",
+                    logprobs=[],
                 )
         if await self._fault(self.out):
             return
@@ -412,26 +479,40 @@ class _Exchange:
             await self.gone
             return True
         if fault == "cut":
-            await asyncio.sleep(0.02)  # what was sent must be on its way before the connection breaks
+            await asyncio.sleep(
+                0.02
+            )  # what was sent must be on its way before the connection breaks
             raise Cut
         if fault == "miderr":
-            error = {"message": "EngineCore encountered an issue", "type": "InternalServerError", "code": 500}
+            error = {
+                "message": "EngineCore encountered an issue",
+                "type": "InternalServerError",
+                "code": 500,
+            }
             await self._event(json.dumps({"error": {**error, "param": None}}))
             await self._event("[DONE]")
         await self.send({"type": "http.response.body", "body": b""})
         return True
 
     async def _error(self) -> None:
-        headers = [(b"retry-after", str(self.plan["ra"]).encode())] if "ra" in self.plan.numbers else []
+        headers = (
+            [(b"retry-after", str(self.plan["ra"]).encode())] if "ra" in self.plan.numbers else []
+        )
         code: int | str = self.plan.status
         if "quota" in self.plan.words:
             code = "insufficient_quota"
         elif "toolong" in self.plan.words:
             code = "context_length_exceeded"
-        error = {"message": f"the fake fails with {self.plan.status}", "type": "fake_error", "param": None}
+        error = {
+            "message": f"the fake fails with {self.plan.status}",
+            "type": "fake_error",
+            "param": None,
+        }
         if self.plan.status == 404:
             error["param"] = "model"
-        await _json(self.send, {"error": {**error, "code": code}}, status=self.plan.status, headers=headers)
+        await _json(
+            self.send, {"error": {**error, "code": code}}, status=self.plan.status, headers=headers
+        )
 
     async def _pause(self, seconds: float) -> None:
         """Take time, but no longer than the client stays."""
@@ -467,8 +548,15 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-async def _json(send: Send, value: Any, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    await _body(send, json.dumps(value).encode(), status, [(b"content-type", b"application/json"), *(headers or [])])
+async def _json(
+    send: Send, value: Any, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    await _body(
+        send,
+        json.dumps(value).encode(),
+        status,
+        [(b"content-type", b"application/json"), *(headers or [])],
+    )
 
 
 async def _body(send: Send, body: bytes, status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -481,7 +569,9 @@ def main() -> None:
     """Serve until stopped; the first line of standard output is the address."""
     import uvicorn
 
-    parser = argparse.ArgumentParser(description="A deterministic upstream with a ledger of its own.")
+    parser = argparse.ArgumentParser(
+        description="A deterministic upstream with a ledger of its own."
+    )
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--ledger", type=Path)
     arguments = parser.parse_args()
@@ -491,7 +581,10 @@ def main() -> None:
     listener.listen(512)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
-        FakeUpstream(arguments.ledger), lifespan="off", log_level="critical", timeout_graceful_shutdown=1
+        FakeUpstream(arguments.ledger),
+        lifespan="off",
+        log_level="critical",
+        timeout_graceful_shutdown=1,
     )
     uvicorn.Server(config).run(sockets=[listener])
 

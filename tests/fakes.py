@@ -1,4 +1,6 @@
-"""Deterministic stand-ins for what the gateway meets outside: time, journal, ledger, upstream, a listening port."""
+"""Deterministic stand-ins for what the gateway meets outside: time, journal, ledger, upstream, a
+listening port.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ class FakeClock:
 
 @dataclass
 class FakeJournal:
-    """An event journal in memory. `admission` holds intents back until it is set; `refuses` is raised for them."""
+    """An event journal in memory.
+
+    `admission` holds intents back until it is set; `refuses` is raised for them.
+    """
 
     intents: list[Intent] = field(default_factory=list)
     events: list[UsageEvent] = field(default_factory=list)
@@ -72,7 +77,9 @@ class FakeJournal:
         return self._durable()
 
     def settle(self, event: UsageEvent) -> bytes:
-        assert event.key in {intent.event.key for intent in self.intents}, "only what was intended is settled"
+        assert event.key in {intent.event.key for intent in self.intents}, (
+            "only what was intended is settled"
+        )
         assert event.key not in {settled.key for settled in self.events}, "settled once"
         self.events.append(event)
         return encode_event(event)
@@ -117,7 +124,9 @@ class FakeSettled:
         if self.problem is not None:
             raise self.problem
         chosen = self.documents[self.position : min(upto, self.position + max_events)]
-        return FakeBatch([key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen))
+        return FakeBatch(
+            [key for key, _ in chosen], [one for _, one in chosen], self.position + len(chosen)
+        )
 
     def let_go(self, batch: FakeBatch) -> None:
         assert batch.position >= self.position, "only forward"
@@ -173,7 +182,8 @@ class FakeLedger:
 
 @dataclass
 class FakeLeases:
-    """Budgets in memory with books of their own: a limit for each account, spent and leased by (account, start).
+    """Budgets in memory with books of their own: a limit for each account, spent and leased by
+    (account, start).
 
     It can be away, lose an answer after it was committed, and hang until `admission` is set.
     """
@@ -206,7 +216,9 @@ class FakeLeases:
 
     def leased(self, account_id: str) -> int:
         """What all workers have of an account, in all its periods."""
-        return sum(nusd for (_, account, _), nusd in self.outstanding.items() if account == account_id)
+        return sum(
+            nusd for (_, account, _), nusd in self.outstanding.items() if account == account_id
+        )
 
     def write(self, journal_id: UUID, hold: Hold, cost_nusd: int) -> None:
         """An event was written: what the ledger's transaction moves."""
@@ -219,7 +231,9 @@ class FakeLeases:
         key = (journal_id, facts.account_id, int(facts.starts_at.timestamp()))
         turn, granted = self._turns.get(key, (0, 0))
         if turn != facts.turn:
-            assert 0 <= facts.returned_nusd <= self.outstanding.get(key, 0), "nothing is given back that was not taken"
+            assert 0 <= facts.returned_nusd <= self.outstanding.get(key, 0), (
+                "nothing is given back that was not taken"
+            )
             self.outstanding[key] = self.outstanding.get(key, 0) - facts.returned_nusd
             room = self._room(key)
             granted = min(room, facts.most_nusd, max(facts.needed_nusd, room // 8))
@@ -228,13 +242,19 @@ class FakeLeases:
             self._turns[key] = (facts.turn, granted)
         assert self._room(key) >= 0 or not granted, "never more than the limit"
         return SliceGranted(
-            account_id=key[1], starts_s=key[2], granted_nusd=granted, limit_nusd=self.limit_of(key[1:]),
-            spent_nusd=self.spent.get(key[1:], 0), leased_nusd=self._leased(key),
+            account_id=key[1],
+            starts_s=key[2],
+            granted_nusd=granted,
+            limit_nusd=self.limit_of(key[1:]),
+            spent_nusd=self.spent.get(key[1:], 0),
+            leased_nusd=self._leased(key),
             outstanding_nusd=self.outstanding[key],
-        )  # fmt: skip
+        )
 
     def _leased(self, key: tuple[UUID, str, int]) -> int:
-        return sum(nusd for (_, *place), nusd in self.outstanding.items() if tuple(place) == key[1:])
+        return sum(
+            nusd for (_, *place), nusd in self.outstanding.items() if tuple(place) == key[1:]
+        )
 
     def limit_of(self, place: tuple[str, int]) -> int:
         """The limit of one account's period."""
@@ -248,8 +268,8 @@ class FakeLeases:
 class FakeUpstreamAnswer:
     """An upstream's answer from memory.
 
-    `fails` is raised instead of a head, `then` after the last piece; `waits_for[n]` is awaited before piece n, and
-    cancelling that wait loses nothing.
+    `fails` is raised instead of a head, `then` after the last piece; `waits_for[n]` is awaited
+    before piece n, and cancelling that wait loses nothing.
     """
 
     pieces: Sequence[bytes] = ()
@@ -297,13 +317,18 @@ class FakeUpstreamAnswer:
 
 @dataclass
 class FakeTransport:
-    """Answers from a list, in turn; checks every permit as the real one does. An error there ends the sending."""
+    """Answers from a list, in turn; checks every permit as the real one does.
+
+    An error there ends the sending.
+    """
 
     answers: list[FakeUpstreamAnswer | RequestError]
     sent: list[tuple[Permit, UpstreamRequest]] = field(default_factory=list)
     given_s: list[float] = field(default_factory=list)
 
-    async def send(self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf) -> FakeUpstreamAnswer:
+    async def send(
+        self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
+    ) -> FakeUpstreamAnswer:
         verify(permit, origin=origin_of(call.url))
         self.given_s.append(within_s)
         self.sent.append((permit, call))
@@ -318,7 +343,9 @@ class FakeCounter:
     """A token counter that finds what it is told to."""
 
     counted: Counted = field(
-        default_factory=lambda: Counted(usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False)
+        default_factory=lambda: Counted(
+            usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False
+        )
     )
     asked: int = 0
 

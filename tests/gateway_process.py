@@ -1,7 +1,9 @@
-"""Fixtures that run the product: a real gateway process over a real database, and the fake upstream behind it.
+"""Fixtures that run the product: a real gateway process over a real database, and the fake upstream
+behind it.
 
-`start_gateway(policy)` is for any suite; it returns a `Gateway` and stops it, by its process id, when the test is
-over. Whatever a gateway leaves behind is then searched for secrets (see `tests.canary`).
+`start_gateway(policy)` is for any suite; it returns a `Gateway` and stops it, by its process id,
+when the test is over. Whatever a gateway leaves behind is then searched for secrets (see
+`tests.canary`).
 """
 
 from __future__ import annotations
@@ -86,20 +88,31 @@ class Gateway:
     def tollgate(self, *arguments: str, status: int = 0) -> str:
         """Run a command on the same home and database; return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "gateway.main", *arguments], env=dict(self.variables), cwd=REPOSITORY,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=dict(self.variables),
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == status, done.stderr
         return done.stdout
 
     def make_key(self, team: str) -> str:
-        """A new key of a team, stored as `tollgate key create` does (whose start would cost each test a second)."""
+        """A new key of a team, stored as `tollgate key create` does (whose start would cost each
+        test a second).
+        """
         key = mint(secrets.token_bytes(RANDOM_BYTES))
         key_id = key_id_of(key)
         assert key_id is not None, "a minted key is well formed"
         current = pepper.load(self.home / "pepper")[0]
         record = KeyRecord(
-            key_id=key_id, team=team, project=None, digest=current.digest(key), pepper_id=current.pepper_id
+            key_id=key_id,
+            team=team,
+            project=None,
+            digest=current.digest(key),
+            pepper_id=current.pepper_id,
         )
         with self._database() as database:
             KeyStore(database).create(record, created_by="a test")
@@ -115,17 +128,26 @@ class Gateway:
         """Make a document the current policy, as `tollgate policy apply` does."""
         with self._database() as database:
             return apply_policy(
-                policy, policies=PolicyStore(database), prices=PriceStore(database), builtin=builtin_price,
-                author="a test", message="", now=datetime.now(UTC),
-            )  # fmt: skip
+                policy,
+                policies=PolicyStore(database),
+                prices=PriceStore(database),
+                builtin=builtin_price,
+                author="a test",
+                message="",
+                now=datetime.now(UTC),
+            )
 
     def start(self) -> None:
         """Start it and wait until it takes traffic."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.enter, sys.executable, "-m", "gateway.main", "serve"], env=dict(self.variables), cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                [*self.enter, sys.executable, "-m", "gateway.main", "serve"],
+                env=dict(self.variables),
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         eventually(self._is_up, f"the gateway ({self.log_path})", within_s=60)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -146,7 +168,9 @@ class Gateway:
     def events(self, request_id: str, *, count: int = 1) -> list[dict[str, Any]]:
         """The request's usage events as finance reads them, once there are `count`."""
         UUID(request_id)
-        rows = eventually(lambda: self._rows(request_id, count), f"{count} usage event(s) of {request_id}")
+        rows = eventually(
+            lambda: self._rows(request_id, count), f"{count} usage event(s) of {request_id}"
+        )
         assert len(rows) == count, f"{len(rows)} events: {[row['outcome'] for row in rows]}"
         return rows
 
@@ -157,7 +181,11 @@ class Gateway:
 
     def log_lines(self) -> list[dict[str, Any]]:
         """The JSON lines of its log."""
-        return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
+        return [
+            json.loads(line)
+            for line in self.log_path.read_text().splitlines()
+            if line.startswith("{")
+        ]
 
     @contextmanager
     def _database(self) -> Iterator[Database]:
@@ -168,13 +196,17 @@ class Gateway:
             database.close()
 
     def _rows(self, request_id: str, count: int) -> list[dict[str, Any]]:
-        rows = self.query("SELECT * FROM finance.usage_events WHERE request_id = %s ORDER BY attempt", request_id)
+        rows = self.query(
+            "SELECT * FROM finance.usage_events WHERE request_id = %s ORDER BY attempt", request_id
+        )
         return rows if len(rows) >= count else []
 
     def _is_up(self) -> bool:
         """Ready; a gateway without a policy never is, so that one is up when it is alive."""
         assert self.process is not None
-        assert self.process.poll() is None, f"the gateway ended: {self.log_path.read_text()[-3000:]}"
+        assert self.process.poll() is None, (
+            f"the gateway ended: {self.log_path.read_text()[-3000:]}"
+        )
         try:
             path = "readyz" if self.keys else "healthz"
             return httpx2.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5).status_code == 200
@@ -197,7 +229,9 @@ class FakeUpstreamProcess:
         """Its entries for one of the gateway's requests, in order, once none of them is open."""
 
         def closed() -> list[dict[str, Any]]:
-            found = [entry for entry in self.ledger()["entries"] if entry["request_id"] == request_id]
+            found = [
+                entry for entry in self.ledger()["entries"] if entry["request_id"] == request_id
+            ]
             return [] if any(entry["ending"] == "open" for entry in found) else found
 
         return eventually(closed, f"the upstream's ledger for {request_id}")
@@ -210,10 +244,14 @@ class FakeUpstreamProcess:
 
 @pytest.fixture(scope="session")
 def fake_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeUpstreamProcess]:
-    """The fake upstream, one for all tests: its entries are told apart by the gateway's request id."""
+    """The fake upstream, one for all tests: its entries are told apart by the gateway's request
+    id.
+    """
     ledger = tmp_path_factory.mktemp("upstream") / "ledger.jsonl"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fake_upstream", "--ledger", str(ledger)], cwd=REPOSITORY, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.fake_upstream", "--ledger", str(ledger)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     yield FakeUpstreamProcess(process.stdout.readline().decode().strip(), ledger)
@@ -229,13 +267,20 @@ def session_database_url(postgres_url: str, migrated_template: str) -> Iterator[
 
 @pytest.fixture(scope="session")
 def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gateway]]:
-    """The makings of a gateway fixture of any scope: a generator that starts one, and stops and searches it."""
+    """The makings of a gateway fixture of any scope: a generator that starts one, and stops and
+    searches it.
+    """
 
     def launch(
         policy: str | None, database_url: str, *, enter: tuple[str, ...] = (), **settings: object
     ) -> Iterator[Gateway]:
         home = Path(tempfile.mkdtemp(prefix="tollgate-home-"))
-        gateway = _prepared(home, policy, database_url, {name.upper(): str(value) for name, value in settings.items()})
+        gateway = _prepared(
+            home,
+            policy,
+            database_url,
+            {name.upper(): str(value) for name, value in settings.items()},
+        )
         gateway.enter = enter
         try:
             gateway.start()
@@ -244,9 +289,13 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
             if gateway.process is not None:
                 gateway.stop()
             search(
-                pytestconfig.stash[FINDINGS], home=home, log=gateway.log_path, database_url=database_url,
-                metrics=gateway.metrics_text, keys=gateway.all_keys,
-            )  # fmt: skip
+                pytestconfig.stash[FINDINGS],
+                home=home,
+                log=gateway.log_path,
+                database_url=database_url,
+                metrics=gateway.metrics_text,
+                keys=gateway.all_keys,
+            )
             shutil.rmtree(home)
             gateway.log_path.unlink(missing_ok=True)
 
@@ -257,15 +306,20 @@ def launch_gateway(pytestconfig: pytest.Config) -> Callable[..., Iterator[Gatewa
 def start_gateway(
     launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str
 ) -> Iterator[StartGateway]:
-    """Start gateways for this test: `start_gateway(policy, drain_s=1)`; settings are `TOLLGATE_*` in lower case.
+    """Start gateways for this test: `start_gateway(policy, drain_s=1)`; settings are `TOLLGATE_*`
+    in lower case.
 
-    Each has a database of its own unless `database_url` names one; ask for the fixture that owns that database
-    before this one, so that it outlives the gateway.
+    Each has a database of its own unless `database_url` names one; ask for the fixture that owns
+    that database before this one, so that it outlives the gateway.
     """
     with ExitStack() as running:
 
-        def start(policy: str | None, *, database_url: str | None = None, **options: Any) -> Gateway:
-            url = database_url or running.enter_context(_exhausted(new_database(postgres_url, migrated_template)))
+        def start(
+            policy: str | None, *, database_url: str | None = None, **options: Any
+        ) -> Gateway:
+            url = database_url or running.enter_context(
+                _exhausted(new_database(postgres_url, migrated_template))
+            )
             return running.enter_context(_exhausted(launch_gateway(policy, url, **options)))
 
         yield start
@@ -286,19 +340,36 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _prepared(home: Path, policy: str | None, database_url: str, settings: Mapping[str, str]) -> Gateway:
+def _prepared(
+    home: Path, policy: str | None, database_url: str, settings: Mapping[str, str]
+) -> Gateway:
     """A gateway with its home, pepper, policy and keys, not yet started."""
     port, metrics_port = free_port(), free_port()
     own = {
-        "HOME": home, "DATABASE_URL": database_url, "PORT": port, "METRICS_PORT": metrics_port, "REFRESH_S": 0.2,
+        "HOME": home,
+        "DATABASE_URL": database_url,
+        "PORT": port,
+        "METRICS_PORT": metrics_port,
+        "REFRESH_S": 0.2,
         "SHED_LAG_S": 30,  # a machine that runs tests beside other things is late now and then
-        "WRITE_EVERY_S": 0.02, "DRAIN_S": 5, "BUDGET_WAIT_S": 1,
-    }  # fmt: skip
+        "WRITE_EVERY_S": 0.02,
+        "DRAIN_S": 5,
+        "BUDGET_WAIT_S": 1,
+    }
     variables = {
-        "PATH": os.environ["PATH"], "HOME": str(home), "FAKE_KEY": UPSTREAM_SECRET, "PYTHONUNBUFFERED": "1",
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "FAKE_KEY": UPSTREAM_SECRET,
+        "PYTHONUNBUFFERED": "1",
         **{f"TOLLGATE_{name}": str(value) for name, value in {**own, **settings}.items()},
-    }  # fmt: skip
-    gateway = Gateway(home=home, database_url=database_url, port=port, metrics_port=metrics_port, variables=variables)
+    }
+    gateway = Gateway(
+        home=home,
+        database_url=database_url,
+        port=port,
+        metrics_port=metrics_port,
+        variables=variables,
+    )
     pepper.create(home / "pepper")
     with gateway._database() as database:
         pepper.register(database, pepper.load(home / "pepper"))

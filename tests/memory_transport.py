@@ -58,7 +58,9 @@ class MemoryTransport(asyncio.Transport):
 class Line:
     """One connection to an application. `send` gives it bytes, `written` is what came back."""
 
-    def __init__(self, app: App, *, limits: HttpLimits | None = None, table: ConnectionTable | None = None) -> None:
+    def __init__(
+        self, app: App, *, limits: HttpLimits | None = None, table: ConnectionTable | None = None
+    ) -> None:
         self.transport = MemoryTransport()
         self.table = table or ConnectionTable(limits or HttpLimits())
         self.connection = self.transport.protocol = Connection(app, self.table)
@@ -95,7 +97,12 @@ async def answer_to(
     app: App, content: bytes, *, path: str, headers: dict[str, str]
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of the answer to one POST over a connection of its own."""
-    lines = [f"POST {path} HTTP/1.1", "host: x", "connection: close", f"content-length: {len(content)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: x",
+        "connection: close",
+        f"content-length: {len(content)}",
+    ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     line = Line(app)
     line.send("\r\n".join([*lines, "", ""]).encode() + content)

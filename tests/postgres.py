@@ -1,7 +1,8 @@
-"""Pytest fixtures on a real Postgres: one embedded server per session, one cloned database per test.
+"""Pytest fixtures on a real Postgres: one embedded server per session, one cloned database per
+test.
 
-Named in `pytest_plugins` of the root `conftest.py`. `TOLLGATE_TEST_DATABASE_URL` names another server, whose login
-must be allowed CREATEDB and CREATEROLE.
+Named in `pytest_plugins` of the root `conftest.py`. `TOLLGATE_TEST_DATABASE_URL` names another
+server, whose login must be allowed CREATEDB and CREATEROLE.
 """
 
 from __future__ import annotations
@@ -60,14 +61,18 @@ def migrated_template(postgres_url: str) -> Iterator[str]:
 @pytest.fixture
 def empty_database_url(postgres_url: str, empty_template: str) -> Iterator[str]:
     """A database without the schema, for this test alone."""
-    with _Database(postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=empty_template) as url:
+    with _Database(
+        postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=empty_template
+    ) as url:
         yield url
 
 
 @pytest.fixture
 def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
     """A migrated database for this test alone."""
-    with _Database(postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=migrated_template) as url:
+    with _Database(
+        postgres_url, f"tollgate_test_{os.getpid()}_{next(_numbers)}", template=migrated_template
+    ) as url:
         yield url
 
 
@@ -81,7 +86,9 @@ def database(database_url: str) -> Iterator[Database]:
 
 @contextmanager
 def separate_server() -> Iterator[str]:
-    """A migrated server of its own: its processes may be stopped and its disk filled without harm to other tests."""
+    """A migrated server of its own: its processes may be stopped and its disk filled without harm
+    to other tests.
+    """
     with _home() as home, EmbeddedPostgres(home) as server:
         url = server.start()
         migrated = Database(url)
@@ -92,8 +99,8 @@ def separate_server() -> Iterator[str]:
 
 @contextmanager
 def _home() -> Iterator[Path]:
-    """Where a server keeps its files: in memory where there is enough, for a database a test takes 0.06 s there and 0.3
-    on a disk.
+    """Where a server keeps its files: in memory where there is enough, for a database a test takes
+    0.06 s there and 0.3 on a disk.
 
     Open to pass through: pytest's own directories are closed to the server's user when we are root.
     """
@@ -110,7 +117,8 @@ def _home() -> Iterator[Path]:
 def drop_database(server_url: str, name: str) -> None:
     """Drop a test's database, whoever is still connected.
 
-    FORCE is refused while an autovacuum worker, which is the superuser's, looks at the database: it goes by itself.
+    FORCE is refused while an autovacuum worker, which is the superuser's, looks at the database: it
+    goes by itself.
     """
 
     def is_dropped() -> bool:
@@ -134,7 +142,9 @@ class _Database:
 
     def __enter__(self) -> str:
         with psycopg.connect(self._server_url, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{self._name}" TEMPLATE "{self._template}" ENCODING \'UTF8\'')
+            connection.execute(
+                f'CREATE DATABASE "{self._name}" TEMPLATE "{self._template}" ENCODING \'UTF8\''
+            )
         return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{self._name}"))
 
     def __exit__(self, *_: object) -> None:

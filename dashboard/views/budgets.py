@@ -18,7 +18,12 @@ from gateway.reports import Cell, to_csv
 
 MOST_BARS = 20
 USED_UP, OVER, WITHIN = "used up", "over by its end", "within"
-FIRST_MONEY = {"Limit": "limit_usd", "Spent": "spent_usd", "Left": "remaining_usd", "Forecast": "forecast_usd"}
+FIRST_MONEY = {
+    "Limit": "limit_usd",
+    "Spent": "spent_usd",
+    "Left": "remaining_usd",
+    "Forecast": "forecast_usd",
+}
 MORE_MONEY = {"Granted": "granted_usd", "Leased": "leased_usd", "Held": "held_usd"}
 MONEY = FIRST_MONEY | MORE_MONEY
 
@@ -39,9 +44,14 @@ def show() -> None:
         states.show_no_budget(dataset())
         return
     save.download_button(
-        "CSV", to_csv(report), file_name=f"tollgate-budgets-{dataset()}.csv", mime="text/csv",
-        icon=":material/download:", on_click="ignore", width="stretch",
-    )  # fmt: skip
+        "CSV",
+        to_csv(report),
+        file_name=f"tollgate-budgets-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+    )
     rows = report.records()
     _show_headlines(rows)
     _show_bars(rows)
@@ -61,22 +71,35 @@ def _show_headlines(rows: Sequence[Row]) -> None:
     words = [outlook(row) for row in rows]
     cards = st.columns(3)
     cards[0].metric("Budgets", f"{len(rows):,}", border=True)
-    cards[1].metric("Used up", f"{words.count(USED_UP):,}", border=True, help="Nothing is left of limit and grants.")
+    cards[1].metric(
+        "Used up",
+        f"{words.count(USED_UP):,}",
+        border=True,
+        help="Nothing is left of limit and grants.",
+    )
     cards[2].metric(
-        "Over by their end", f"{words.count(OVER):,}", border=True,
+        "Over by their end",
+        f"{words.count(OVER):,}",
+        border=True,
         help="At the present rate they will be used up before their period ends.",
-    )  # fmt: skip
+    )
 
 
 def _show_bars(rows: Sequence[Row]) -> None:
     shown = [row for row in rows if _room(row) > 0][:MOST_BARS]
     if not shown:
         return
-    st.subheader("Used of limit and grants" + (f", the first {MOST_BARS}" if len(rows) > MOST_BARS else ""))
-    charts.gauges(
-        [_gauge(row) for row in shown], alt_text="Share of each budget that is spent and leased, and forecast"
+    st.subheader(
+        "Used of limit and grants" + (f", the first {MOST_BARS}" if len(rows) > MOST_BARS else "")
     )
-    st.caption("The dashed line is the limit with its grants. An arrow at the edge is a forecast beyond the scale.")
+    charts.gauges(
+        [_gauge(row) for row in shown],
+        alt_text="Share of each budget that is spent and leased, and forecast",
+    )
+    st.caption(
+        "The dashed line is the limit with its grants. An arrow at the edge is a forecast "
+        "beyond the scale."
+    )
 
 
 def _gauge(row: Row) -> charts.Gauge:
@@ -91,7 +114,9 @@ def _gauge(row: Row) -> charts.Gauge:
             "Spent": f"{money(spent)} of {money(room)} ({share(spent / room)})",
             "Leased": f"{money(leased)}, {money(row['held_usd'])} of it held",
             "Left": money(row["remaining_usd"]),
-            "Forecast": NOTHING if forecast is None else f"{money(forecast)} ({share(_usd(forecast) / room)})",
+            "Forecast": NOTHING
+            if forecast is None
+            else f"{money(forecast)} ({share(_usd(forecast) / room)})",
             "Outlook": outlook(row),
         },
     )
@@ -103,11 +128,17 @@ def _show_table(rows: Sequence[Row]) -> None:
         "Outlook": [outlook(row) for row in rows],
         "Used": [row["used_share"] if row["used_share"] is not None else NOTHING for row in rows],
     }
-    columns |= {head: [_or_nothing(row, name) for row in rows] for head, name in FIRST_MONEY.items()}
-    columns["Resets (UTC)"] = [moment(row["resets_at"]) if row["resets_at"] else "never" for row in rows]
+    columns |= {
+        head: [_or_nothing(row, name) for row in rows] for head, name in FIRST_MONEY.items()
+    }
+    columns["Resets (UTC)"] = [
+        moment(row["resets_at"]) if row["resets_at"] else "never" for row in rows
+    ]
     columns |= {head: [_or_nothing(row, name) for row in rows] for head, name in MORE_MONEY.items()}
     columns["Kind"] = [row["kind"] for row in rows]
-    reads: dict[str, Any] = {head: lambda cell: cell if isinstance(cell, str) else money(cell) for head in MONEY}
+    reads: dict[str, Any] = {
+        head: lambda cell: cell if isinstance(cell, str) else money(cell) for head in MONEY
+    }
     reads["Used"] = lambda cell: cell if isinstance(cell, str) else share(cell)
     show_cells(columns, reads, numbers=("Used", *MONEY))
 

@@ -10,7 +10,15 @@ import streamlit as st
 
 from dashboard import address, states
 from dashboard.display import count, inert, money
-from dashboard.filters import DATASET_KEY, address_filters, choose, choose_month, dataset, month_name, question
+from dashboard.filters import (
+    DATASET_KEY,
+    address_filters,
+    choose,
+    choose_month,
+    dataset,
+    month_name,
+    question,
+)
 from dashboard.notes import show_notes
 from dashboard.source import answer, whole_csv
 from dashboard.tables import show_report
@@ -18,10 +26,33 @@ from dashboard.views import receipt
 from gateway.reports import BadUsage, Dataset, Dimension, to_csv
 
 PAGE_ROWS = 50
-PICKERS = (Dimension.TEAM, Dimension.MODEL, Dimension.DEPLOYMENT, Dimension.OUTCOME, Dimension.USAGE_SOURCE)
-COLUMNS = ("occurred_at", "team", "model", "outcome", "input_tokens", "output_tokens", "cost_usd", "held_usd",
-           "usage_source", "ttft_s", "duration_s", "project", "route", "deployment", "region", "attempt", "tags",
-           "request_id")  # fmt: skip
+PICKERS = (
+    Dimension.TEAM,
+    Dimension.MODEL,
+    Dimension.DEPLOYMENT,
+    Dimension.OUTCOME,
+    Dimension.USAGE_SOURCE,
+)
+COLUMNS = (
+    "occurred_at",
+    "team",
+    "model",
+    "outcome",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "held_usd",
+    "usage_source",
+    "ttft_s",
+    "duration_s",
+    "project",
+    "route",
+    "deployment",
+    "region",
+    "attempt",
+    "tags",
+    "request_id",
+)
 
 
 def page() -> st.Page:
@@ -34,7 +65,10 @@ def open_events(*, month: str, where: Mapping[Dimension, str]) -> NoReturn:
     address.opens(page().url_path)
     chosen = {DATASET_KEY: Dataset.DEMO.value} if dataset() is Dataset.DEMO else {}
     st.switch_page(
-        page(), query_params=chosen | {"month": month} | {each.value: value for each, value in where.items()}
+        page(),
+        query_params=chosen
+        | {"month": month}
+        | {each.value: value for each, value in where.items()},
     )
 
 
@@ -64,12 +98,20 @@ def show() -> None:
     pages = -(-int(str(attempts)) // PAGE_ROWS)
     number = st.session_state.get("page_number", 1) if pages > 1 else 1
     number = min(number, pages)
-    report = answer("events", question(month=month, where=where, limit=PAGE_ROWS, offset=(number - 1) * PAGE_ROWS))
+    report = answer(
+        "events",
+        question(month=month, where=where, limit=PAGE_ROWS, offset=(number - 1) * PAGE_ROWS),
+    )
     save.download_button(
-        "This page", to_csv(report), file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv",
-        mime="text/csv", icon=":material/download:", on_click="ignore", width="stretch",
+        "This page",
+        to_csv(report),
+        file_name=f"tollgate-events-{month}-page-{number}-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
         help=f"The {len(report.rows)} events of this page, as CSV.",
-    )  # fmt: skip
+    )
     save_all.download_button(
         f"All {int(str(attempts)):,}",
         lambda: whole_csv("events", everything),
@@ -78,12 +120,14 @@ def show() -> None:
         icon=":material/download:",
         on_click="ignore",
         width="stretch",
-        help="Every event that matches, as CSV. On the command line: tollgate report events --format csv",
+        help="Every event that matches, as CSV. On the command line: tollgate report events "
+        "--format csv",
     )
     total = report.total
     line, pager = st.columns([5, 1.4], vertical_alignment="bottom")
     line.markdown(
-        f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a row to see its receipt."
+        f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a "
+        "row to see its receipt."
     )
     pager.number_input(f"Page of {pages:,}", 1, pages, key="page_number", disabled=pages == 1)
     picked = show_report(report, COLUMNS, key=f"events_{dataset()}_{month}_{number}")

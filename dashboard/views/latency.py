@@ -14,8 +14,19 @@ from dashboard.source import answer
 from dashboard.tables import show_report
 from gateway.reports import BadUsage, Cell, Dimension
 
-COLUMNS = ("route", "deployment", "attempts", "ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s",
-           "duration_p50_s", "duration_p95_s", "ttft_measured", "ttft_not_measured")  # fmt: skip
+COLUMNS = (
+    "route",
+    "deployment",
+    "attempts",
+    "ttft_p50_s",
+    "ttft_p95_s",
+    "tpot_p50_s",
+    "tpot_p95_s",
+    "duration_p50_s",
+    "duration_p95_s",
+    "ttft_measured",
+    "ttft_not_measured",
+)
 
 
 def page() -> st.Page:
@@ -45,35 +56,52 @@ def show() -> None:
         states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
     _show_headlines(report.total)
-    daily = answer("latency", question(month=month, by=(Dimension.DAY, Dimension.DEPLOYMENT), where=where)).records()
+    daily = answer(
+        "latency", question(month=month, by=(Dimension.DAY, Dimension.DEPLOYMENT), where=where)
+    ).records()
     _show_percentiles(daily, "ttft", "Time to first token (TTFT)", unit="s", per_s=1)
     _show_percentiles(daily, "tpot", "Time per output token (TPOT)", unit="ms", per_s=1000)
     show_report(report, COLUMNS)
     st.caption(
-        "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers and failures are "
-        "counted as not measured and are in no percentile. TPOT is per output token after the first."
+        "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers "
+        "and failures are "
+        "counted as not measured and are in no percentile. TPOT is per output token after the "
+        "first."
     )
     show_notes(report)
 
 
-def _show_percentiles(daily: Sequence[Mapping[str, Cell]], name: str, heading: str, *, unit: str, per_s: int) -> None:
-    """Show median and 95th percentile side by side, in a unit whose figures are neither tiny nor huge."""
+def _show_percentiles(
+    daily: Sequence[Mapping[str, Cell]], name: str, heading: str, *, unit: str, per_s: int
+) -> None:
+    """Show median and 95th percentile side by side, in a unit whose figures are neither tiny nor
+    huge.
+    """
     st.subheader(heading)
     for place, percentile in zip(st.columns(2, gap="large"), ("p50", "p95"), strict=True):
         figures = [(row, row[f"{name}_{percentile}_s"]) for row in daily]
-        points = [{**row, "size": None if figure is None else float(str(figure)) * per_s} for row, figure in figures]
+        points = [
+            {**row, "size": None if figure is None else float(str(figure)) * per_s}
+            for row, figure in figures
+        ]
         with place:
             charts.lines(
-                points, group="deployment", size="size", size_title=f"{name.upper()} {percentile}, {unit}",
-                read=lambda size: NOTHING if size is None else f"{size:,.3g} {unit}", size_format="~r",
+                points,
+                group="deployment",
+                size="size",
+                size_title=f"{name.upper()} {percentile}, {unit}",
+                read=lambda size: NOTHING if size is None else f"{size:,.3g} {unit}",
+                size_format="~r",
                 alt_text=f"{heading}, {percentile}, per day and deployment",
-            )  # fmt: skip
+            )
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:
     cards = st.columns(4)
     cards[0].metric("TTFT, median", seconds(total["ttft_p50_s"]), border=True, height="stretch")
-    cards[1].metric("TTFT, 95th percentile", seconds(total["ttft_p95_s"]), border=True, height="stretch")
+    cards[1].metric(
+        "TTFT, 95th percentile", seconds(total["ttft_p95_s"]), border=True, height="stretch"
+    )
     cards[2].metric(
         "TPOT, median",
         seconds(total["tpot_p50_s"]),
@@ -82,6 +110,10 @@ def _show_headlines(total: Mapping[str, Cell]) -> None:
         help="Per output token after the first.",
     )
     cards[3].metric(
-        "Measured", count(total["ttft_measured"]), border=True, delta=f"of {count(total['attempts'])} attempts",
-        delta_color="off", delta_arrow="off",
-    )  # fmt: skip
+        "Measured",
+        count(total["ttft_measured"]),
+        border=True,
+        delta=f"of {count(total['attempts'])} attempts",
+        delta_color="off",
+        delta_arrow="off",
+    )

@@ -35,12 +35,17 @@ def show() -> None:
     """Show the page."""
     st.title("Receipt")
     text = st.text_input(
-        "Request id", st.query_params.get(REQUEST_KEY, ""), placeholder="0197…",
+        "Request id",
+        st.query_params.get(REQUEST_KEY, ""),
+        placeholder="0197…",
         help="The x-request-id header of an answer, or pick a row under Requests.",
-    ).strip()  # fmt: skip
+    ).strip()
     if not text:
         st.query_params.pop(REQUEST_KEY, None)
-        st.info("Enter the x-request-id of an answer, or pick a row under Requests.", icon=":material/search:")
+        st.info(
+            "Enter the x-request-id of an answer, or pick a row under Requests.",
+            icon=":material/search:",
+        )
         return
     try:
         request_id = UUID(text)
@@ -51,7 +56,10 @@ def show() -> None:
     found = find_receipt(request_id, dataset())
     if found is None:
         other = "real" if dataset() is Dataset.DEMO else "demo"
-        st.warning(f"No such request in the {dataset()} data. It may be younger than a second, or {other} data.")
+        st.warning(
+            f"No such request in the {dataset()} data. It may be younger than a second, or "
+            f"{other} data."
+        )
         return
     _show_request(found)
     for attempt in found.attempts:
@@ -93,7 +101,10 @@ def _show_request(found: Receipt) -> None:
 def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
     place = "self-hosted" if attempt.is_self_hosted else "external"
     with st.container(border=True):
-        st.subheader(f"Attempt {attempt.attempt} of {of}: {inert(attempt.deployment)}, {inert(attempt.outcome)}")
+        st.subheader(
+            f"Attempt {attempt.attempt} of {of}: {inert(attempt.deployment)}, "
+            f"{inert(attempt.outcome)}"
+        )
         _show_facts(
             {
                 "Model": f"{attempt.model} ({attempt.provider}, {place})",
@@ -113,7 +124,10 @@ def _show_attempt(attempt: AttemptReceipt, *, of: int) -> None:
 def _show_lines(attempt: AttemptReceipt) -> None:
     if attempt.cost_usd is None:
         held = inert(exact_money(attempt.held_usd))
-        st.warning(f"Usage unknown: nobody reported what was used. {held} is held, which is the most it can cost.")
+        st.warning(
+            f"Usage unknown: nobody reported what was used. {held} is held, which is the most "
+            "it can cost."
+        )
         return
     if not attempt.lines:
         st.write("Nothing was served, nothing is charged.")
@@ -130,7 +144,9 @@ def _show_lines(attempt: AttemptReceipt) -> None:
         {"Tokens": count, "USD per 1M tokens": plain_decimal, "Cost (USD)": exact_money},
         numbers=("Tokens", "USD per 1M tokens", "Cost (USD)"),
     )
-    st.markdown(f"**Attempt total {inert(exact_money(attempt.cost_usd))}**, the sum of these lines.")
+    st.markdown(
+        f"**Attempt total {inert(exact_money(attempt.cost_usd))}**, the sum of these lines."
+    )
 
 
 def _show_decision(attempt: AttemptReceipt) -> None:
@@ -152,7 +168,9 @@ def _show_decision(attempt: AttemptReceipt) -> None:
 def _show_facts(facts: dict[str, str | None]) -> None:
     names = list(facts)
     for start in range(0, len(names), FACTS_IN_ROW):
-        for place, name in zip(st.columns(FACTS_IN_ROW), names[start : start + FACTS_IN_ROW], strict=False):
+        for place, name in zip(
+            st.columns(FACTS_IN_ROW), names[start : start + FACTS_IN_ROW], strict=False
+        ):
             with place.container(gap=None):
                 st.caption(name)
                 st.text(facts[name] or NOTHING)

@@ -9,7 +9,14 @@ import streamlit as st
 
 from dashboard import charts, states
 from dashboard.display import compact, count, counted, inert, money, share
-from dashboard.filters import address_filters, as_option, choose_month, dataset, month_name, question
+from dashboard.filters import (
+    address_filters,
+    as_option,
+    choose_month,
+    dataset,
+    month_name,
+    question,
+)
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
@@ -27,8 +34,17 @@ SPLITS = {
     "Key": Dimension.KEY,
     "Tag": Dimension.TAG,
 }
-FIGURES = ("attempts", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_usd",
-           "held_usd", "unknown_share", "derived_share")  # fmt: skip
+FIGURES = (
+    "attempts",
+    "input_tokens",
+    "cached_input_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+    "held_usd",
+    "unknown_share",
+    "derived_share",
+)
 TOKEN_KINDS = {
     "uncached_input_tokens": "Input, not cached",
     "cached_input_tokens": "Cached input",
@@ -62,13 +78,20 @@ def show() -> None:
         st.error(inert(wrong.message))
         return
     _show_headlines(month, where)
-    split = st.segmented_control("Split by", list(SPLITS), default="Team", required=True, key="split")
+    split = st.segmented_control(
+        "Split by", list(SPLITS), default="Team", required=True, key="split"
+    )
     by = SPLITS[split]
     report = answer("spend", question(month=month, by=(by,), where=where))
     save.download_button(
-        "CSV", to_csv(report), file_name=f"tollgate-spend-{month}-by-{by.value}-{dataset()}.csv",
-        mime="text/csv", icon=":material/download:", on_click="ignore", width="stretch",
-    )  # fmt: skip
+        "CSV",
+        to_csv(report),
+        file_name=f"tollgate-spend-{month}-by-{by.value}-{dataset()}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+    )
     if not report.rows:
         states.show_nothing_matches(month_name(month), is_filtered=any(where.values()))
         return
@@ -87,42 +110,73 @@ def _show_headlines(month: str, where: Where) -> None:
     cost, own = total["cost_usd"], total["self_hosted_cost_usd"]
     cards = st.columns(4)
     cards[0].metric(
-        "Spend, USD", _amount(cost), border=True, delta=f"{_amount(total['external_cost_usd'])} external",
-        delta_color="off", delta_arrow="off", help="Known cost of all attempts, retries included.",
-    )  # fmt: skip
+        "Spend, USD",
+        _amount(cost),
+        border=True,
+        delta=f"{_amount(total['external_cost_usd'])} external",
+        delta_color="off",
+        delta_arrow="off",
+        help="Known cost of all attempts, retries included.",
+    )
     cards[1].metric(
-        "Self-hosted, USD", _amount(own), border=True, delta=f"{_part(own, cost)} of spend", delta_color="off",
-        delta_arrow="off", help="Standard cost of tokens on your own GPUs. Idle GPU time is not in it.",
-    )  # fmt: skip
+        "Self-hosted, USD",
+        _amount(own),
+        border=True,
+        delta=f"{_part(own, cost)} of spend",
+        delta_color="off",
+        delta_arrow="off",
+        help="Standard cost of tokens on your own GPUs. Idle GPU time is not in it.",
+    )
     tokens = _sum(total["input_tokens"], total["output_tokens"])
     cards[2].metric(
-        "Tokens", compact(tokens), border=True, delta=counted(total["requests"], "request"), delta_color="off",
-        delta_arrow="off", help="Input and output, cached and reasoning tokens included.",
-    )  # fmt: skip
+        "Tokens",
+        compact(tokens),
+        border=True,
+        delta=counted(total["requests"], "request"),
+        delta_color="off",
+        delta_arrow="off",
+        help="Input and output, cached and reasoning tokens included.",
+    )
     unknown, attempts = total["unknown_attempts"], total["attempts"]
     cards[3].metric(
-        "Held for unknown, USD", _amount(total["held_usd"]), border=True, delta_color="off", delta_arrow="off",
+        "Held for unknown, USD",
+        _amount(total["held_usd"]),
+        border=True,
+        delta_color="off",
+        delta_arrow="off",
         delta=f"{count(unknown)} of {counted(attempts, 'attempt')}",
-        help="Attempts whose usage nobody reported. They are not in the spend; this is the most they can cost.",
-    )  # fmt: skip
+        help="Attempts whose usage nobody reported. They are not in the spend; this is the "
+        "most they can cost.",
+    )
 
 
 def _show_over_time(report: Report, by: Dimension, split: str, *, month: str, where: Where) -> None:
-    if by is Dimension.TAG:  # an event with two tags is in two groups: stacking would count it twice
+    if (
+        by is Dimension.TAG
+    ):  # an event with two tags is in two groups: stacking would count it twice
         tagged = [row for row in report.records() if row["tag"] != UNALLOCATED]
         points = [{"group": row["tag"], "cost_usd": row["cost_usd"]} for row in tagged[:20]]
         charts.bars(
-            points, group="group", size="cost_usd", size_title="Cost, USD", read=money,
-            size_format=charts.MONEY_AXIS, alt_text="Cost in USD by tag",
-        )  # fmt: skip
+            points,
+            group="group",
+            size="cost_usd",
+            size_title="Cost, USD",
+            read=money,
+            size_format=charts.MONEY_AXIS,
+            alt_text="Cost in USD by tag",
+        )
         return
     daily = answer("spend", question(month=month, by=(Dimension.DAY, by), where=where))
     points = [{**row, by.value: as_option(row[by.value])} for row in daily.records()]
     charts.stacked_days(
-        charts.keep_largest(points, group=by.value, size="cost_usd"), group=by.value, size="cost_usd",
-        size_title="Cost per day, USD", read=money, size_format=charts.MONEY_AXIS,
+        charts.keep_largest(points, group=by.value, size="cost_usd"),
+        group=by.value,
+        size="cost_usd",
+        size_title="Cost per day, USD",
+        read=money,
+        size_format=charts.MONEY_AXIS,
         alt_text=f"Cost per day in USD by {split.lower()}",
-    )  # fmt: skip
+    )
 
 
 def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None:
@@ -142,12 +196,22 @@ def _show_table(report: Report, by: Dimension, month: str, where: Where) -> None
 
 def _show_destinations(month: str, where: Where) -> None:
     st.subheader("Self-hosted and external")
-    daily = answer("destinations", question(month=month, by=(Dimension.DAY, Dimension.DESTINATION), where=where))
+    daily = answer(
+        "destinations",
+        question(month=month, by=(Dimension.DAY, Dimension.DESTINATION), where=where),
+    )
     charts.stacked_days(
-        daily.records(), group="destination", size="cost_usd", size_title="Cost per day, USD", read=money,
-        size_format=charts.MONEY_AXIS, names=PLACES, colours=PLACE_COLOURS, is_half_width=True,
+        daily.records(),
+        group="destination",
+        size="cost_usd",
+        size_title="Cost per day, USD",
+        read=money,
+        size_format=charts.MONEY_AXIS,
+        names=PLACES,
+        colours=PLACE_COLOURS,
+        is_half_width=True,
         alt_text="Cost per day in USD, self-hosted and external",
-    )  # fmt: skip
+    )
     report = answer("destinations", question(month=month, where=where))
     show_report(report, ("destination", "deployment", "region", "cost_usd", "cost_per_mtok_usd"))
 
@@ -166,13 +230,24 @@ def _show_tokens(month: str, where: Where) -> None:
         st.caption("No tokens were reported for these attempts.")
         return
     charts.stacked_days(
-        points, group="kind", size="tokens", size_title="Tokens per day", read=count, size_format="~s",
-        names=kinds, is_half_width=True, alt_text="Tokens per day by kind",
-    )  # fmt: skip
+        points,
+        group="kind",
+        size="tokens",
+        size_title="Tokens per day",
+        read=count,
+        size_format="~s",
+        names=kinds,
+        is_half_width=True,
+        alt_text="Tokens per day by kind",
+    )
     counts = [report.total[name] for name, label in TOKEN_KINDS.items() if label in kinds]
     whole = _sum(*counts)
     show_cells(
-        {"Kind": kinds, "Tokens": counts, "Share": [Decimal(str(part)) / Decimal(str(whole)) for part in counts]},
+        {
+            "Kind": kinds,
+            "Tokens": counts,
+            "Share": [Decimal(str(part)) / Decimal(str(whole)) for part in counts],
+        },
         {"Tokens": count, "Share": share},
         numbers=("Tokens", "Share"),
     )

@@ -1,1 +1,3 @@
-"""Scripts for the interpreter of the engine's own environment, started by path, one process each."""
+"""Scripts for the interpreter of the engine's own environment, started by path, one process
+each.
+"""

@@ -1,9 +1,9 @@
 """Turns chats into a tiny Qwen3 chat model that vLLM can serve.
 
-Runs under the interpreter of the engine's own environment, started by `engine/model.py`; it needs torch,
-transformers and tokenizers and nothing of this package. It does not know what the chats are about. Every line
-it prints on standard output is one JSON object: progress while it learns, then the exam with the greedy
-answers.
+Runs under the interpreter of the engine's own environment, started by `engine/model.py`; it needs
+torch, transformers and tokenizers and nothing of this package. It does not know what the chats are
+about. Every line it prints on standard output is one JSON object: progress while it learns, then
+the exam with the greedy answers.
 """
 
 import argparse
@@ -73,9 +73,12 @@ def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) ->
     model = Qwen3ForCausalLM(model_config(tokenizer))
     batches = packed_batches(tokenizer, lines, arguments.seed)
     for peak in PEAK_LEARNING_RATES:
-        schedule = Schedule(steps=arguments.steps, limit_s=arguments.seconds, peak_learning_rate=peak)
+        schedule = Schedule(
+            steps=arguments.steps, limit_s=arguments.seconds, peak_learning_rate=peak
+        )
         train(model, batches, schedule, number_format=NUMBER_FORMATS[arguments.number_format])
-        # The exam is sat by the weights that are saved: rounding to bfloat16 may change a greedy choice.
+        # The exam is sat by the weights that are saved: rounding to bfloat16 may change a greedy
+        # choice.
         rounded = copy.deepcopy(model).to(torch.bfloat16)
         answers = sit_exam(rounded, tokenizer, questions)
         report(event="exam", answers=answers)
@@ -85,7 +88,9 @@ def learn(arguments: argparse.Namespace, questions: Sequence[dict[str, Any]]) ->
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train the tiny chat model, or examine a trained one.")
+    parser = argparse.ArgumentParser(
+        description="Train the tiny chat model, or examine a trained one."
+    )
     acts = parser.add_subparsers(dest="act", required=True)
     examine = acts.add_parser("examine")
     examine.add_argument("--model", type=Path, required=True, help="folder of the model to examine")
@@ -94,9 +99,13 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--template", type=Path, required=True, help="chat template (Jinja)")
     train.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     train.add_argument("--steps", type=int, required=True)
-    train.add_argument("--seconds", type=float, required=True, help="end a round after this time, done or not")
+    train.add_argument(
+        "--seconds", type=float, required=True, help="end a round after this time, done or not"
+    )
     train.add_argument("--seed", type=int, required=True)
-    train.add_argument("--number-format", choices=tuple(NUMBER_FORMATS), required=True, help="of the products")
+    train.add_argument(
+        "--number-format", choices=tuple(NUMBER_FORMATS), required=True, help="of the products"
+    )
     for act in (examine, train):
         act.add_argument("--exam", type=Path, required=True, help="JSON list of questions")
     return parser.parse_args()
@@ -107,7 +116,9 @@ def report(**fields: Any) -> None:
 
 
 def make_tokenizer(lines: Sequence[dict[str, str]], template: str) -> Any:
-    """Return a byte-level BPE tokenizer; numbers up to 99 are one token each, to be counted by heart."""
+    """Return a byte-level BPE tokenizer; numbers up to 99 are one token each, to be counted by
+    heart.
+    """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -149,13 +160,18 @@ def model_config(tokenizer: Any) -> Any:
     )
 
 
-def packed_batches(tokenizer: Any, lines: Sequence[dict[str, str]], seed: int) -> Iterator[tuple[Any, Any]]:
+def packed_batches(
+    tokenizer: Any, lines: Sequence[dict[str, str]], seed: int
+) -> Iterator[tuple[Any, Any]]:
     """Yield (tokens, labels), each of shape [BATCH_ROWS, ROW_TOKENS], for ever, without padding."""
     size_tokens = BATCH_ROWS * ROW_TOKENS
     tokens: list[int] = []
     labels: list[int] = []
     for line in _in_epochs(lines, seed):
-        prompt, answer = (tokenizer(line[part], add_special_tokens=False).input_ids for part in ("prompt", "answer"))
+        prompt, answer = (
+            tokenizer(line[part], add_special_tokens=False).input_ids
+            for part in ("prompt", "answer")
+        )
         tokens += prompt + answer
         labels += [IGNORED] * len(prompt) + answer
         if len(tokens) > size_tokens:
@@ -174,7 +190,9 @@ def _in_epochs(lines: Sequence[dict[str, str]], seed: int) -> Iterator[dict[str,
         rng.shuffle(order)
 
 
-def train(model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule, *, number_format: Any) -> None:
+def train(
+    model: Any, batches: Iterator[tuple[Any, Any]], schedule: Schedule, *, number_format: Any
+) -> None:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=schedule.peak_learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
     )
@@ -228,14 +246,19 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
     model.save_pretrained(out)
     ends = [tokenizer.convert_tokens_to_ids(END), tokenizer.convert_tokens_to_ids(PAD)]
     generation = {"eos_token_id": ends, "pad_token_id": ends[1]}
-    (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+    (out / "generation_config.json").write_text(
+        json.dumps(generation, indent=2) + "\n", encoding="utf-8"
+    )
 
 
-def sit_exam(rounded: Any, tokenizer: Any, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def sit_exam(
+    rounded: Any, tokenizer: Any, questions: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the answers of the weights in each number format; `rounded` holds them in bfloat16."""
     examined = {name: copy.deepcopy(rounded).to(kind) for name, kind in NUMBER_FORMATS.items()}
     threads = torch.get_num_threads()
-    # Token by token the matrices are too small to share: on a busy machine two threads wait for each other.
+    # Token by token the matrices are too small to share: on a busy machine two threads wait for
+    # each other.
     torch.set_num_threads(1)
     answers = [
         {**answer(model, tokenizer, question), "number_format": name}

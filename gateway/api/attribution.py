@@ -1,4 +1,7 @@
-"""What request headers say about a request: project, tags, data labels, ids, its key. Bad values get a clear error."""
+"""What request headers say about a request: project, tags, data labels, ids, its key.
+
+Bad values get a clear error.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,19 @@ DATA_CLASS = b"x-tollgate-data-class"
 # All that is read here.
 HEADERS = frozenset(
     {
-        b"x-tollgate-project", b"x-tollgate-tags", DATA_CLASS, b"x-request-id", b"x-client-request-id",
-        b"traceparent", b"idempotency-key", b"x-session-id",
+        b"x-tollgate-project",
+        b"x-tollgate-tags",
+        DATA_CLASS,
+        b"x-request-id",
+        b"x-client-request-id",
+        b"traceparent",
+        b"idempotency-key",
+        b"x-session-id",
     }
-)  # fmt: skip
+)
 LISTS = frozenset({DATA_CLASS, b"content-type", b"content-encoding"})
-# Said twice, a proxy that sets one and a caller that adds another would disagree about which one counts.
+# Said twice, a proxy that sets one and a caller that adds another would disagree about which one
+# counts.
 ONCE = frozenset({b"x-tollgate-project", b"x-tollgate-tags", b"idempotency-key"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
@@ -31,7 +41,8 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> dict[str, str]:
     """The named headers as text. Raises `InvalidRequest` for one of `ONCE` that is sent twice.
 
-    One of `LISTS` that is sent twice is one list: neither may hide what the other says. Of others the last counts.
+    One of `LISTS` that is sent twice is one list: neither may hide what the other says. Of others
+    the last counts.
     """
     headers: dict[str, str] = {}
     for field, value in fields:
@@ -41,7 +52,9 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
         text = value.decode("latin-1")
         if name in headers:
             if field in ONCE:
-                raise InvalidRequest(f"The header {name} is sent more than once. Send it once.", param=name)
+                raise InvalidRequest(
+                    f"The header {name} is sent more than once. Send it once.", param=name
+                )
             if field in LISTS:
                 text = f"{headers[name]},{text}"
         headers[name] = text
@@ -49,7 +62,9 @@ def read(fields: Iterable[tuple[bytes, bytes]], names: Mapping[bytes, str]) -> d
 
 
 def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = None) -> str | None:
-    """The project of a request: the header, else the key's. A key bound to a project cannot leave it.
+    """The project of a request: the header, else the key's.
+
+    A key bound to a project cannot leave it.
 
     Where the team has a hard project budget, the header may name its declared projects alone.
     """
@@ -57,16 +72,21 @@ def project(headers: Mapping[str, str], of_key: str | None, team: Team | None = 
     if sent is None or sent == of_key:
         return of_key
     if of_key is not None:
-        raise InvalidRequest(f"This key belongs to project '{of_key}'; x-tollgate-project says '{_printable(sent)}'.")
+        raise InvalidRequest(
+            f"This key belongs to project '{of_key}'; x-tollgate-project says '{_printable(sent)}'."
+        )
     if not _NAME.fullmatch(sent):
         raise InvalidRequest(
-            "x-tollgate-project: write up to 64 letters, digits or . _ - / (start with a letter or digit)."
+            "x-tollgate-project: write up to 64 letters, digits or . _ - / (start with a "
+            "letter or digit)."
         )
     if team is not None and sent not in team.projects and team.declares_projects:
         names = ", ".join(sorted(team.projects)[:MOST_NAMES]) or "none"
         raise InvalidRequest(
-            f"x-tollgate-project: team {team.name} has hard project budgets and no project '{_printable(sent)}'. "
-            f"Its projects: {names}. Name one, leave the header out, or ask an admin to declare it in the policy.",
+            f"x-tollgate-project: team {team.name} has hard project budgets and no project "
+            f"'{_printable(sent)}'. "
+            f"Its projects: {names}. Name one, leave the header out, or ask an admin to "
+            "declare it in the policy.",
             param="x-tollgate-project",
         )
     return sent
@@ -80,19 +100,26 @@ def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     pairs = [part.strip().partition("=") for part in sent.split(",") if part.strip()]
     found = {name.strip(): value.strip() for name, _, value in pairs}
     if len(found) > MAX_TAGS or len(found) != len(pairs):
-        raise InvalidRequest(f"x-tollgate-tags: write at most {MAX_TAGS} different pairs, as in team=search,env=prod.")
+        raise InvalidRequest(
+            f"x-tollgate-tags: write at most {MAX_TAGS} different pairs, as in "
+            "team=search,env=prod."
+        )
     for name, value in found.items():
         if not _NAME.fullmatch(name) or not _NAME.fullmatch(value):
-            raise InvalidRequest("x-tollgate-tags: write pairs like env=prod, each side up to 64 letters or digits.")
+            raise InvalidRequest(
+                "x-tollgate-tags: write pairs like env=prod, each side up to 64 letters or digits."
+            )
     return tuple(sorted(found.items()))
 
 
 def data_labels(
     headers: Mapping[str, str], team: Team, *, declared_tags: Collection[str]
 ) -> tuple[DataClass, str, frozenset[str]]:
-    """The request's class, where that comes from, and its data tags, from `x-tollgate-data-class: restricted, phi`.
+    """The request's class, where that comes from, and its data tags, from `x-tollgate-data-class:
+    restricted, phi`.
 
-    A header may raise the team's class, never lower it, and add tags to the team's, never take one away.
+    A header may raise the team's class, never lower it, and add tags to the team's, never take one
+    away.
     """
     sent = headers.get("x-tollgate-data-class")
     if sent is None:
@@ -114,7 +141,8 @@ def data_labels(
 def _unlabelled(problem: str, declared_tags: Collection[str]) -> InvalidRequest:
     classes, tags = ", ".join(known.label for known in DataClass), ", ".join(sorted(declared_tags))
     return InvalidRequest(
-        f"x-tollgate-data-class: {problem}. Write at most one of {classes}, and any of the policy's data tags: "
+        f"x-tollgate-data-class: {problem}. Write at most one of {classes}, and any of the "
+        "policy's data tags: "
         f"{tags or 'it declares none'}."
     )
 
@@ -126,23 +154,28 @@ def client_request_id(headers: Mapping[str, str]) -> str | None:
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
-    """What names this request among its team's, so that it is not sent twice; None where the caller did not say.
+    """What names this request among its team's, so that it is not sent twice; None where the caller
+    did not say.
 
-    As it came, not cut or trimmed: two keys that differ are two keys. Raises `InvalidRequest` without repeating it.
+    As it came, not cut or trimmed: two keys that differ are two keys. Raises `InvalidRequest`
+    without repeating it.
     """
     sent = headers.get("idempotency-key")
     if sent is not None and not _IDEMPOTENCY_KEY.fullmatch(sent):
         raise InvalidRequest(
-            "Idempotency-Key: write 1 to 255 printable ASCII characters, for example a UUID. Nothing was sent.",
+            "Idempotency-Key: write 1 to 255 printable ASCII characters, for example a UUID. "
+            "Nothing was sent.",
             param="Idempotency-Key",
         )
     return sent
 
 
 def session(headers: Mapping[str, str], facts: RequestFacts) -> str | None:
-    """What the caller calls its session: `x-session-id`, else the body's `prompt_cache_key` or user; None for nothing.
+    """What the caller calls its session: `x-session-id`, else the body's `prompt_cache_key` or
+    user; None for nothing.
 
-    Nothing is refused for it: clients send that header to others too. `affinity.session_of` makes a short name of it.
+    Nothing is refused for it: clients send that header to others too. `affinity.session_of` makes a
+    short name of it.
     """
     return headers.get("x-session-id") or facts.cache_key or facts.end_user
 

@@ -20,9 +20,15 @@ _HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
 async def caller_of(
-    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: Callable[[], datetime], allows_demo: bool
+    headers: Iterable[tuple[bytes, bytes]],
+    holder: SnapshotHolder,
+    *,
+    now: Callable[[], datetime],
+    allows_demo: bool,
 ) -> Caller:
-    """Return who calls, as `authenticate`; of a key that may be a new one Postgres is asked before it is refused."""
+    """Return who calls, as `authenticate`; of a key that may be a new one Postgres is asked before
+    it is refused.
+    """
     try:
         return authenticate(headers, holder, now=now, allows_demo=allows_demo)
     except KeyNotSeen:
@@ -32,12 +38,18 @@ async def caller_of(
 
 
 def authenticate(
-    headers: Iterable[tuple[bytes, bytes]], holder: SnapshotHolder, *, now: Callable[[], datetime], allows_demo: bool
+    headers: Iterable[tuple[bytes, bytes]],
+    holder: SnapshotHolder,
+    *,
+    now: Callable[[], datetime],
+    allows_demo: bool,
 ) -> Caller:
-    """Return who calls, by what is known here. Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
+    """Return who calls, by what is known here.
 
-    `KeyNotSeen` is raised for a key that may have been made since Postgres was asked last. One answer for every wrong
-    key: what is wrong with it is nobody's business who does not hold it.
+    Raises `InvalidApiKey`, or `Unavailable` where we cannot know.
+
+    `KeyNotSeen` is raised for a key that may have been made since Postgres was asked last. One
+    answer for every wrong key: what is wrong with it is nobody's business who does not hold it.
     """
     key = _presented(headers)
     if key is None:
@@ -50,9 +62,13 @@ def authenticate(
     if record.expires_at is not None and record.expires_at <= now():
         raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_paused:
-        raise InvalidApiKey(f"The API key {record.key_id} is paused. A team's admin can resume it, or make another.")
+        raise InvalidApiKey(
+            f"The API key {record.key_id} is paused. A team's admin can resume it, or make another."
+        )
     if record.is_demo and not allows_demo:
-        raise InvalidApiKey(f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}")
+        raise InvalidApiKey(
+            f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}"
+        )
     _require_team(snapshot, record.team)
     return Caller(key_id=record.key_id, team=record.team, project=record.project)
 
@@ -66,7 +82,8 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
     is_right = hmac.compare_digest(digest, record.digest if record else bytes(32))
     if record is not None and pepper is not None and is_right:
         return record
-    # The checksum only tells a typo from a key that may be new: a key whose digest is right is right.
+    # The checksum only tells a typo from a key that may be new: a key whose digest is right is
+    # right.
     if key_id_of(key) is not None and record is None:
         if holder.is_stale:
             raise Unavailable(_UNCHECKED, retry_after_s=5)
@@ -81,7 +98,9 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     for name, value in headers:
         if name in _HEADERS:
             if name in seen:
-                raise InvalidRequest(f"The header {name.decode()} is sent more than once. Send one API key, once.")
+                raise InvalidRequest(
+                    f"The header {name.decode()} is sent more than once. Send one API key, once."
+                )
             seen.append(name)
             if found is None:
                 found = value.decode("latin-1").strip()
@@ -94,5 +113,6 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 def _require_team(snapshot: Snapshot, team: str) -> None:
     if team not in snapshot.policy.policy.teams:
         raise InvalidApiKey(
-            f"The key's team {team} is not in policy version {snapshot.policy.version}. Ask an admin to add it."
+            f"The key's team {team} is not in policy version {snapshot.policy.version}. Ask an "
+            "admin to add it."
         )

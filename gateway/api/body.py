@@ -15,14 +15,21 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def check_declared(headers: Mapping[str, str], *, limit_bytes: int) -> None:
-    """Refuse by its headers a body that is not worth reading. Raises `UnsupportedMediaType` or `RequestTooLarge`."""
+    """Refuse by its headers a body that is not worth reading.
+
+    Raises `UnsupportedMediaType` or `RequestTooLarge`.
+    """
     kind = headers.get("content-type")
     if kind is not None and kind != "application/json":
         _check_type(kind)
     codings = headers.get("content-encoding")
-    if codings is not None and not {coding.strip().lower() for coding in codings.split(",")} <= {"", "identity"}:
+    if codings is not None and not {coding.strip().lower() for coding in codings.split(",")} <= {
+        "",
+        "identity",
+    }:
         raise UnsupportedMediaType(
-            "The body is encoded (Content-Encoding), and only plain JSON is read here. Send it without compression."
+            "The body is encoded (Content-Encoding), and only plain JSON is read here. Send it "
+            "without compression."
         )
     declared = headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit_bytes:
@@ -47,9 +54,14 @@ async def read_body(receive: Receive, *, limit_bytes: int) -> bytes:
 
 def _check_type(kind: str) -> None:
     named = kind.partition(";")[0].strip().lower()
-    if named and named != "application/json" and not (named.startswith("application/") and named.endswith("+json")):
+    if (
+        named
+        and named != "application/json"
+        and not (named.startswith("application/") and named.endswith("+json"))
+    ):
         shown = "".join(letter for letter in named[:100] if letter.isprintable())
         raise UnsupportedMediaType(
-            f"The body is sent as '{shown}', and only JSON is read here. Add the header, with curl: "
+            f"The body is sent as '{shown}', and only JSON is read here. Add the header, with "
+            "curl: "
             "-H 'Content-Type: application/json'"
         )

@@ -1,4 +1,6 @@
-"""The outermost layer: Host check, drain, dispatch, and an error in the caller's dialect for anything else."""
+"""The outermost layer: Host check, drain, dispatch, and an error in the caller's dialect for
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Drain:
         self.asked_s = self.asked_s or time.monotonic()
 
     async def run(self, drain_s: float) -> None:
-        """Cut off what is still in flight `drain_s` after the stop was asked for; until cancelled."""
+        """Cut off what is still in flight `drain_s` after the stop was asked for; until
+        cancelled.
+        """
         await self.is_asked.wait()
         assert self.asked_s is not None
         await asyncio.sleep(self.asked_s + drain_s - time.monotonic())
@@ -60,7 +64,9 @@ class Drain:
         await asyncio.Event().wait()
 
     def end(self) -> None:
-        """Cut off what is in flight: each stream ends with an error event, each attempt is settled."""
+        """Cut off what is in flight: each stream ends with an error event, each attempt is
+        settled.
+        """
         self.is_over = True
         for task in self.in_flight:
             task.cancel()
@@ -82,7 +88,9 @@ class Edge:
         """Answer what is not forwarded, as ASGI. Nothing is decided from a reconstructed URL."""
         if scope["type"] == "http":
             send = self._with_id(send)
-            refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(scope["method"], scope["path"])
+            refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
+                scope["method"], scope["path"]
+            )
             if refusal is not None:
                 await _refuse(refusal, send)
                 return
@@ -96,7 +104,9 @@ class Edge:
             exchange.start(status, headers)
             await exchange.send(body, is_last=True)
             return
-        task = asyncio.current_task(self.loop)  # to look for the loop is a system call before Python 3.12
+        task = asyncio.current_task(
+            self.loop
+        )  # to look for the loop is a system call before Python 3.12
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:
@@ -131,13 +141,16 @@ class Edge:
                 break
         if host is None or (self.allowed_hosts and host not in self.allowed_hosts):
             return InvalidRequest(
-                "The Host header names a host this gateway does not answer to (TOLLGATE_ALLOWED_HOSTS)."
+                "The Host header names a host this gateway does not answer to "
+                "(TOLLGATE_ALLOWED_HOSTS)."
             )
         return None
 
     def _overload_refusal(self) -> RequestError | None:
         if self.drain.is_draining:
-            return Unavailable("This replica is shutting down. Try again; another one answers.", retry_after_s=1)
+            return Unavailable(
+                "This replica is shutting down. Try again; another one answers.", retry_after_s=1
+            )
         if len(self.drain.in_flight) >= self.max_in_flight:
             return Overloaded("Too many requests are in flight here. Try again.", retry_after_s=1)
         return None
@@ -146,10 +159,14 @@ class Edge:
         if path in FORWARDING:
             return NotSupported(f"{method} {path} is not offered; use POST. Offered: {OFFERED}.")
         if path == "/metrics":
-            return NotSupported(f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics")
+            return NotSupported(
+                f"Metrics are on a listener of their own: http://{self.metrics_address}/metrics"
+            )
         is_read = method in ("GET", "HEAD") and _PLAIN_PATHS.fullmatch(path)
         if not is_read and not (method == "POST" and path in _PLAIN_POSTS):
-            return NotSupported(f"{method} {_shown(path)} is not offered.{_base_url_hint(path)} Offered: {OFFERED}.")
+            return NotSupported(
+                f"{method} {_shown(path)} is not offered.{_base_url_hint(path)} Offered: {OFFERED}."
+            )
         return None
 
 
@@ -161,7 +178,11 @@ async def _refuse(error: RequestError, send: Send) -> None:
 
 def _closing_answer(error: RequestError) -> tuple[int, Headers, bytes]:
     status, headers, body = error_answer(error)
-    return status, [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")], body
+    return (
+        status,
+        [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")],
+        body,
+    )
 
 
 @lru_cache(maxsize=64)  # the few names that a gateway is called by

@@ -48,8 +48,11 @@ def error_answer(error: errors.RequestError) -> tuple[int, Headers, bytes]:
     """Return status, headers and body of an error answer."""
     status = STATUSES[type(error)]
     headers: Headers = [(b"content-type", b"application/json")]
-    # Of a limit that the request will never fit under, and of a twin that has ended, nobody knows a better moment.
-    is_worth_it = error.retry_after_s is not None if status in (409, 429) else status in RETRYING_HELPS
+    # Of a limit that the request will never fit under, and of a twin that has ended, nobody knows a
+    # better moment.
+    is_worth_it = (
+        error.retry_after_s is not None if status in (409, 429) else status in RETRYING_HELPS
+    )
     if not is_worth_it or error.is_retry_useless:
         headers.append((b"x-should-retry", b"false"))
     if error.retry_after_s is not None:

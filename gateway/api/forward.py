@@ -1,7 +1,7 @@
 """The forwarding endpoints, on an exchange of our own server.
 
-A FastAPI route costs about twice the CPU of this (docs/decisions/0002), and a streaming response class
-would hide when the caller leaves. Here each step of a request is one line.
+A FastAPI route costs about twice the CPU of this (docs/decisions/0002), and a streaming response
+class would hide when the caller leaves. Here each step of a request is one line.
 """
 
 from __future__ import annotations
@@ -70,11 +70,20 @@ class Forwarder:
 
     async def __call__(self, exchange: CallerExchange, *, task: asyncio.Task[object]) -> None:
         """Serve one request from its first byte to its log line, in `task`."""
-        call = _Call(exchange, self.clock.monotonic(), self.new_id(), self.metrics, task, self.limiter, self.trimmer)
+        call = _Call(
+            exchange,
+            self.clock.monotonic(),
+            self.new_id(),
+            self.metrics,
+            task,
+            self.limiter,
+            self.trimmer,
+        )
         try:
             await self._serve(call, exchange)
         except RequestError as error:
-            # It was raised on purpose: nobody reads its frames, and each holds the request or what holds the error.
+            # It was raised on purpose: nobody reads its frames, and each holds the request or what
+            # holds the error.
             await call.refuse(error.with_traceback(None))
         except (ClientGone, asyncio.CancelledError) as gone:
             call.status = CLIENT_CLOSED
@@ -83,21 +92,27 @@ class Forwarder:
             call.stay()
         except Exception:
             log.exception("request_failed", request_id=str(call.request_id))
-            await call.refuse(UpstreamError("The gateway failed on this request. Tell an admin its x-request-id."))
+            await call.refuse(
+                UpstreamError("The gateway failed on this request. Tell an admin its x-request-id.")
+            )
         finally:
             call.log(self.lines)
 
     async def _serve(self, call: _Call, exchange: CallerExchange) -> None:
         headers = attribution.read(exchange.fields, _READ_HEADERS)
-        caller = await caller_of(exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys)
-        # The same snapshot to the end, however long the body takes: no await since the key was checked.
+        caller = await caller_of(
+            exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
+        )
+        # The same snapshot to the end, however long the body takes: no await since the key was
+        # checked.
         call.caller, call.snapshot = caller, self.holder.require()
         policy = call.snapshot.policy.policy
         team = policy.teams[caller.team]
         self.shedding.check(team.priority)  # before the body is read
         if self.is_full():  # also said by the journal itself; here before the body is read
             raise JournalFull(
-                "The journal of this gateway takes nothing more, so nothing new is admitted.", retry_after_s=5
+                "The journal of this gateway takes nothing more, so nothing new is admitted.",
+                retry_after_s=5,
             )
         body.check_declared(headers, limit_bytes=self.max_body_bytes)
         self.slots.take(caller.team, is_only_team=len(policy.teams) == 1)
@@ -115,14 +130,21 @@ class Forwarder:
             request = self._request(call, caller, headers, read, call.snapshot)
             terms = call.snapshot.terms_of(team, project=request.project, key_id=caller.key_id)
             call.limits = terms.limits
-            answer = await self.requests.answer(request, call.snapshot, terms=terms, received_s=call.received_s)
+            answer = await self.requests.answer(
+                request, call.snapshot, terms=terms, received_s=call.received_s
+            )
             await call.answer(answer)
         finally:
             exchange.on_leaving = None
             self.slots.leave(caller.team)
 
     def _request(
-        self, call: _Call, caller: Caller, headers: dict[str, str], read: RequestBody, snapshot: Snapshot
+        self,
+        call: _Call,
+        caller: Caller,
+        headers: dict[str, str],
+        read: RequestBody,
+        snapshot: Snapshot,
     ) -> Request:
         team = snapshot.policy.policy.teams[caller.team]
         data_class, source, data_tags = attribution.data_labels(
@@ -150,9 +172,15 @@ class _Call:
     """One exchange with a caller: what has been sent, and what the log line will say."""
 
     def __init__(
-        self, exchange: CallerExchange, received_s: float, request_id: UUID, metrics: Metrics,
-        task: asyncio.Task[object], limiter: Limiter, trimmer: Trimmer,
-    ) -> None:  # fmt: skip
+        self,
+        exchange: CallerExchange,
+        received_s: float,
+        request_id: UUID,
+        metrics: Metrics,
+        task: asyncio.Task[object],
+        limiter: Limiter,
+        trimmer: Trimmer,
+    ) -> None:
         self._exchange, self.endpoint, self.received_s = exchange, exchange.endpoint, received_s
         self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
@@ -162,7 +190,9 @@ class _Call:
         self.status = 0
         self.client_left = False
         self._attempt: Attempt | None = None
-        self._refusal: tuple[str, int] | None = None  # code and attempts; the error itself would refer back to us
+        self._refusal: tuple[str, int] | None = (
+            None  # code and attempts; the error itself would refer back to us
+        )
         metrics.counts.in_flight += 1
 
     def stay(self) -> None:
@@ -193,9 +223,13 @@ class _Call:
                 async for piece in rest:
                     await self._exchange.send(piece)
             except asyncio.CancelledError:
-                if not self.client_left:  # the server is stopping: a clean close would look like the whole answer
+                if (
+                    not self.client_left
+                ):  # the server is stopping: a clean close would look like the whole answer
                     is_responses = self.endpoint.operation is Operation.RESPONSES
-                    last = error_event("unavailable", "This replica was stopped.", is_responses=is_responses)
+                    last = error_event(
+                        "unavailable", "This replica was stopped.", is_responses=is_responses
+                    )
                     await self._exchange.send(last, is_last=True)
                 raise
         await self._exchange.send(b"", is_last=True)
@@ -206,7 +240,10 @@ class _Call:
         if self._exchange.has_begun:
             return
         status, headers, body = error_answer(error)
-        headers += [(b"x-request-id", str(self.request_id).encode()), (b"content-length", str(len(body)).encode())]
+        headers += [
+            (b"x-request-id", str(self.request_id).encode()),
+            (b"content-length", str(len(body)).encode()),
+        ]
         if self.snapshot is not None:
             headers.append((b"x-tollgate-policy", str(self.snapshot.policy.version).encode()))
             headers.append((b"x-tollgate-attempts", str(error.attempts).encode()))
@@ -226,7 +263,10 @@ class _Call:
             line = line_of(event, self.endpoint.path, self.status)
         else:
             line = RequestLine(
-                endpoint=self.endpoint.path, status=self.status, request_id=self.request_id, timestamp=datetime.now(UTC)
+                endpoint=self.endpoint.path,
+                status=self.status,
+                request_id=self.request_id,
+                timestamp=datetime.now(UTC),
             )
             if self.caller is not None:
                 line.team, line.key_id = self.caller.team, self.caller.key_id
@@ -247,7 +287,11 @@ class _Call:
             (b"content-type", answer.content_type.encode("latin-1", "replace")),
             (b"x-request-id", text_of(self.request_id).encode()),
             *_place_headers(
-                attempt.begun.route, deployment.name, deployment.provider, deployment.region, decision.policy.version
+                attempt.begun.route,
+                deployment.name,
+                deployment.provider,
+                deployment.region,
+                decision.policy.version,
             ),
             (b"x-tollgate-attempts", b"%d" % attempt.number),
             (b"x-tollgate-overhead-ms", b"%.2f" % ((attempt.overhead_s or 0) * 1000)),
@@ -255,14 +299,26 @@ class _Call:
         if attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
         if attempt.begun.degraded is not None:
-            headers.append((b"x-tollgate-degraded", attempt.begun.degraded.encode("latin-1", "replace")))
+            headers.append(
+                (b"x-tollgate-degraded", attempt.begun.degraded.encode("latin-1", "replace"))
+            )
         if answer.budget_remaining_nusd is not None:
-            headers.append((b"x-tollgate-budget-remaining-usd", plain_usd(answer.budget_remaining_nusd).encode()))
+            headers.append(
+                (
+                    b"x-tollgate-budget-remaining-usd",
+                    plain_usd(answer.budget_remaining_nusd).encode(),
+                )
+            )
         return headers
 
 
 @lru_cache(maxsize=1024)  # a policy has a few routes and deployments
-def _place_headers(route: str, deployment: str, provider: str, region: str, policy_version: int) -> Headers:
+def _place_headers(
+    route: str, deployment: str, provider: str, region: str, policy_version: int
+) -> Headers:
     values = {"route": route, "deployment": deployment, "provider": provider, "region": region}
-    named = [(b"x-tollgate-" + name.encode(), value.encode("latin-1", "replace")) for name, value in values.items()]
+    named = [
+        (b"x-tollgate-" + name.encode(), value.encode("latin-1", "replace"))
+        for name, value in values.items()
+    ]
     return [*named, (b"x-tollgate-policy", str(policy_version).encode())]

@@ -1,4 +1,6 @@
-"""Reading large bodies in one thread, so that neither the event loop nor another team waits for long."""
+"""Reading large bodies in one thread, so that neither the event loop nor another team waits for
+long.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from typing import ParamSpec, TypeVar
 from gateway.wire.openai.request_shape import opens_in
 
 LARGE_BYTES = 128 * 1024
-# A smaller body takes long if it is made of objects: each is looked at. No body below the least size has so many.
+# A smaller body takes long if it is made of objects: each is looked at. No body below the least
+# size has so many.
 MAX_OPENS = 5_000
 _LEAST_BYTES = 2 * MAX_OPENS
 
@@ -35,14 +38,18 @@ class LargeBodies:
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, "large-bodies")
         self._is_busy = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of the teams' turns
+        self._waiting: dict[
+            str, deque[asyncio.Future[None]]
+        ] = {}  # in the order of the teams' turns
 
     async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `read` returns, or raise what it raises, when it is the team's turn."""
         await self._turn(team)
         try:
             # The loop's executor knows only positional arguments; no caller here has others.
-            return await asyncio.get_running_loop().run_in_executor(self.thread, lambda: read(*args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(
+                self.thread, lambda: read(*args, **kwargs)
+            )
         finally:
             self._next()
 

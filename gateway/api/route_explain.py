@@ -1,4 +1,7 @@
-"""`POST /v1/route/explain`: where a request would go, and why nowhere else. Sends nothing and meters nothing."""
+"""`POST /v1/route/explain`: where a request would go, and why nowhere else.
+
+Sends nothing and meters nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ from gateway.wire.openai import request_shape
 from gateway.wire.openai.request import read_request
 
 # What only a body that could be sent has, and the endpoint that it would be sent to.
-_SENT_TO = {"messages": Operation.CHAT, "prompt": Operation.COMPLETIONS, "input": Operation.RESPONSES}
+_SENT_TO = {
+    "messages": Operation.CHAT,
+    "prompt": Operation.COMPLETIONS,
+    "input": Operation.RESPONSES,
+}
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,33 +65,62 @@ class ImaginedRequest(msgspec.Struct, frozen=True):
 
 
 def explained(
-    question: ImaginedRequest, headers: dict[str, str], *, caller: Caller, snapshot: Snapshot, place: Place,
+    question: ImaginedRequest,
+    headers: dict[str, str],
+    *,
+    caller: Caller,
+    snapshot: Snapshot,
+    place: Place,
     estimates: Estimates | None = None,
-) -> bytes:  # fmt: skip
-    """Return the caller's own decision as JSON. Raises what the request itself would be refused with before that.
+) -> bytes:
+    """Return the caller's own decision as JSON.
 
-    `estimates` is what this worker has seen; without it expectations are those that the policy declares.
+    Raises what the request itself would be refused with before that.
+
+    `estimates` is what this worker has seen; without it expectations are those that the policy
+    declares.
     """
     policy = snapshot.policy.policy
     team = policy.teams[caller.team]
-    labels = ",".join(part for part in (headers.get("x-tollgate-data-class"), question.labels) if part)
+    labels = ",".join(
+        part for part in (headers.get("x-tollgate-data-class"), question.labels) if part
+    )
     data_class, data_tags = _labels(labels, team, snapshot)
     route = find_route(policy, team, question.facts.model)
 
     def decided(wanted: Route) -> Decision:
         return decide(
-            snapshot.policy, team=team, route=wanted, data_class=data_class, data_tags=data_tags, facts=question.facts,
-            prices=snapshot.prices, gateway_region=place.gateway_region, day=place.day, ejected=snapshot.ejected,
-        )  # fmt: skip
+            snapshot.policy,
+            team=team,
+            route=wanted,
+            data_class=data_class,
+            data_tags=data_tags,
+            facts=question.facts,
+            prices=snapshot.prices,
+            gateway_region=place.gateway_region,
+            day=place.day,
+            ejected=snapshot.ejected,
+        )
 
     decision, other = decided(route), route.degrade_to
-    session = named_session(headers.get("x-session-id"), question.facts.cache_key, question.facts.end_user)
+    session = named_session(
+        headers.get("x-session-id"), question.facts.cache_key, question.facts.end_user
+    )
     ranking = imagined(
-        decision, question.facts, session=session or caller.key_id, estimates=estimates, tokens=question.tokens,
-        answer_tokens=question.answer_tokens, degrade=None if other is None else lambda: decided(policy.routes[other]),
-    )  # fmt: skip
-    said = basis(is_live=estimates is not None, tokens=question.tokens, answer_tokens=question.answer_tokens)
-    explanation = explain(decision, usage=question.usage, ranking=ranking, basis=said, facts=question.facts)
+        decision,
+        question.facts,
+        session=session or caller.key_id,
+        estimates=estimates,
+        tokens=question.tokens,
+        answer_tokens=question.answer_tokens,
+        degrade=None if other is None else lambda: decided(policy.routes[other]),
+    )
+    said = basis(
+        is_live=estimates is not None, tokens=question.tokens, answer_tokens=question.answer_tokens
+    )
+    explanation = explain(
+        decision, usage=question.usage, ranking=ranking, basis=said, facts=question.facts
+    )
     return msgspec.json.encode(_told(explanation))
 
 
@@ -108,7 +144,8 @@ def _decoded(body: bytes, kind: type[Any]) -> Any:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as wrong:
         raise InvalidRequest(
-            f"The body: {wrong}. Send a request's body as it is, or {{model, data_class, data_tags, operation, needs, "
+            f"The body: {wrong}. Send a request's body as it is, or {{model, data_class, "
+            "data_tags, operation, needs, "
             f"tokens, answer_tokens}}."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -120,25 +157,34 @@ def _usage(asked: _Asked) -> TokenUsage | None:
         return None
     usage = TokenUsage(input_tokens=asked.tokens, output_tokens=asked.answer_tokens)
     if not usage.is_plausible:
-        raise InvalidRequest("'tokens' and 'answer_tokens' are numbers of tokens from 0.", param="tokens")
+        raise InvalidRequest(
+            "'tokens' and 'answer_tokens' are numbers of tokens from 0.", param="tokens"
+        )
     return usage
 
 
 def _labels(sent: str, team: Team, snapshot: Snapshot) -> tuple[DataClass, frozenset[str]]:
     headers = {"x-tollgate-data-class": sent} if sent else {}
-    data_class, _, tags = attribution.data_labels(headers, team, declared_tags=snapshot.policy.policy.data_tags)
+    data_class, _, tags = attribution.data_labels(
+        headers, team, declared_tags=snapshot.policy.policy.data_tags
+    )
     return data_class, tags
 
 
 def _told(explanation: Explanation) -> dict[str, Any]:
     """As `tollgate policy explain --format json` says it."""
-    return explanation.record() | {"candidates": [_candidate(verdict) for verdict in explanation.verdicts]}
+    return explanation.record() | {
+        "candidates": [_candidate(verdict) for verdict in explanation.verdicts]
+    }
 
 
 def _candidate(verdict: CandidateVerdict) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "rank": verdict.rank, "deployment": verdict.deployment, "region": verdict.region, "reason": verdict.reason,
-    }  # fmt: skip
+        "rank": verdict.rank,
+        "deployment": verdict.deployment,
+        "region": verdict.region,
+        "reason": verdict.reason,
+    }
     if verdict.route is not None:
         told["route"] = verdict.route
     if verdict.expected is not None:

@@ -1,4 +1,6 @@
-"""Every endpoint, once: this table feeds the raw dispatcher, FastAPI and the OpenAPI description."""
+"""Every endpoint, once: this table feeds the raw dispatcher, FastAPI and the OpenAPI
+description.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ ENDPOINTS = (
     Endpoint("/v1/models/{model}", "GET", "One of them, by its name or an alias"),
     Endpoint("/v1/requests/{request_id}", "GET", "The receipt of one of your team's requests"),
     Endpoint("/v1/usage/me", "GET", "What your team and key have spent"),
-    Endpoint("/v1/route/explain", "POST", "Where a request would go, and why nowhere else; sends nothing"),
+    Endpoint(
+        "/v1/route/explain", "POST", "Where a request would go, and why nowhere else; sends nothing"
+    ),
     Endpoint("/healthz", "GET", "Alive"),
     Endpoint("/readyz", "GET", "May take traffic; lists each failed check with its remedy"),
 )

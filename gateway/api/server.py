@@ -1,7 +1,8 @@
 """The HTTP server: uvicorn as measured fastest here, and a clean stop.
 
-On SIGTERM the replica first says that it is not ready and takes nothing new; what is in flight gets its
-time; only then the loop ends. Whoever calls `serve_until_stopped` writes the rest of the ledger after it.
+On SIGTERM the replica first says that it is not ready and takes nothing new; what is in flight gets
+its time; only then the loop ends. Whoever calls `serve_until_stopped` writes the rest of the ledger
+after it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ SERVER_WAITS_LONGER_S = 10.0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, telling the edge of the stop before anything else happens. The connections are ours."""
+    """uvicorn, telling the edge of the stop before anything else happens.
 
-    def __init__(self, config: uvicorn.Config, edge: Edge, table: ConnectionTable, early: Sequence[int]) -> None:
+    The connections are ours.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, edge: Edge, table: ConnectionTable, early: Sequence[int]
+    ) -> None:
         """`early` are signals that came before the server takes them."""
         super().__init__(config)
         self._edge, self._early = edge, early
@@ -50,7 +56,10 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int, *, setting: str) -> socket.socket:
-    """Return a listening socket. Raises `BadUsage` naming the setting of a port that cannot be had."""
+    """Return a listening socket.
+
+    Raises `BadUsage` naming the setting of a port that cannot be had.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,18 +69,23 @@ def bind(host: str, port: int, *, setting: str) -> socket.socket:
     except OSError as broken:
         listener.close()
         raise BadUsage(
-            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with {setting}."
+            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with "
+            f"{setting}."
         ) from None
     return listener
 
 
-async def serve_until_stopped(edge: Edge, listener: socket.socket, *, table: ConnectionTable, drain_s: float) -> None:
+async def serve_until_stopped(
+    edge: Edge, listener: socket.socket, *, table: ConnectionTable, drain_s: float
+) -> None:
     """Serve until SIGTERM or SIGINT, then return when requests are done or `drain_s` is over.
 
-    The drain's end is ours (`Drain.run`) and not the server's: its timeout cuts a stream without a word to the caller.
+    The drain's end is ours (`Drain.run`) and not the server's: its timeout cuts a stream without a
+    word to the caller.
     """
-    # uvicorn takes the signals over while it serves. One that comes before counts as soon as it does, and the one that
-    # it raises again when it has stopped must not end the process: the ledger is still to be written.
+    # uvicorn takes the signals over while it serves. One that comes before counts as soon as it
+    # does, and the one that it raises again when it has stopped must not end the process: the
+    # ledger is still to be written.
     early: list[int] = []
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda number, _: early.append(number))

@@ -1,11 +1,13 @@
-"""Which team has how many of the places for requests in flight, so that no team takes the others' places."""
+"""Which team has how many of the places for requests in flight, so that no team takes the others'
+places.
+"""
 
 from __future__ import annotations
 
 from gateway.errors import Overloaded
 
-# A team may hold this many times what is still free: alone 4/5 of all places, with a second one as busy 4/9 each.
-# So there is always a place for one more team, and a team alone is hardly limited.
+# A team may hold this many times what is still free: alone 4/5 of all places, with a second one as
+# busy 4/9 each. So there is always a place for one more team, and a team alone is hardly limited.
 TIMES_FREE = 4
 
 
@@ -22,7 +24,8 @@ class RequestSlots:
         taken = self._taken.get(team, 0)
         if taken >= TIMES_FREE * (self.most - self._total) and not is_only_team:
             raise Overloaded(
-                f"Team {team} has {taken} of the {self.most} places for requests in flight here; the rest is kept for "
+                f"Team {team} has {taken} of the {self.most} places for requests in flight "
+                "here; the rest is kept for "
                 "other teams. Try again when some of its requests have ended.",
                 retry_after_s=1,
             )

@@ -1,6 +1,7 @@
 """The `tollgate` command: its tour, its commands, and what happens to errors.
 
-Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, our own fault).
+Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, our own
+fault).
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ import typer
 from typer.core import TyperGroup
 
 from gateway import __version__
-from gateway.cli import budget, dashboard, database, journal, key, month, reconcile, report, serve, team
+from gateway.cli import (
+    budget,
+    dashboard,
+    database,
+    journal,
+    key,
+    month,
+    reconcile,
+    report,
+    serve,
+    team,
+)
 from gateway.cli.audit import commands as audit
 from gateway.cli.checks import doctor
 from gateway.cli.policy import commands as policy
@@ -63,7 +75,7 @@ Ask:
   tollgate policy explain --team T --route R where would a request go, and why?
   tollgate audit list                        who changed what, and why?
   tollgate doctor                            what is wrong here, and how to fix it
-"""
+"""  # noqa: E501
 
 
 class ErrorBoundary(TyperGroup):
@@ -76,7 +88,8 @@ class ErrorBoundary(TyperGroup):
         except (typer.TyperException, typer.Exit, typer.Abort, EOFError):
             raise  # Typer's own: usage errors, exits, a prompt that was declined
         except BrokenPipeError:
-            # Whoever read us (head, less) has enough. The interpreter's last flush must not complain either.
+            # Whoever read us (head, less) has enough. The interpreter's last flush must not
+            # complain either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(SUCCESS) from None
         except Exception as error:
@@ -84,7 +97,9 @@ class ErrorBoundary(TyperGroup):
 
 
 class LazyToolbox:
-    """Makes the toolbox at its first use, so that help and version work with broken settings, and at once."""
+    """Makes the toolbox at its first use, so that help and version work with broken settings, and
+    at once.
+    """
 
     def __init__(self, factory: Callable[[], Toolbox]) -> None:
         self._factory = factory
@@ -126,7 +141,10 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
     def root(
         ctx: typer.Context,
         version: Annotated[
-            bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+            bool,
+            typer.Option(
+                "--version", help="Print the version.", is_eager=True, callback=_print_version
+            ),
         ] = False,
     ) -> None:
         ctx.obj = toolbox
@@ -137,7 +155,19 @@ def build_app(toolbox: Toolbox) -> typer.Typer:
         up.register(app, toolbox)
     for commands in (serve, dashboard):
         commands.register(app)
-    for group in (database, policy, team, key, budget, price, report, month, reconcile, journal, audit):
+    for group in (
+        database,
+        policy,
+        team,
+        key,
+        budget,
+        price,
+        report,
+        month,
+        reconcile,
+        journal,
+        audit,
+    ):
         app.add_typer(group.app)
     for commands in (doctor, demo):
         commands.register(app)

@@ -1,4 +1,6 @@
-"""`tollgate budget`: how budgets stand, one of them in full, and more money for one until its period ends."""
+"""`tollgate budget`: how budgets stand, one of them in full, and more money for one until its
+period ends.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.terminal.output import Format, FormatOption, Table, moment, note, show, show_record, write
+from gateway.cli.terminal.output import (
+    Format,
+    FormatOption,
+    Table,
+    moment,
+    note,
+    show,
+    show_record,
+    write,
+)
 from gateway.domain.budgets.messages import moment_text
 from gateway.domain.budgets.names import find_budget
 from gateway.domain.money import format_usd, usd_from_nusd
@@ -27,40 +38,74 @@ MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 FIELDS = (
-    "budget", "kind", "period", "limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd",
-    "used_share", "forecast_usd", "starts_at", "resets_at", "time_zone", "scope", "team", "owner", "is_current",
+    "budget",
+    "kind",
+    "period",
+    "limit_usd",
+    "granted_usd",
+    "spent_usd",
+    "held_usd",
+    "leased_usd",
+    "remaining_usd",
+    "used_share",
+    "forecast_usd",
+    "starts_at",
+    "resets_at",
+    "time_zone",
+    "scope",
+    "team",
+    "owner",
+    "is_current",
     "is_running",
-)  # fmt: skip
+)
 HEADS = (
-    "budget", "kind", "period", "limit", "granted", "spent", "held", "leased", "left", "used", "forecast", "resets",
-)  # fmt: skip
+    "budget",
+    "kind",
+    "period",
+    "limit",
+    "granted",
+    "spent",
+    "held",
+    "leased",
+    "left",
+    "used",
+    "forecast",
+    "resets",
+)
 MONEY = ("limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd")
 FORECAST_NOTE = "forecast: at the end of the period, at the present rate"
 
 BudgetArgument = Annotated[
-    str, typer.Argument(metavar="BUDGET", help="An account, such as payments/month; or just the team if it has one.")
+    str,
+    typer.Argument(
+        metavar="BUDGET", help="An account, such as payments/month; or just the team if it has one."
+    ),
 ]
 app = typer.Typer(
     name="budget", help="See budgets, and grant more.", no_args_is_help=True, rich_markup_mode=None
-)  # fmt: skip
+)
 
 
 @app.command(
     "list",
     short_help="List how budgets stand.",
-    epilog="\b\nExamples:\n  tollgate budget list\n  tollgate budget list --team payments --format json\n"
+    epilog="\b\nExamples:\n  tollgate budget list\n  tollgate budget list --team payments "
+    "--format json\n"
     "  tollgate budget list --all --format csv > budgets.csv",
 )
 def list_budgets(
     ctx: typer.Context,
     team: Annotated[str | None, typer.Option("--team", help="Only this team's.")] = None,
-    has_past: Annotated[bool, typer.Option("--all", help="Past periods and undeclared budgets too.")] = False,
+    has_past: Annotated[
+        bool, typer.Option("--all", help="Past periods and undeclared budgets too.")
+    ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List each budget's running period: limit, spent, held, left, and the forecast to its end.
 
-    Left is limit and grants less spent and leased; leased is what gateways have at hand, held the part of it that
-    requests under way reserved. A budget resets in its own time zone; JSON and CSV have the moment in UTC.
+    Left is limit and grants less spent and leased; leased is what gateways have at hand, held the
+    part of it that requests under way reserved. A budget resets in its own time zone; JSON and CSV
+    have the moment in UTC.
     """
     from gateway.reports import NO_BUDGET
 
@@ -71,7 +116,11 @@ def list_budgets(
     if format is not Format.TABLE:
         show(Table(FIELDS, [tuple(_record(one).values()) for one in chosen]), format, empty="")
         return
-    empty = NO_BUDGET if not found else f"Team '{team}' has no budget. tollgate budget list shows all of them."
+    empty = (
+        NO_BUDGET
+        if not found
+        else f"Team '{team}' has no budget. tollgate budget list shows all of them."
+    )
     show(Table(HEADS, [_row(one) for one in chosen]), format, empty=empty)
     if chosen:
         note(FORECAST_NOTE)
@@ -84,8 +133,11 @@ def list_budgets(
     "  tollgate budget show payments                    (if the team has one budget of its own)\n"
     "  tollgate budget show payments/project:checkout/week --format json",
 )
-def show_budget(ctx: typer.Context, budget: BudgetArgument, format: FormatOption = Format.TABLE) -> None:
-    """Show one budget: its rule, forecast, grants with reasons, alerts, who spent it, leases, recent periods.
+def show_budget(
+    ctx: typer.Context, budget: BudgetArgument, format: FormatOption = Format.TABLE
+) -> None:
+    """Show one budget: its rule, forecast, grants with reasons, alerts, who spent it, leases,
+    recent periods.
 
     CSV has the budget's own figures alone.
     """
@@ -108,27 +160,32 @@ def show_budget(ctx: typer.Context, budget: BudgetArgument, format: FormatOption
 @app.command(
     "grant",
     short_help="Add money to a budget's running period.",
-    epilog="\b\nExamples:\n  tollgate budget grant payments/month 500 --reason 'launch week, agreed with Ada'\n"
+    epilog="\b\nExamples:\n  tollgate budget grant payments/month 500 --reason 'launch week, "
+    "agreed with Ada'\n"
     "  tollgate budget grant payments 50 --reason 'load test' --expires 12h\n"
     "  tollgate budget grant payments/month 500 --reason audit --expires 2026-11-27 --format json",
 )
 def grant(
     ctx: typer.Context,
     budget: BudgetArgument,
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT_USD", help="In US dollars, such as 500 or 0.25.")],
+    amount: Annotated[
+        str, typer.Argument(metavar="AMOUNT_USD", help="In US dollars, such as 500 or 0.25.")
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why, for the record.")],
     expires: Annotated[
         str | None,
         typer.Option(
-            "--expires", metavar="WHEN", help="12h, 3d, 2026-11-27 or 2026-11-27T18:00 (UTC); else at the period's end."
+            "--expires",
+            metavar="WHEN",
+            help="12h, 3d, 2026-11-27 or 2026-11-27T18:00 (UTC); else at the period's end.",
         ),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Add to what a budget may spend in its running period; gateways admit from it within seconds.
 
-    The grant keeps your reason and your database login, and cannot be changed. It ends with the period: for more in
-    each one, raise limit_usd in the policy.
+    The grant keeps your reason and your database login, and cannot be changed. It ends with the
+    period: for more in each one, raise limit_usd in the policy.
     """
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -138,7 +195,9 @@ def grant(
     with _both(toolbox) as (stores, reports):
         account_id = find_budget(budget, reports.budget_names())
         before = _standing(reports, account_id, now)
-        granted = stores.budgets.grant(account_id, amount_nusd, expires_at=until, reason=reason.strip(), now=now)
+        granted = stores.budgets.grant(
+            account_id, amount_nusd, expires_at=until, reason=reason.strip(), now=now
+        )
         after = _standing(reports, account_id, now)
     record = _grant_record(granted, reason=reason.strip())
     stood = {"before": _money(before), "after": _money(after)}
@@ -149,12 +208,19 @@ def grant(
     else:
         show_record(record, format)
         note("")
-        show(Table(("", *MONEY), [(name, *figures.values()) for name, figures in stood.items()]), format, empty="")
+        show(
+            Table(("", *MONEY), [(name, *figures.values()) for name, figures in stood.items()]),
+            format,
+            empty="",
+        )
         note(f"Gateways admit from it within seconds. {_until(granted, after)}")
 
 
 def expiry(text: str, now: datetime) -> datetime:
-    """Read `12h`, `3d`, `2w`, a date or a date with a time; UTC unless it says otherwise. Raises `BadUsage`."""
+    """Read `12h`, `3d`, `2w`, a date or a date with a time; UTC unless it says otherwise.
+
+    Raises `BadUsage`.
+    """
     length = _DURATION.fullmatch(text)
     if length is not None:
         return now + int(length[1]) * _UNITS[length[2]]
@@ -162,7 +228,8 @@ def expiry(text: str, now: datetime) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise BadUsage(
-            f"'{text}' is no moment. Write a length of time (12h, 3d, 2w), a date (2026-11-27) or a date and time "
+            f"'{text}' is no moment. Write a length of time (12h, 3d, 2w), a date (2026-11-27) "
+            "or a date and time "
             f"(2026-11-27T18:00). Nothing was granted."
         ) from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -173,11 +240,14 @@ def _amount(text: str) -> int:
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:
-        raise BadUsage(f"'{text}' is not an amount in USD such as 500 or 0.25. Nothing was granted.") from None
+        raise BadUsage(
+            f"'{text}' is not an amount in USD such as 500 or 0.25. Nothing was granted."
+        ) from None
     nusd = usd.scaleb(9) if usd.is_finite() and abs(usd) <= MOST_USD else Decimal(-1)
     if nusd <= 0 or nusd != nusd.to_integral_value():
         raise BadUsage(
-            f"A grant is more than 0 and at most {MOST_USD:,} USD, with at most nine decimals; got {text}. "
+            f"A grant is more than 0 and at most {MOST_USD:,} USD, with at most nine decimals; "
+            f"got {text}. "
             f"Nothing was granted."
         )
     return int(nusd)
@@ -185,7 +255,9 @@ def _amount(text: str) -> int:
 
 @contextmanager
 def _both(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
-    """The stores, and reports on the same database: a replica for reports would not have the grant yet."""
+    """The stores, and reports on the same database: a replica for reports would not have the grant
+    yet.
+    """
     from gateway import reports
 
     with toolbox.open_stores() as stores, reports.open(stores.url) as opened:
@@ -206,9 +278,19 @@ def _record(one: BudgetStanding) -> dict[str, Any]:
 def _row(one: BudgetStanding) -> tuple[Any, ...]:
     """Its fields for people."""
     return (
-        one.budget, one.kind, one.period, one.limit_usd, one.granted_usd, one.spent_usd, one.held_usd, one.leased_usd,
-        one.remaining_usd, _share(one.used_share), one.forecast_usd, _resets(one),
-    )  # fmt: skip
+        one.budget,
+        one.kind,
+        one.period,
+        one.limit_usd,
+        one.granted_usd,
+        one.spent_usd,
+        one.held_usd,
+        one.leased_usd,
+        one.remaining_usd,
+        _share(one.used_share),
+        one.forecast_usd,
+        _resets(one),
+    )
 
 
 def _share(share: Decimal | None) -> str:
@@ -281,7 +363,12 @@ def _full(found: BudgetDetail, leases: Sequence[WorkerLease]) -> dict[str, Any]:
             for alert in found.alerts
         ],
         "spenders": [
-            {"route": who.route, "key_id": who.key_id, "attempts": who.attempts, "spent_usd": who.spent_usd}
+            {
+                "route": who.route,
+                "key_id": who.key_id,
+                "attempts": who.attempts,
+                "spent_usd": who.spent_usd,
+            }
             for who in found.spenders
         ],
         "leases": [
@@ -302,15 +389,20 @@ def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
     """All of a budget for people, part by part."""
     show_record(_summary(found.standing), Format.TABLE)
     _print_part(
-        "Grants", ("amount", "by", "why", "given", "until"),
+        "Grants",
+        ("amount", "by", "why", "given", "until"),
         [(g.amount_usd, g.author, g.reason, g.created_at, _end(g)) for g in found.grants],
         empty="none: tollgate budget grant adds one",
-    )  # fmt: skip
+    )
     _print_part(
-        "Alerts", ("reached", "spent", "at", "told"),
-        [(_share(alert.threshold), alert.spent_usd, alert.raised_at, _told(alert)) for alert in found.alerts],
+        "Alerts",
+        ("reached", "spent", "at", "told"),
+        [
+            (_share(alert.threshold), alert.spent_usd, alert.raised_at, _told(alert))
+            for alert in found.alerts
+        ],
         empty="none in this period",
-    )  # fmt: skip
+    )
     _print_part(
         "Spent by route and key" + (" (UTC days)" if found.spenders_by_day else ""),
         ("route", "key", "attempts", "spent"),
@@ -318,22 +410,34 @@ def _print(found: BudgetDetail, leases: Sequence[WorkerLease]) -> None:
         empty="nothing yet",
     )
     _print_part(
-        "Leased by gateways", ("replica", "journal", "leased", "held", "heard of"),
+        "Leased by gateways",
+        ("replica", "journal", "leased", "held", "heard of"),
         [
-            (lease.replica, str(lease.journal_id), usd_from_nusd(lease.outstanding_nusd),
-             usd_from_nusd(lease.held_nusd), lease.renewed_at)
+            (
+                lease.replica,
+                str(lease.journal_id),
+                usd_from_nusd(lease.outstanding_nusd),
+                usd_from_nusd(lease.held_nusd),
+                lease.renewed_at,
+            )
             for lease in leases
         ],
         empty="nothing",
-    )  # fmt: skip
+    )
     _print_part(
-        "Recent periods", ("from", "to", "limit", "granted", "spent", "used"),
-        [(_begin(p), _resets(p), p.limit_usd, p.granted_usd, p.spent_usd, _share(p.used_share)) for p in found.periods],
+        "Recent periods",
+        ("from", "to", "limit", "granted", "spent", "used"),
+        [
+            (_begin(p), _resets(p), p.limit_usd, p.granted_usd, p.spent_usd, _share(p.used_share))
+            for p in found.periods
+        ],
         empty="none was used yet",
-    )  # fmt: skip
+    )
 
 
-def _print_part(title: str, heads: tuple[str, ...], rows: Sequence[tuple[Any, ...]], *, empty: str) -> None:
+def _print_part(
+    title: str, heads: tuple[str, ...], rows: Sequence[tuple[Any, ...]], *, empty: str
+) -> None:
     if not rows:
         write(f"\n{title}: {empty}\n")
         return
@@ -343,7 +447,8 @@ def _print_part(title: str, heads: tuple[str, ...], rows: Sequence[tuple[Any, ..
 
 def _summary(one: BudgetStanding) -> dict[str, str]:
     return {
-        "budget": one.budget + ("" if one.is_current else " (not declared any more: nothing is held from it)"),
+        "budget": one.budget
+        + ("" if one.is_current else " (not declared any more: nothing is held from it)"),
         "rule": one.rule or "not known any more",
         "kind": one.kind or "unknown",
         "of": _whose(one),
@@ -351,7 +456,8 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
         "limit": format_usd(one.limit_usd),
         "granted": format_usd(one.granted_usd),
         "spent": f"{format_usd(one.spent_usd)}, {_share(one.used_share)} of limit and grants",
-        "leased": f"{format_usd(one.leased_usd)}, {format_usd(one.held_usd)} of it held by requests under way",
+        "leased": f"{format_usd(one.leased_usd)}, {format_usd(one.held_usd)} of it held by "
+        "requests under way",
         "left": format_usd(one.remaining_usd),
         "forecast": _forecast(one),
     }
@@ -372,7 +478,8 @@ def _forecast(one: BudgetStanding) -> str:
     if one.rate_since is None:
         return "none yet: too early in its period"
     return (
-        f"{format_usd(one.forecast_usd)} at the end of the period: what is spent, and more at the present rate, "
+        f"{format_usd(one.forecast_usd)} at the end of the period: what is spent, and more at "
+        "the present rate, "
         f"{format_usd(one.recent_usd)} since {moment(one.rate_since)}"
     )
 

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S = 10
 SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # "required": the app shows nothing before sign-in
-# What the app, its server and its HTTP client read. Nothing else of ours is of use to who takes it over.
+# What the app, its server and its HTTP client read. Nothing else of ours is of use to who takes it
+# over.
 PASSED = frozenset({"PATH", "HOME", "LANG", "TZ"})
 PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
-SECRETS = Path(".streamlit") / "secrets.toml"  # Streamlit looks in the home and in the working directory
+SECRETS = (
+    Path(".streamlit") / "secrets.toml"
+)  # Streamlit looks in the home and in the working directory
 
 
 def register(app: typer.Typer) -> None:
@@ -37,34 +40,47 @@ def register(app: typer.Typer) -> None:
     app.command(
         "dashboard",
         short_help="Show finance's reports in the browser.",
-        epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate dashboard",
+        epilog="\b\nExamples:\n  tollgate dashboard\n  TOLLGATE_DASHBOARD_PORT=8600 tollgate "
+        "dashboard",
     )(dashboard)
 
 
 def dashboard(
     ctx: typer.Context,
     insecure_local: Annotated[
-        bool, typer.Option("--insecure-local", help="Listen beyond this machine without sign-in: only behind a proxy.")
+        bool,
+        typer.Option(
+            "--insecure-local",
+            help="Listen beyond this machine without sign-in: only behind a proxy.",
+        ),
     ] = False,
 ) -> None:
     """Show finance's reports in the browser until stopped. It may only read the finance views.
 
-    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST is refused unless people must sign in.
+    Listens on this machine alone. Another TOLLGATE_DASHBOARD_HOST is refused unless people must
+    sign in.
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
     needs_sign_in = not (insecure_local or is_loopback(options.dashboard_host))
     if needs_sign_in and not has_sign_in():
         raise BadUsage(
-            f"The dashboard would show every team's spend to whoever reaches {options.dashboard_host}. Configure "
-            f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of it signs people in."
+            "The dashboard would show every team's spend to whoever reaches "
+            f"{options.dashboard_host}. Configure "
+            f"sign-in ([auth] in ~/{SECRETS}), or say --insecure-local if a proxy in front of "
+            "it signs people in."
         )
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with toolbox.open_address(As.REPORTS) as url:
-        note(f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C stops it)")
+        note(
+            f"Dashboard: http://{options.dashboard_host}:{options.dashboard_port}  (Ctrl-C "
+            "stops it)"
+        )
         variables = (
-            environment(url) | host_variables(options) | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
+            environment(url)
+            | host_variables(options)
+            | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
         )
         raise typer.Exit(run_until_stopped(started, variables))
 
@@ -84,19 +100,30 @@ def command(options: Options) -> list[str]:
 
 def host_variables(options: Options) -> dict[str, str]:
     """What the app's check of the Host header needs."""
-    return {BOUND_VARIABLE: options.dashboard_host, HOSTS_VARIABLE: " ".join(options.dashboard_hosts)}
+    return {
+        BOUND_VARIABLE: options.dashboard_host,
+        HOSTS_VARIABLE: " ".join(options.dashboard_hosts),
+    }
 
 
 def environment(url: str) -> dict[str, str]:
-    """The child's environment: what it needs and the reports' address; no other login, no provider's key."""
-    kept = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    """The child's environment: what it needs and the reports' address; no other login, no
+    provider's key.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED or name.startswith(PASSED_PREFIXES)
+    }
     return kept | {"TOLLGATE_REPORTS_URL": url}
 
 
 def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
     """Run a child until it ends or we are told to; return its exit code, 0 where we ended it."""
     child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-    before = {number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         return child.wait()
     except _Stop:
@@ -108,7 +135,9 @@ def run_until_stopped(command: list[str], environment: dict[str, str]) -> int:
 
 
 def has_sign_in() -> bool:
-    """True if Streamlit finds a whole [auth] section: without its cookie secret nobody is ever signed in."""
+    """True if Streamlit finds a whole [auth] section: without its cookie secret nobody is ever
+    signed in.
+    """
     for place in (Path.home() / SECRETS, Path.cwd() / SECRETS):
         try:
             auth = tomllib.loads(place.read_text(encoding="utf-8")).get("auth", {})

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 AHEAD = timedelta(days=92)  # partitions made in advance: three months of nobody looking
 
-app = typer.Typer(name="db", help="Create, update and check the database.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="db",
+    help="Create, update and check the database.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command(
@@ -30,16 +35,21 @@ app = typer.Typer(name="db", help="Create, update and check the database.", no_a
 def upgrade(
     ctx: typer.Context,
     new_passwords: Annotated[
-        bool, typer.Option("--new-passwords", help="Give the logins new passwords; other homes then need this file.")
+        bool,
+        typer.Option(
+            "--new-passwords",
+            help="Give the logins new passwords; other homes then need this file.",
+        ),
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring the tables to this version, one migration after the other; a running older gateway goes on.
+    """Bring the tables to this version, one migration after the other; a running older gateway goes
+    on.
 
-    Creates the pepper, the secret behind the stored digests of API keys, where there is none: back it up. Makes a login
-    each for serving, reports and administration, and keeps their passwords in HOME/logins: later commands use those,
-    and only this one the owner's. Where it may not make them it prints the SQL for an administrator, once.
-    Running it again changes nothing.
+    Creates the pepper, the secret behind the stored digests of API keys, where there is none: back
+    it up. Makes a login each for serving, reports and administration, and keeps their passwords in
+    HOME/logins: later commands use those, and only this one the owner's. Where it may not make them
+    it prints the SQL for an administrator, once. Running it again changes nothing.
     """
     from gateway.storage.postgres import migrations, partitions
 
@@ -47,7 +57,9 @@ def upgrade(
     with toolbox.open_as_owner() as stores:
         applied = migrations.upgrade(stores.database, on_step=note)
         today = toolbox.now().date()
-        months = partitions.ensure_months(stores.database, first=today.replace(day=1), last=first_ahead(today))
+        months = partitions.ensure_months(
+            stores.database, first=today.replace(day=1), last=first_ahead(today)
+        )
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)
     record = {
@@ -61,13 +73,21 @@ def upgrade(
     for text in made.notes:
         note(text)
     if made.sql:
-        note("The owner may not make the logins. An administrator runs this, then run this command again:")
+        note(
+            "The owner may not make the logins. An administrator runs this, then run this "
+            "command again:"
+        )
         for statement in made.sql:
             note(f"  {statement}")
     if new_passwords:
-        note("Gateways of this home use the new passwords at their next connection. Restart the ones of other homes.")
+        note(
+            "Gateways of this home use the new passwords at their next connection. Restart the "
+            "ones of other homes."
+        )
     if is_new:
-        note(f"Back up {toolbox.options.pepper_path}: without it no API key of this database works.")
+        note(
+            f"Back up {toolbox.options.pepper_path}: without it no API key of this database works."
+        )
     note("Next: tollgate policy apply FILE")
 
 
@@ -77,13 +97,17 @@ def upgrade(
     epilog="\b\nExample:\n  tollgate db check || tollgate db upgrade",
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres cannot be asked."""
+    """Exit 0 if the tables are those of this version, 1 if migrations are pending, 3 if Postgres
+    cannot be asked.
+    """
     from gateway.storage.postgres import migrations
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         pending = migrations.pending(stores.database)
-    show_record({"database": stores.database.name, "is_current": not pending, "pending": pending}, format)
+    show_record(
+        {"database": stores.database.name, "is_current": not pending, "pending": pending}, format
+    )
     if pending:
         note("Run: tollgate db upgrade")
         raise typer.Exit(1)
@@ -93,11 +117,16 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def url(
     ctx: typer.Context,
     purpose: Annotated[
-        As | None, typer.Option("--as", help="By the login for one purpose, not the owner's.", show_choices=True)
+        As | None,
+        typer.Option(
+            "--as", help="By the login for one purpose, not the owner's.", show_choices=True
+        ),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Print the address of the database, password included: the owner's, or that of a narrower login."""
+    """Print the address of the database, password included: the owner's, or that of a narrower
+    login.
+    """
     toolbox: Toolbox = ctx.obj
     with _opened_address(toolbox, purpose) as address:
         if format is Format.TABLE:
@@ -105,11 +134,20 @@ def url(
         else:
             show_record({"url": address}, format)
     if purpose is None:
-        note("This is the owner's login, which may change everything. To read: tollgate db url --as reports")
+        note(
+            "This is the owner's login, which may change everything. To read: tollgate db url "
+            "--as reports"
+        )
     elif _is_owners(address, purpose, toolbox.options):
-        note(f"There is no login for {purpose} yet, so this is the owner's. Make them: tollgate db upgrade")
+        note(
+            f"There is no login for {purpose} yet, so this is the owner's. Make them: tollgate "
+            "db upgrade"
+        )
     if toolbox.options.database_url is None:
-        note("The embedded Postgres answers only while a Tollgate process runs, for example `tollgate serve`.")
+        note(
+            "The embedded Postgres answers only while a Tollgate process runs, for example "
+            "`tollgate serve`."
+        )
 
 
 @contextmanager
@@ -147,18 +185,24 @@ def first_ahead(today: date) -> date:
 
 
 def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> Made:
-    """Make the logins that are missing. Those that the settings name are made with the passwords in there."""
+    """Make the logins that are missing.
+
+    Those that the settings name are made with the passwords in there.
+    """
     from gateway.storage.postgres import logins
 
     options = toolbox.options
-    given = {purpose: address for purpose, address in _named(options).items() if address is not None}
+    given = {
+        purpose: address for purpose, address in _named(options).items() if address is not None
+    }
     return logins.ensure(stores.database, stores.url, options.home, given=given, renews=renews)
 
 
 def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
     """Create the pepper where there is none, and register it; True if it is new.
 
-    A new one beside keys that were made with another would turn all of them away, so then none is made.
+    A new one beside keys that were made with another would turn all of them away, so then none is
+    made.
     """
     from gateway.storage.policy import pepper
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 COLUMNS = ("id", "replica", "state", "started_at", "heartbeat", "written", "note")
 
-app = typer.Typer(name="journal", help="The gateways' journals.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="journal", help="The gateways' journals.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command(
@@ -24,17 +26,21 @@ app = typer.Typer(name="journal", help="The gateways' journals.", no_args_is_hel
     epilog="\b\nExample:\n  tollgate journal list --format csv",
 )
 def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """List the gateways' journals, those heard of last first: whose they are and how many events came from each.
+    """List the gateways' journals, those heard of last first: whose they are and how many events
+    came from each.
 
-    live: a gateway holds it, or will when it starts again on its volume. drained: all of it is in the
-    ledger. lost: its volume will not come back.
+    live: a gateway holds it, or will when it starts again on its volume. drained: all of it is in
+    the ledger. lost: its volume will not come back.
     """
     from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         journals = JournalTable(stores.database).all()
-    rows = [(str(j.id), j.replica, j.state, j.started_at, j.heartbeat, j.written, j.note) for j in journals]
+    rows = [
+        (str(j.id), j.replica, j.state, j.started_at, j.heartbeat, j.written, j.note)
+        for j in journals
+    ]
     show(Table(COLUMNS, rows), format, empty="No gateway has written to this ledger yet.")
 
 
@@ -48,11 +54,13 @@ def lose_journal(
     journal_id: Annotated[str, typer.Argument(metavar="ID", help="From `tollgate journal list`.")],
     reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
 ) -> None:
-    """Say that a live journal's volume is gone for good, and book what it had leased of budgets as spent.
+    """Say that a live journal's volume is gone for good, and book what it had leased of budgets as
+    spent.
 
-    What it still held is not in the ledger: per team, one adjustment `lost_journal` of what it had leased at most
-    stands for it, and `tollgate month status` keeps naming it. If the volume turns up after all, start a gateway on
-    it: its events are booked, and what was booked in their place is taken back.
+    What it still held is not in the ledger: per team, one adjustment `lost_journal` of what it had
+    leased at most stands for it, and `tollgate month status` keeps naming it. If the volume turns
+    up after all, start a gateway on it: its events are booked, and what was booked in their place
+    is taken back.
     """
     from gateway.storage.ledger.journals_table import JournalTable
 
@@ -61,4 +69,6 @@ def lose_journal(
         raise BadUsage("--reason must say what happened. Nothing was changed.")
     with toolbox.open_stores() as stores:
         JournalTable(stores.database).lose(journal_id_of(journal_id), reason=reason.strip())
-    note(f"Journal {journal_id} is noted as lost; what it had leased of budgets is booked as spent.")
+    note(
+        f"Journal {journal_id} is noted as lost; what it had leased of budgets is booked as spent."
+    )

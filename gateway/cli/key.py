@@ -1,4 +1,7 @@
-"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is kept. All of it is audited."""
+"""`tollgate key`: API keys. A key is shown once, when it is made; only its digest is kept.
+
+All of it is audited.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,21 @@ _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
-_SHOWN_ONCE = "This is the only time the key is shown. Store it now; if it is lost, make another and revoke this one."
+_SHOWN_ONCE = (
+    "This is the only time the key is shown. Store it now; if it is lost, make "
+    "another and revoke this one."
+)
 OVERLAP = "24h"
 SHOWN_STATES = ("live", "paused")
 
-KeyIdArgument = Annotated[str, typer.Argument(metavar="KEY_ID", help="The id that `tollgate key list` shows.")]
+KeyIdArgument = Annotated[
+    str, typer.Argument(metavar="KEY_ID", help="The id that `tollgate key list` shows.")
+]
 app = typer.Typer(
-    name="key", help="Create, rotate, pause, revoke and list API keys.", no_args_is_help=True, rich_markup_mode=None
+    name="key",
+    help="Create, rotate, pause, revoke and list API keys.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -43,12 +54,19 @@ app = typer.Typer(
 def create(
     ctx: typer.Context,
     team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of the current policy.")],
-    project: Annotated[str | None, typer.Option("--project", help="Books this key's spend on a project.")] = None,
-    expires: Annotated[str | None, typer.Option("--expires", metavar="90d", help="Life: 12h, 90d, 8w.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help="Books this key's spend on a project.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="90d", help="Life: 12h, 90d, 8w.")
+    ] = None,
     reason: ReasonOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a key for a team. It is shown once, here, and kept nowhere; gateways accept it within seconds."""
+    """Make a key for a team.
+
+    It is shown once, here, and kept nowhere; gateways accept it within seconds.
+    """
     from gateway.storage.policy import pepper
 
     toolbox: Toolbox = ctx.obj
@@ -60,10 +78,19 @@ def create(
         peppers = pepper.load(toolbox.options.pepper_path)
         pepper.register(stores.database, peppers)
         key = mint(toolbox.random_bytes(RANDOM_BYTES))
-        record = record_of(key, team=team, project=project, expires_at=expires_at, pepper=peppers[0])
+        record = record_of(
+            key, team=team, project=project, expires_at=expires_at, pepper=peppers[0]
+        )
         stores.keys.create(record, created_by=operator_name(), reason=reason)
     show_record(
-        {"key": key, "key_id": record.key_id, "team": team, "project": project, "expires_at": expires_at}, format
+        {
+            "key": key,
+            "key_id": record.key_id,
+            "team": team,
+            "project": project,
+            "expires_at": expires_at,
+        },
+        format,
     )
     note(_SHOWN_ONCE)
 
@@ -85,8 +112,9 @@ def rotate(
 ) -> None:
     """Make a key with the team, project and life of another, which ends after the overlap.
 
-    Until then both work, so nothing fails while apps are changed over. The new key is shown once, here. What names
-    a key by its id (its own budgets and limits, its past spend) stays with the old id.
+    Until then both work, so nothing fails while apps are changed over. The new key is shown once,
+    here. What names a key by its id (its own budgets and limits, its past spend) stays with the old
+    id.
     """
     from gateway.storage.policy import pepper
 
@@ -98,9 +126,12 @@ def rotate(
     def successor(old: StoredKey) -> KeyRecord:
         life = None if old.record.expires_at is None else old.record.expires_at - old.created_at
         made = record_of(
-            key, team=old.record.team, project=old.record.project, expires_at=None if life is None else now + life,
+            key,
+            team=old.record.team,
+            project=old.record.project,
+            expires_at=None if life is None else now + life,
             pepper=peppers[0],
-        )  # fmt: skip
+        )
         return replace(made, is_demo=old.record.is_demo)
 
     with toolbox.open_stores() as stores:
@@ -108,11 +139,16 @@ def rotate(
         pepper.register(stores.database, peppers)
         old, new = stores.keys.rotate(
             wanted, make=successor, ends_at=ends_at, by=operator_name(), now=now, reason=reason
-        )  # fmt: skip
+        )
     record = {
-        "key": key, "key_id": new.key_id, "team": new.team, "project": new.project, "expires_at": new.expires_at,
-        "replaces": wanted, "replaced_until": old.record.expires_at,
-    }  # fmt: skip
+        "key": key,
+        "key_id": new.key_id,
+        "team": new.team,
+        "project": new.project,
+        "expires_at": new.expires_at,
+        "replaces": wanted,
+        "replaced_until": old.record.expires_at,
+    }
     show_record(record, format)
     note(_SHOWN_ONCE)
     note(f"The old key works until then; to end it now: tollgate key revoke {wanted}")
@@ -124,9 +160,15 @@ def rotate(
     epilog="\b\nExample:\n  tollgate key pause 7Gh2kQ9xTz --reason 'loops since midnight'",
 )
 def pause(
-    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
+    ctx: typer.Context,
+    key_id: KeyIdArgument,
+    reason: ReasonOption = "",
+    format: FormatOption = Format.TABLE,
 ) -> None:
-    """Turn a key away until `key resume`; gateways hear of it within seconds. Requests under way go on."""
+    """Turn a key away until `key resume`; gateways hear of it within seconds.
+
+    Requests under way go on.
+    """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
@@ -134,8 +176,14 @@ def pause(
         stored = _found(stores, wanted)
     if not is_done and stored.revoked_at is not None:
         raise BadUsage(f"Key {wanted} is revoked, for good. Nothing was changed.")
-    show_record({"key_id": wanted, "team": stored.record.team, "paused_at": stored.paused_at}, format)
-    note(f"Back again with: tollgate key resume {wanted}" if is_done else "It was paused before; nothing changed.")
+    show_record(
+        {"key_id": wanted, "team": stored.record.team, "paused_at": stored.paused_at}, format
+    )
+    note(
+        f"Back again with: tollgate key resume {wanted}"
+        if is_done
+        else "It was paused before; nothing changed."
+    )
 
 
 @app.command(
@@ -144,7 +192,10 @@ def pause(
     epilog="\b\nExample:\n  tollgate key resume 7Gh2kQ9xTz --reason 'the loop is fixed'",
 )
 def resume(
-    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
+    ctx: typer.Context,
+    key_id: KeyIdArgument,
+    reason: ReasonOption = "",
+    format: FormatOption = Format.TABLE,
 ) -> None:
     """Accept a paused key again; gateways hear of it within seconds."""
     toolbox: Toolbox = ctx.obj
@@ -153,8 +204,13 @@ def resume(
         is_done = stores.keys.resume(wanted, reason=reason)
         stored = _found(stores, wanted)
     if not is_done and stored.revoked_at is not None:
-        raise BadUsage(f"Key {wanted} is revoked, for good. Make another: tollgate key create {stored.record.team}")
-    show_record({"key_id": wanted, "team": stored.record.team, "state": stored.state(toolbox.now())}, format)
+        raise BadUsage(
+            f"Key {wanted} is revoked, for good. Make another: tollgate key create "
+            f"{stored.record.team}"
+        )
+    show_record(
+        {"key_id": wanted, "team": stored.record.team, "state": stored.state(toolbox.now())}, format
+    )
     if not is_done:
         note("It was not paused; nothing changed.")
 
@@ -165,47 +221,85 @@ def resume(
     epilog="\b\nExample:\n  tollgate key revoke 7Gh2kQ9xTz --reason 'found in a log'",
 )
 def revoke(
-    ctx: typer.Context, key_id: KeyIdArgument, reason: ReasonOption = "", format: FormatOption = Format.TABLE
+    ctx: typer.Context,
+    key_id: KeyIdArgument,
+    reason: ReasonOption = "",
+    format: FormatOption = Format.TABLE,
 ) -> None:
-    """Turn a key away from now on; gateways hear of it within seconds. Its past spend stays where it is."""
+    """Turn a key away from now on; gateways hear of it within seconds.
+
+    Its past spend stays where it is.
+    """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
     with toolbox.open_stores() as stores:
         was_live = stores.keys.revoke(wanted, revoked_by=operator_name(), reason=reason)
         stored = _found(stores, wanted)
-    show_record({"key_id": wanted, "team": stored.record.team, "revoked_at": stored.revoked_at}, format)
+    show_record(
+        {"key_id": wanted, "team": stored.record.team, "revoked_at": stored.revoked_at}, format
+    )
     if not was_live:
         note("It was revoked before; nothing changed.")
 
 
-@app.command("list", epilog="\b\nExamples:\n  tollgate key list\n  tollgate key list --team payments --all")
+@app.command(
+    "list", epilog="\b\nExamples:\n  tollgate key list\n  tollgate key list --team payments --all"
+)
 def list_keys(
     ctx: typer.Context,
     team: Annotated[str | None, typer.Option("--team", help="Only this team's.")] = None,
     all_keys: Annotated[bool, typer.Option("--all", help="Revoked and expired ones too.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List keys by id; the keys themselves are not kept. Those that are live or paused, unless --all."""
+    """List keys by id; the keys themselves are not kept.
+
+    Those that are live or paused, unless --all.
+    """
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
     with toolbox.open_stores() as stores:
         keys = stores.keys.list_all()
     rows = [
         (
-            key.record.key_id, key.record.team, key.record.project, key.state(now), key.created_at, key.created_by,
-            key.record.expires_at, key.revoked_at, key.paused_at, key.replaces, key.record.is_demo,
+            key.record.key_id,
+            key.record.team,
+            key.record.project,
+            key.state(now),
+            key.created_at,
+            key.created_by,
+            key.record.expires_at,
+            key.revoked_at,
+            key.paused_at,
+            key.replaces,
+            key.record.is_demo,
         )
         for key in keys
-        if (team is None or key.record.team == team) and (all_keys or key.state(now) in SHOWN_STATES)
-    ]  # fmt: skip
+        if (team is None or key.record.team == team)
+        and (all_keys or key.state(now) in SHOWN_STATES)
+    ]
     columns = (
-        "key_id", "team", "project", "state", "created_at", "created_by", "expires_at", "revoked_at", "paused_at",
-        "replaces", "is_demo",
-    )  # fmt: skip
-    show(Table(columns, rows), format, empty="There is no such key. Make one with: tollgate key create TEAM")
+        "key_id",
+        "team",
+        "project",
+        "state",
+        "created_at",
+        "created_by",
+        "expires_at",
+        "revoked_at",
+        "paused_at",
+        "replaces",
+        "is_demo",
+    )
+    show(
+        Table(columns, rows),
+        format,
+        empty="There is no such key. Make one with: tollgate key create TEAM",
+    )
 
 
-def record_of(key: str, *, team: str, project: str | None, expires_at: datetime | None, pepper: Pepper) -> KeyRecord:
+def record_of(
+    key: str, *, team: str, project: str | None, expires_at: datetime | None, pepper: Pepper
+) -> KeyRecord:
     """What is kept of a new key."""
     key_id = key_id_of(key)
     assert key_id is not None, "a minted key is well-formed"
@@ -223,7 +317,9 @@ def duration(text: str) -> timedelta:
     """Read `12h`, `90d` or `8w`. Raises `BadUsage`."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise BadUsage(f"'{text}' is not a length of time. Write hours, days or weeks: 12h, 90d, 8w.")
+        raise BadUsage(
+            f"'{text}' is not a length of time. Write hours, days or weeks: 12h, 90d, 8w."
+        )
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -11,7 +11,9 @@ from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
 
-app = typer.Typer(name="month", help="Look at a month's books.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="month", help="Look at a month's books.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()
@@ -33,8 +35,9 @@ def status(
 ) -> None:
     """List what is open in a month and what to do about it. Changes nothing. Exit 1 on a finding.
 
-    Unsettled attempts, missing and stand-in prices, records that could not be booked, conflicting events,
-    GPU hours without a bill, journals not heard of. Days and months are UTC; demo data are left out.
+    Unsettled attempts, missing and stand-in prices, records that could not be booked, conflicting
+    events, GPU hours without a bill, journals not heard of. Days and months are UTC; demo data are
+    left out.
     """
     from gateway.reports.question import month_start
 

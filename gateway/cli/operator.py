@@ -12,7 +12,9 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit 
 
 
 def operator_name() -> str:
-    """The operating system's user, and who it was before `sudo`; containers without one record the number."""
+    """The operating system's user, and who it was before `sudo`; containers without one record the
+    number.
+    """
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

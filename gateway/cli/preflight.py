@@ -27,7 +27,9 @@ LIMIT_S = 60.0  # it takes a tenth of a second on an idle machine
 def require(options: Options, *, has_engine_elsewhere: bool) -> None:
     """Print the warnings. Raises `BadUsage` with all that stands in the way."""
     found = checks(options, *(("--no-engine",) if has_engine_elsewhere else ()))
-    lines = {status: [_text(check) for check in found if check.status is status] for status in Status}
+    lines = {
+        status: [_text(check) for check in found if check.status is status] for status in Status
+    }
     if lines[Status.FAIL]:
         raise BadUsage("\n".join(lines[Status.FAIL]))
     for line in lines[Status.WARN]:
@@ -35,9 +37,15 @@ def require(options: Options, *, has_engine_elsewhere: bool) -> None:
 
 
 def checks(options: Options, *arguments: str) -> list[Check]:
-    """Return what the preflight finds with these settings; nothing in an installation without it."""
+    """Return what the preflight finds with these settings; nothing in an installation without
+    it.
+    """
     spec = find_spec("engine")
-    files = [Path(place, "preflight.py") for place in (spec.submodule_search_locations or ())] if spec else []
+    files = (
+        [Path(place, "preflight.py") for place in (spec.submodule_search_locations or ())]
+        if spec
+        else []
+    )
     if not files or not files[0].exists():
         return []
     try:
@@ -52,16 +60,25 @@ def checks(options: Options, *arguments: str) -> list[Check]:
     except (OSError, ValueError, subprocess.TimeoutExpired) as broken:
         # Not a reason to stay down: what it looks for fails later, with a message of its own.
         return [Check("preflight", Status.WARN, f"this machine could not be checked: {broken}")]
-    return [Check(one["check"], Status(one["status"]), one["finding"], one["what_to_do"]) for one in found]
+    return [
+        Check(one["check"], Status(one["status"]), one["finding"], one["what_to_do"])
+        for one in found
+    ]
 
 
 def machine_checks(options: Options) -> Iterator[Check]:
-    """Return what `doctor` shows of this machine; the engine's needs only where an engine was installed."""
+    """Return what `doctor` shows of this machine; the engine's needs only where an engine was
+    installed.
+    """
     has_engine = (options.engine_home / "venv.stamp.json").exists()
     for check in checks(options, "--no-ports", *(() if has_engine else ("--no-engine",))):
         is_for_engine = check.name in ("platform", "cpu", "memory")
         if check.finding:
-            yield replace(check, status=Status.WARN) if is_for_engine and check.status is Status.FAIL else check
+            yield (
+                replace(check, status=Status.WARN)
+                if is_for_engine and check.status is Status.FAIL
+                else check
+            )
 
 
 def _variables(options: Options) -> dict[str, str]:

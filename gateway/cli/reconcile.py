@@ -1,4 +1,6 @@
-"""`tollgate reconcile`: say what attempts of unknown cost did cost, and deal with records that were set aside."""
+"""`tollgate reconcile`: say what attempts of unknown cost did cost, and deal with records that were
+set aside.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ LETTER_COLUMNS = ("letter", "recorded_at", "journal", "error")
 MOST_USD = 9_000_000_000  # what 64 bits of nano-dollars hold
 
 app = typer.Typer(
-    name="reconcile", help="Bring the ledger and the invoices together.", no_args_is_help=True, rich_markup_mode=None
+    name="reconcile",
+    help="Bring the ledger and the invoices together.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -34,21 +39,30 @@ def reconcile() -> None:
     "resolve",
     short_help="Say what an unknown attempt cost.",
     epilog="\b\nExamples:\n  tollgate report unsettled\n"
-    "  tollgate reconcile resolve 01973b2e-6c1f-7c3a-9d3f-0242ac120002 --as zero --reason 'not on the invoice'\n"
-    "  tollgate reconcile resolve 01973b2e-6c1f-7c3a-9d3f-0242ac120002 --attempt 2 --as 0.0125 --reason 'invoice 4711'",
+    "  tollgate reconcile resolve 01973b2e-6c1f-7c3a-9d3f-0242ac120002 --as zero --reason 'not "
+    "on the invoice'\n"
+    "  tollgate reconcile resolve 01973b2e-6c1f-7c3a-9d3f-0242ac120002 --attempt 2 --as 0.0125 "
+    "--reason 'invoice 4711'",
 )
 def resolve(
     ctx: typer.Context,
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="From `tollgate report unsettled`.")],
-    cost: Annotated[str, typer.Option("--as", metavar="zero|hold|AMOUNT", help="What it cost; AMOUNT is in USD.")],
+    request_id: Annotated[
+        str, typer.Argument(metavar="REQUEST_ID", help="From `tollgate report unsettled`.")
+    ],
+    cost: Annotated[
+        str,
+        typer.Option("--as", metavar="zero|hold|AMOUNT", help="What it cost; AMOUNT is in USD."),
+    ],
     reason: Annotated[str, typer.Option("--reason", help="How you know, for the record.")],
-    attempt: Annotated[int | None, typer.Option("--attempt", help="Which one, if several are unknown.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", help="Which one, if several are unknown.")
+    ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Say what an attempt of unknown cost did cost, once and for good.
 
-    It is booked as an adjustment with your reason and your database login; the event stays as it is. If its
-    month is closed, it is posted to the next one that is open.
+    It is booked as an adjustment with your reason and your database login; the event stays as it
+    is. If its month is closed, it is posted to the next one that is open.
     """
     from gateway.storage.ledger.adjustments import resolve as book
 
@@ -57,7 +71,13 @@ def resolve(
         raise BadUsage("--reason must say how you know. Nothing was booked.")
     said = _cost(cost)
     with toolbox.open_stores() as stores:
-        booked = book(stores.database, request_id_of(request_id), attempt=attempt, cost=said, reason=reason.strip())
+        booked = book(
+            stores.database,
+            request_id_of(request_id),
+            attempt=attempt,
+            cost=said,
+            reason=reason.strip(),
+        )
     record = {
         "request_id": str(booked.request_id),
         "attempt": booked.attempt,
@@ -70,7 +90,10 @@ def resolve(
     }
     show_record(record, format)
     if booked.held_usd is not None and booked.cost_usd > booked.held_usd:
-        note(f"More than its hold of {format_usd(booked.held_usd)}: mind what that route's requests may cost at most.")
+        note(
+            f"More than its hold of {format_usd(booked.held_usd)}: mind what that route's "
+            "requests may cost at most."
+        )
 
 
 @app.command(
@@ -79,16 +102,21 @@ def resolve(
     epilog="\b\nExample:\n  tollgate reconcile dead-letters",
 )
 def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """List the records that Postgres refused for good and that nobody has dealt with: attempts that are in no total.
+    """List the records that Postgres refused for good and that nobody has dealt with: attempts that
+    are in no total.
 
-    The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile retry`), or a bug.
+    The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile
+    retry`), or a bug.
     """
     from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         letters = DeadLetters(stores.database).waiting()
-    rows = [(str(one.letter_id), one.recorded_at, _journal(one.journal_id), one.error) for one in letters]
+    rows = [
+        (str(one.letter_id), one.recorded_at, _journal(one.journal_id), one.error)
+        for one in letters
+    ]
     show(Table(LETTER_COLUMNS, rows), format, empty="Every record is booked or dealt with.")
 
 
@@ -101,14 +129,20 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
 def retry(
     ctx: typer.Context,
     letter: Annotated[
-        str | None, typer.Argument(metavar="[LETTER]", help="One alone, from `tollgate reconcile dead-letters`.")
+        str | None,
+        typer.Argument(
+            metavar="[LETTER]", help="One alone, from `tollgate reconcile dead-letters`."
+        ),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Try again to book the records that were set aside, each exactly once. Exit 1 where one is refused again.
+    """Try again to book the records that were set aside, each exactly once.
 
-    What they cost is spent of their budgets as when they came; one of a closed month is posted to the next that is
-    open. Events are written by the gateway's login; that a record was dealt with is noted by yours.
+    Exit 1 where one is refused again.
+
+    What they cost is spent of their budgets as when they came; one of a closed month is posted to
+    the next that is open. Events are written by the gateway's login; that a record was dealt with
+    is noted by yours.
     """
     from gateway.services.ledger.dead_letters import retry as book
     from gateway.storage.ledger.dead_letters import DeadLetters
@@ -119,25 +153,39 @@ def retry(
         tried = list(book(DeadLetters(stores.database), booking.ledger, only=only))
     if only is not None and not tried:
         raise _no_letter(only)
-    rows = [(str(one.letter.letter_id), one.resolution, None if one.resolution else one.letter.error) for one in tried]
+    rows = [
+        (str(one.letter.letter_id), one.resolution, None if one.resolution else one.letter.error)
+        for one in tried
+    ]
     show(Table(("letter", "booked", "refused"), rows), format, empty="No record waits.")
     refused = sum(one.resolution is None for one in tried)
     if refused:
-        note(f"Refused again: {refused} of {len(tried)}. docs/runbooks/rejected-events.md says what to look at.")
+        note(
+            f"Refused again: {refused} of {len(tried)}. docs/runbooks/rejected-events.md says "
+            "what to look at."
+        )
         raise typer.Exit(1)
 
 
 @app.command(
     "dismiss",
     short_help="Say that a record will not be booked.",
-    epilog="\b\nExample:\n  tollgate reconcile dismiss 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6 --reason 'a test machine'",
+    epilog="\b\nExample:\n  tollgate reconcile dismiss 7d9c1f3a-2b4c-4d5e-8f60-718293a4b5c6 "
+    "--reason 'a test machine'",
 )
 def dismiss(
     ctx: typer.Context,
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="From `tollgate reconcile dead-letters`.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")],
+    letter: Annotated[
+        str, typer.Argument(metavar="LETTER", help="From `tollgate reconcile dead-letters`.")
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why it is right that nobody is charged for it.")
+    ],
 ) -> None:
-    """Say that a record which was set aside will never be booked. It is kept, with your reason and your login."""
+    """Say that a record which was set aside will never be booked.
+
+    It is kept, with your reason and your login.
+    """
     from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
@@ -155,7 +203,9 @@ def _journal(journal_id: UUID | None) -> str | None:
 
 
 def _no_letter(letter_id: UUID) -> NothingFound:
-    return NothingFound(f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do.")
+    return NothingFound(
+        f"No record {letter_id} waits. tollgate reconcile dead-letters shows those that do."
+    )
 
 
 def _cost(text: str) -> SaidCost | int:
@@ -167,8 +217,12 @@ def _cost(text: str) -> SaidCost | int:
     try:
         usd = Decimal(text.removeprefix("$"))
     except InvalidOperation:
-        raise BadUsage(f"'{text}' is neither zero, hold nor an amount in USD such as 0.0125.") from None
+        raise BadUsage(
+            f"'{text}' is neither zero, hold nor an amount in USD such as 0.0125."
+        ) from None
     nusd = usd.scaleb(9) if usd.is_finite() else Decimal(-1)
     if not 0 <= nusd <= MOST_USD * 10**9 or nusd != nusd.to_integral_value():
-        raise BadUsage(f"An amount is from 0 to {MOST_USD:,} USD with at most nine decimals; got {text}.")
+        raise BadUsage(
+            f"An amount is from 0 to {MOST_USD:,} USD with at most nine decimals; got {text}."
+        )
     return int(nusd)

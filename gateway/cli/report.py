@@ -14,7 +14,17 @@ from typer.core import TyperCommand, TyperGroup
 
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.explain import find_receipt
-from gateway.cli.terminal.output import Format, FormatOption, Table, moment, note, rate_text, show, table_text, write
+from gateway.cli.terminal.output import (
+    Format,
+    FormatOption,
+    Table,
+    moment,
+    note,
+    rate_text,
+    show,
+    table_text,
+    write,
+)
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage, NothingFound
 
@@ -29,7 +39,9 @@ NAMED = "NAME"  # the command behind every report's name
 
 
 class ReportGroup(TyperGroup):
-    """`tollgate report spend` runs the report called spend: names come from the registry, not from here."""
+    """`tollgate report spend` runs the report called spend: names come from the registry, not from
+    here.
+    """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take a word that is no command for the name of a report."""
@@ -53,7 +65,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Answer one finance question: tollgate report NAME.\n\n"
-    "\b\nExamples:\n  tollgate report list\n  tollgate report spend --by team,model --month 2026-11\n"
+    "\b\nExamples:\n  tollgate report list\n  tollgate report spend --by team,model --month "
+    "2026-11\n"
     "  tollgate report events --where team=payments --format csv > events.csv\n"
     "  tollgate report spend --help                 every option",
 )
@@ -68,16 +81,28 @@ app = typer.Typer(
 )
 def run_report(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A report; `tollgate report list` lists them.")],
-    by: Annotated[list[str] | None, typer.Option("--by", help="Split by these, comma separated.")] = None,
-    month: Annotated[str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")] = None,
-    where: Annotated[list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")] = None,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A report; `tollgate report list` lists them.")
+    ],
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="Split by these, comma separated.")
+    ] = None,
+    month: Annotated[
+        str | None, typer.Option("--month", metavar="YYYY-MM", help="One month (UTC), or all.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")
+    ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", help="Rows a page. Default: all; 100 in a table of events or attempts."),
+        typer.Option(
+            "--limit", help="Rows a page. Default: all; 100 in a table of events or attempts."
+        ),
     ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Rows to skip.")] = 0,
-    demo: Annotated[bool, typer.Option("--demo", help="Generated demo data in place of real events.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Generated demo data in place of real events.")
+    ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Answer the question called NAME. Money is in USD; days and months are UTC."""
@@ -88,10 +113,16 @@ def run_report(
         near = get_close_matches(name, REPORTS, n=1)
         meant = f"Did you mean '{near[0]}'? " if near else ""
         raise NothingFound(f"There is no report '{name}'. {meant}There are: {', '.join(REPORTS)}.")
-    dimensions = None if by is None else [word.strip() for words in by for word in words.split(",") if word.strip()]
+    dimensions = (
+        None
+        if by is None
+        else [word.strip() for words in by for word in words.split(",") if word.strip()]
+    )
     if limit is None and format is Format.TABLE and REPORTS[name].each_row is not None:
         limit = PAGE_ROWS
-    question = ask(month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset)
+    question = ask(
+        month=month, by=dimensions, where=_filters(where), demo=demo, limit=limit, offset=offset
+    )
     with toolbox.open_reports() as reports, reports.export(name, question) as export:
         if export.report.total.get("attempts") == 0:
             _require_known(reports, question)
@@ -106,10 +137,15 @@ def run_report(
 
 @app.command("list", short_help="List the reports.", epilog="\b\nExample:\n  tollgate report list")
 def list_reports(format: FormatOption = Format.TABLE) -> None:
-    """List the reports, the question each answers, and what it is split by unless asked otherwise."""
+    """List the reports, the question each answers, and what it is split by unless asked
+    otherwise.
+    """
     from gateway.reports import REPORTS
 
-    rows = [(kind.name, kind.question, None if kind.by is None else list(kind.by)) for kind in REPORTS.values()]
+    rows = [
+        (kind.name, kind.question, None if kind.by is None else list(kind.by))
+        for kind in REPORTS.values()
+    ]
     show(Table(("name", "question", "by"), rows), format, empty="")
 
 
@@ -120,10 +156,14 @@ def list_reports(format: FormatOption = Format.TABLE) -> None:
 )
 def show_receipt(
     ctx: typer.Context,
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="From the reply's x-request-id header.")],
+    request_id: Annotated[
+        str, typer.Argument(metavar="REQUEST_ID", help="From the reply's x-request-id header.")
+    ],
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Print one request's receipt: every attempt, every line with its arithmetic, and why it went there."""
+    """Print one request's receipt: every attempt, every line with its arithmetic, and why it went
+    there.
+    """
     from gateway.reports import receipt_to_json
 
     toolbox: Toolbox = ctx.obj
@@ -140,7 +180,10 @@ def show_receipt(
 
 
 def _require_known(reports: Reports, question: Question) -> None:
-    """Refuse to answer "nothing" for a name that no attempt ever had. Raises `NothingFound` listing those there are."""
+    """Refuse to answer "nothing" for a name that no attempt ever had.
+
+    Raises `NothingFound` listing those there are.
+    """
     from gateway.reports import Dimension, ask
 
     for dimension, wanted in question.where:
@@ -157,7 +200,9 @@ def _require_known(reports: Reports, question: Question) -> None:
 
 
 def _write_export(export: Export, format: Format) -> None:
-    """Write row by row, with a word about the progress now and then: a month may have millions of rows."""
+    """Write row by row, with a word about the progress now and then: a month may have millions of
+    rows.
+    """
     from gateway.reports import csv_lines, json_pieces
 
     is_json = format is Format.JSON
@@ -175,7 +220,9 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
     for condition in where or ():
         name, separator, value = condition.partition("=")
         if not separator:
-            raise BadUsage(f"--where takes NAME=VALUE, for example team=payments; got '{condition}'.")
+            raise BadUsage(
+                f"--where takes NAME=VALUE, for example team=payments; got '{condition}'."
+            )
         filters[name] = value or None
     return filters
 
@@ -183,20 +230,40 @@ def _filters(where: list[str] | None) -> dict[str, str | None]:
 def _report_text(report: Report) -> str:
     from gateway.reports import ColumnKind
 
-    numeric = {ColumnKind.COUNT, ColumnKind.MONEY, ColumnKind.SHARE, ColumnKind.SECONDS, ColumnKind.HOURS}
+    numeric = {
+        ColumnKind.COUNT,
+        ColumnKind.MONEY,
+        ColumnKind.SHARE,
+        ColumnKind.SECONDS,
+        ColumnKind.HOURS,
+    }
     columns = report.columns
-    rows = [[_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows]
+    rows = [
+        [_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows
+    ]
     if report.rows and report.total:
-        total = [_cell_text(report.total[c.name], c) if c.name in report.total else "" for c in columns]
-        rows.append(["total" if position == 0 and not cell else cell for position, cell in enumerate(total)])
+        total = [
+            _cell_text(report.total[c.name], c) if c.name in report.total else "" for c in columns
+        ]
+        rows.append(
+            ["total" if position == 0 and not cell else cell for position, cell in enumerate(total)]
+        )
     if not rows:
         return _total_text(report) if report.total.get("attempts") else "No events.\n"
-    return table_text([column.name for column in columns], rows, lambda position: columns[position].kind in numeric)
+    return table_text(
+        [column.name for column in columns],
+        rows,
+        lambda position: columns[position].kind in numeric,
+    )
 
 
 def _total_text(report: Report) -> str:
     """The total alone: a report that is not split has no other row."""
-    cells = {c.name: _cell_text(report.total[c.name], c) for c in report.columns if c.name in report.total}
+    cells = {
+        c.name: _cell_text(report.total[c.name], c)
+        for c in report.columns
+        if c.name in report.total
+    }
     if not cells:
         return "No rows.\n"
     width = max(map(len, cells))
@@ -241,7 +308,14 @@ def _share_text(share: Decimal) -> str:
 
 def _lines(receipt: Receipt) -> Table:
     rows = [
-        (a.attempt, a.deployment, line.kind.value, line.tokens, line.usd_per_mtok, usd_from_nusd(line.cost_nusd))
+        (
+            a.attempt,
+            a.deployment,
+            line.kind.value,
+            line.tokens,
+            line.usd_per_mtok,
+            usd_from_nusd(line.cost_nusd),
+        )
         for a in receipt.attempts
         for line in a.lines
     ]
@@ -253,21 +327,34 @@ def _receipt_text(receipt: Receipt) -> str:
 
     text = [
         f"Request {receipt.request_id} at {moment(receipt.occurred_at)}",
-        f"Team {receipt.team}, cost centre {receipt.cost_centre}, project {receipt.project or '—'}, "
+        f"Team {receipt.team}, cost centre {receipt.cost_centre}, project "
+        f"{receipt.project or '—'}, "
         f"key {receipt.key_id}",
-        f"Class {receipt.data_class}, policy version {receipt.policy_version}, booked in {receipt.posted_period}",
+        f"Class {receipt.data_class}, policy version {receipt.policy_version}, booked in "
+        f"{receipt.posted_period}",
     ]
     for attempt in receipt.attempts:
         text += [
             "",
-            f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, {attempt.model}, {attempt.region}): "
+            f"Attempt {attempt.attempt}: {attempt.deployment} ({attempt.provider}, "
+            f"{attempt.model}, {attempt.region}): "
             f"{attempt.outcome}",
             f"  usage         {attempt.usage_source}: {attempt.usage_obtained}",
             *([f"  price         {attempt.price_obtained}"] if attempt.price_obtained else []),
             *(f"  {line.kind.value:<13} {arithmetic(line)}" for line in attempt.lines),
             f"  cost          {format_usd(attempt.cost_usd)}",
-            *([f"  held          {format_usd(attempt.held_usd)}"] if attempt.total_usd is None else []),
-            *(f"  adjusted      {format_usd(a.amount_usd)} ({a.kind}: {a.reason})" for a in attempt.adjustments),
-            *(f"  why           {v.deployment} in {v.region}: {v.reason}" for v in attempt.verdicts),
+            *(
+                [f"  held          {format_usd(attempt.held_usd)}"]
+                if attempt.total_usd is None
+                else []
+            ),
+            *(
+                f"  adjusted      {format_usd(a.amount_usd)} ({a.kind}: {a.reason})"
+                for a in attempt.adjustments
+            ),
+            *(
+                f"  why           {v.deployment} in {v.region}: {v.reason}"
+                for v in attempt.verdicts
+            ),
         ]
     return "\n".join([*text, "", f"Total {format_usd(receipt.total_usd)}", ""])

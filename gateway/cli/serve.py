@@ -21,16 +21,24 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     ctx: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; wins over TOLLGATE_HOST.")] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port; wins over TOLLGATE_PORT.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; wins over TOLLGATE_HOST.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port; wins over TOLLGATE_PORT.")
+    ] = None,
     allow_demo_keys: Annotated[
-        bool, typer.Option("--allow-demo-keys", help="Accept the key that `tollgate up` made; never in production.")
+        bool,
+        typer.Option(
+            "--allow-demo-keys", help="Accept the key that `tollgate up` made; never in production."
+        ),
     ] = False,
 ) -> None:
-    """Run the gateway until it is told to stop (SIGTERM or Ctrl-C); live requests are finished first.
+    """Run the gateway until it is told to stop (SIGTERM or Ctrl-C); live requests are finished
+    first.
 
-    It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). A policy or key that
-    changes later is picked up within seconds, without a restart.
+    It needs tables (`tollgate db upgrade`) and a policy (`tollgate policy apply FILE`). A policy or
+    key that changes later is picked up within seconds, without a restart.
     """
     from gateway.cli.toolbox import ServeOptions
 

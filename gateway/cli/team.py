@@ -19,14 +19,26 @@ if TYPE_CHECKING:
 
 ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
 BUDGET_COLUMNS = (
-    "budget", "scope", "owner", "period", "limit_usd", "kind", "alert_at", "overdraft_usd", "time_zone",
-)  # fmt: skip
+    "budget",
+    "scope",
+    "owner",
+    "period",
+    "limit_usd",
+    "kind",
+    "alert_at",
+    "overdraft_usd",
+    "time_zone",
+)
 LIMIT_COLUMNS = ("scope", "owner", "requests_per_minute", "tokens_per_minute", "concurrent", "mode")
 
-app = typer.Typer(name="team", help="Teams of the current policy.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="team", help="Teams of the current policy.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
-@app.command("list", short_help="List the teams.", epilog="\b\nExample:\n  tollgate team list --format csv")
+@app.command(
+    "list", short_help="List the teams.", epilog="\b\nExample:\n  tollgate team list --format csv"
+)
 def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List the teams with their cost centre, data class, routes and number of live keys."""
     toolbox: Toolbox = ctx.obj
@@ -34,7 +46,13 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         policy = require_current(stores.policies).policy
         keys = [record.team for record in stores.keys.live() if _is_usable(record, toolbox)]
     rows = [
-        (team.name, team.cost_centre, team.data_class.label, list(team.routes), keys.count(team.name))
+        (
+            team.name,
+            team.cost_centre,
+            team.data_class.label,
+            list(team.routes),
+            keys.count(team.name),
+        )
         for team in policy.teams.values()
     ]
     show(
@@ -45,12 +63,17 @@ def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 
 @app.command(
-    "show", short_help="Show one team and what it may call.", epilog="\b\nExample:\n  tollgate team show payments"
+    "show",
+    short_help="Show one team and what it may call.",
+    epilog="\b\nExample:\n  tollgate team show payments",
 )
 def show_team(
-    ctx: typer.Context, team: Annotated[str, typer.Argument(metavar="TEAM")], format: FormatOption = Format.TABLE
+    ctx: typer.Context,
+    team: Annotated[str, typer.Argument(metavar="TEAM")],
+    format: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one team: its budgets and limits, its routes and, for each, the deployments its residency rules allow.
+    """Show one team: its budgets and limits, its routes and, for each, the deployments its
+    residency rules allow.
 
     CSV has the routes alone.
     """
@@ -89,9 +112,13 @@ def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]
 
     def is_allowed(name: str) -> bool:
         found = denials(
-            rules, policy.deployments[name], regions=policy.region_tree, gateway_region=toolbox.options.region,
-            day=toolbox.now().date(), valid_days=policy.facts_valid_days,
-        )  # fmt: skip
+            rules,
+            policy.deployments[name],
+            regions=policy.region_tree,
+            gateway_region=toolbox.options.region,
+            day=toolbox.now().date(),
+            valid_days=policy.facts_valid_days,
+        )
         return all(denial.is_shadow for denial in found)
 
     return [
@@ -106,7 +133,9 @@ def _routes(policy: Policy, team: Team, toolbox: Toolbox) -> list[dict[str, Any]
 
 
 def _budgets(policy: Policy, team: Team) -> list[dict[str, Any]]:
-    """Its own, its projects' and its keys', and those that it has together with others of its cost centre."""
+    """Its own, its projects' and its keys', and those that it has together with others of its cost
+    centre.
+    """
     centre = policy.cost_centres.get(team.cost_centre)
     return [
         {

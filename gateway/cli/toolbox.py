@@ -65,14 +65,23 @@ class Stores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The composition root's gifts. Opening may start the embedded Postgres; closing may stop it."""
+    """The composition root's gifts.
+
+    Opening may start the embedded Postgres; closing may stop it.
+    """
 
     options: Options
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the role of administration
-    open_as_owner: Callable[[], AbstractContextManager[Stores]]  # for migrations and the logins alone
-    open_booking: Callable[[], AbstractContextManager[Stores]]  # in the gateway's role, which writes events
+    open_as_owner: Callable[
+        [], AbstractContextManager[Stores]
+    ]  # for migrations and the logins alone
+    open_booking: Callable[
+        [], AbstractContextManager[Stores]
+    ]  # in the gateway's role, which writes events
     open_reports: Callable[[], AbstractContextManager[Reports]]
-    open_address: Callable[[As], AbstractContextManager[str]]  # of the database, by the login for one purpose
+    open_address: Callable[
+        [As], AbstractContextManager[str]
+    ]  # of the database, by the login for one purpose
     serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]

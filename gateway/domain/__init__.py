@@ -1,1 +1,4 @@
-"""Frozen values and pure functions: what may be done and what it costs. Time and prices are arguments."""
+"""Frozen values and pure functions: what may be done and what it costs.
+
+Time and prices are arguments.
+"""

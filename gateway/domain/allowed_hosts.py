@@ -1,4 +1,6 @@
-"""Which Host headers a listener without a key answers to, so that no web page reads it by a name of its own."""
+"""Which Host headers a listener without a key answers to, so that no web page reads it by a name of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 def answers_to(host: str | None, *, bound: str, listed: Collection[str]) -> bool:
     """Return True if a listener bound to an address answers to a Host header.
 
-    Loopback names always pass. On another bind IP literals pass too: DNS rebinding needs a name. Names must be listed.
+    Loopback names always pass. On another bind IP literals pass too: DNS rebinding needs a name.
+    Names must be listed.
     """
     match = _HOST.fullmatch(host or "")
     if match is None:

@@ -10,14 +10,20 @@ _MASK = 2**64 - 1
 
 def hash64(text: str) -> int:
     """64 bits of a text."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
 
 
-known_hash64 = lru_cache(maxsize=1024)(hash64)  # of names of deployments, of which a policy has a few
+known_hash64 = lru_cache(maxsize=1024)(
+    hash64
+)  # of names of deployments, of which a policy has a few
 
 
 def mixed(x: int) -> int:
-    """The finalizer of splitmix64: two hashes made one, where hashing them together would take five times as long."""
+    """The finalizer of splitmix64: two hashes made one, where hashing them together would take five
+    times as long.
+    """
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
     return x ^ (x >> 31)

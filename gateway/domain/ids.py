@@ -1,4 +1,7 @@
-"""Request ids: a UUIDv7 fixed before anything is sent. Its millisecond is the event's `occurred_at`."""
+"""Request ids: a UUIDv7 fixed before anything is sent.
+
+Its millisecond is the event's `occurred_at`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(unix_ms: int, random: bytes) -> UUID:
-    """Return the UUIDv7 (RFC 9562 §5.7) of a moment in Unix milliseconds and `RANDOM_BYTES` random bytes."""
+    """Return the UUIDv7 (RFC 9562 §5.7) of a moment in Unix milliseconds and `RANDOM_BYTES` random
+    bytes.
+    """
     tail = int.from_bytes(random, "big")
-    value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (tail >> 68) << 64 | 0b10 << 62 | tail & (1 << 62) - 1
+    value = (
+        (unix_ms & (1 << 48) - 1) << 80
+        | 0x7 << 76
+        | (tail >> 68) << 64
+        | 0b10 << 62
+        | tail & (1 << 62) - 1
+    )
     return UUID(int=value)
 
 

@@ -21,14 +21,17 @@ def usd_from_nusd(amount_nusd: int) -> Decimal:
 
 @lru_cache(maxsize=1024)  # of each cost an answer, a header and a log line tell in turn
 def plain_usd(amount_nusd: int) -> str:
-    """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros (`0.0001234`)."""
+    """Return dollars as a plain decimal for JSON and CSV: no exponent, no trailing zeros
+    (`0.0001234`).
+    """
     whole, rest = divmod(abs(amount_nusd), NUSD_PER_USD)
     sign = "-" if amount_nusd < 0 else ""
     return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
 def format_usd(amount_usd: Decimal | None) -> str:
-    """Return dollars for people: `$1,234.56`; below a cent four significant digits; None is `unknown`.
+    """Return dollars for people: `$1,234.56`; below a cent four significant digits; None is
+    `unknown`.
 
     A non-zero amount never prints as `$0.00`.
     """

@@ -1,7 +1,8 @@
-"""What was seen lately: means and quantiles in which older samples count less, in memory that does not grow.
+"""What was seen lately: means and quantiles in which older samples count less, in memory that does
+not grow.
 
-A sample loses half of its weight every minute, and what was assumed before counts as five of them. So what nobody was
-sent to comes back to what was assumed, and is tried again.
+A sample loses half of its weight every minute, and what was assumed before counts as five of them.
+So what nobody was sent to comes back to what was assumed, and is tried again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from math import exp, floor, isfinite, log
 HALF_LIFE_S = 60.0
 PRIOR_SAMPLES = 5.0
 
-# Buckets are 8 % wide: a quantile is 4 % off, 8 % where it falls together with what was assumed. 0.1 ms to an hour are
-# 226 of them.
+# Buckets are 8 % wide: a quantile is 4 % off, 8 % where it falls together with what was assumed.
+# 0.1 ms to an hour are 226 of them.
 _WIDTH = log(1.08)
 _LEAST, _MOST = 1e-4, 3600.0
 _MOST_HALF_LIVES = 40  # weights grow instead of shrinking, until then
@@ -67,7 +68,9 @@ class Quantiles:
         self._buckets[bucket] = self._buckets.get(bucket, 0.0) + weight
 
     def at(self, now_s: float, *, prior_s: float) -> tuple[float, float, float]:
-        """Median, 95th percentile, and how many samples they stand on besides the five that were assumed."""
+        """Median, 95th percentile, and how many samples they stand on besides the five that were
+        assumed.
+        """
         unit = self._grown(now_s)
         seen = sum(self._buckets.values())
         if seen <= unit * 1e-3:
@@ -77,16 +80,24 @@ class Quantiles:
         prior = _bucket(prior_s)
         weights[prior] = weights.get(prior, 0.0) + assumed
         median, late = _at_shares(weights, 0.5, 0.95, total=seen + assumed)
-        # In its own bucket what was assumed stands as it is: else a rounding would order those that are as declared.
+        # In its own bucket what was assumed stands as it is: else a rounding would order those that
+        # are as declared.
         at = {prior: prior_s}
         return at.get(median) or _seconds(median), at.get(late) or _seconds(late), seen / unit
 
     def _grown(self, now_s: float) -> float:
-        """What a sample weighs now. Weights are brought down again before they are too large for a float."""
+        """What a sample weighs now.
+
+        Weights are brought down again before they are too large for a float.
+        """
         half_lives = (now_s - self._since_s) / HALF_LIFE_S
         if half_lives > _MOST_HALF_LIVES:
             left = 0.5**half_lives
-            self._buckets = {bucket: weight * left for bucket, weight in self._buckets.items() if weight * left > 1e-6}
+            self._buckets = {
+                bucket: weight * left
+                for bucket, weight in self._buckets.items()
+                if weight * left > 1e-6
+            }
             self._since_s = now_s
             return 1.0
         return float(2.0**half_lives)
@@ -101,7 +112,9 @@ def _seconds(bucket: int) -> float:
     return exp((bucket + 0.5) * _WIDTH)
 
 
-def _at_shares(weights: dict[int, float], first: float, second: float, *, total: float) -> tuple[int, int]:
+def _at_shares(
+    weights: dict[int, float], first: float, second: float, *, total: float
+) -> tuple[int, int]:
     """The buckets in which these shares of the weight are reached."""
     ordered = sorted(weights)
     passed = list(accumulate(weights[bucket] for bucket in ordered))

@@ -6,7 +6,8 @@ from math import floor
 
 
 class SlidingCount:
-    """Counts by whole second over the last `seconds`: the current one is among them, so it looks back a little less.
+    """Counts by whole second over the last `seconds`: the current one is among them, so it looks
+    back a little less.
 
     Time is an argument and does not go back.
     """

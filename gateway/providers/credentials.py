@@ -1,4 +1,6 @@
-"""Upstream credentials: references in the policy, secrets in the environment or in files, nothing kept."""
+"""Upstream credentials: references in the policy, secrets in the environment or in files, nothing
+kept.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ def resolve(deployment: Deployment) -> str | None:
 
 def _missing(deployment: Deployment, what: str) -> UpstreamAuth:
     return UpstreamAuth(
-        f"The credential {deployment.api_key} of deployment {deployment.name} {what} where the gateway runs. "
+        f"The credential {deployment.api_key} of deployment {deployment.name} {what} where the "
+        "gateway runs. "
         f"Ask an admin to set it. Nothing was sent."
     )

@@ -1,4 +1,6 @@
-"""The OpenAI dialect: api.openai.com itself, and the base of every provider that speaks the same."""
+"""The OpenAI dialect: api.openai.com itself, and the base of every provider that speaks the
+same.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +67,19 @@ class OpenAI:
 
     asks_running_usage = False
     bills_errors = False
-    stores_by_default = frozenset({Operation.RESPONSES})  # `store` is true there unless the body says false
+    stores_by_default = frozenset(
+        {Operation.RESPONSES}
+    )  # `store` is true there unless the body says false
 
     def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
-        """Return the call. Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
+        """Return the call.
 
-        `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own as it is.
+        Changes `model`, `stream_options` and `store`; docs/decisions/0002 says why.
+
+        `output_cap_tokens` is the maximum of an answer that is sent, None to leave the caller's own
+        as it is.
         """
         read = request.body
         is_assembled = self.assembles(deployment, read)
@@ -84,7 +91,9 @@ class OpenAI:
             values |= dict.fromkeys(sent, output_cap_tokens)
             dropped = tuple(name for name in known if name not in sent and name in read.members)
         is_streamed = read.facts.is_stream or is_assembled
-        headers = self._headers(deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed)
+        headers = self._headers(
+            deployment, request.request_id, traceparent=request.traceparent, is_stream=is_streamed
+        )
         self.add_headers(headers, request, is_streamed=is_streamed)
         return UpstreamRequest(
             url=deployment.base_url.rstrip("/") + PATHS[read.facts.operation],
@@ -99,7 +108,9 @@ class OpenAI:
         """What this dialect says in headers besides: nothing."""
 
     def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
-        """Return a call of fixed content, answered with one token at most: whether a model answers at all."""
+        """Return a call of fixed content, answered with one token at most: whether a model answers
+        at all.
+        """
         operation = next(one for one in PROBES if one in deployment.operations)
         return UpstreamRequest(
             url=deployment.base_url.rstrip("/") + PATHS[operation],
@@ -108,17 +119,25 @@ class OpenAI:
         )
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
-        """True where a plain request is sent as a stream, so that it can be charged when its caller leaves.
+        """True where a plain request is sent as a stream, so that it can be charged when its caller
+        leaves.
 
         Only an engine of one's own says its usage on the way, so only there is anything won by it.
         """
         return False
 
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
-        """Return what puts such an answer together again. Raises `UpstreamError` when it is fed too much."""
-        return Assembler(operation=read.facts.operation, choices=read.facts.choices, limit_bytes=limit_bytes)
+        """Return what puts such an answer together again.
 
-    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+        Raises `UpstreamError` when it is fed too much.
+        """
+        return Assembler(
+            operation=read.facts.operation, choices=read.facts.choices, limit_bytes=limit_bytes
+        )
+
+    def values(
+        self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
+    ) -> dict[str, Any]:
         """The members this dialect sets in a request."""
         values: dict[str, Any] = {}
         if read.facts.model != deployment.model:
@@ -129,23 +148,38 @@ class OpenAI:
             values["store"] = False
         return values
 
-    def stream(self, read: RequestBody, *, cost: CostText, asked_running_usage: bool) -> AnswerStream:
-        """Return the rewriter of a streamed answer. It keeps the text where nobody counts on the way."""
+    def stream(
+        self, read: RequestBody, *, cost: CostText, asked_running_usage: bool
+    ) -> AnswerStream:
+        """Return the rewriter of a streamed answer.
+
+        It keeps the text where nobody counts on the way.
+        """
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, cost=cost, collects_text=True)
         return chat_stream(
-            model=read.facts.model, cost=cost, wants_usage=read.facts.wants_usage,
-            wants_running_usage=read.facts.wants_running_usage, asked_running_usage=asked_running_usage,
-            choices=read.facts.choices, collects_text=not asked_running_usage,
-        )  # fmt: skip
+            model=read.facts.model,
+            cost=cost,
+            wants_usage=read.facts.wants_usage,
+            wants_running_usage=read.facts.wants_running_usage,
+            asked_running_usage=asked_running_usage,
+            choices=read.facts.choices,
+            collects_text=not asked_running_usage,
+        )
 
-    def rewrite(self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText) -> bytes:
+    def rewrite(
+        self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText
+    ) -> bytes:
         """Return a whole answer for the caller."""
         if read.facts.operation is Operation.RESPONSES:
             return rewrite_response(body, observed, model=read.facts.model, cost=cost)
-        return rewrite_chat(body, observed, model=read.facts.model, cost=cost, is_empty=is_empty_input(read))
+        return rewrite_chat(
+            body, observed, model=read.facts.model, cost=cost, is_empty=is_empty_input(read)
+        )
 
-    def error(self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes) -> RequestError:
+    def error(
+        self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
+    ) -> RequestError:
         """Map an upstream's error by status and type, never by the text of its message."""
         error = self._error(deployment, status, read_error(body))
         asked_s = _asked_wait_s(headers)
@@ -153,8 +187,11 @@ class OpenAI:
             error.asked_wait_s = asked_s
         if isinstance(error, RateLimited | Overloaded):
             error.retry_after_s = min(max(asked_s or 0.0, LEAST_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
-        # A redirect is not followed and a model does not appear: the same place would say the same again.
-        error.is_same_again = error.is_same_again or (status < 500 and isinstance(error, UpstreamError))
+        # A redirect is not followed and a model does not appear: the same place would say the same
+        # again.
+        error.is_same_again = error.is_same_again or (
+            status < 500 and isinstance(error, UpstreamError)
+        )
         return error
 
     def _error(self, deployment: Deployment, status: int, said: ErrorBody) -> RequestError:
@@ -162,15 +199,23 @@ class OpenAI:
         if status == 403 and said.is_moderation:
             return _refused(deployment, status, said)
         if status in (401, 403):
-            error = UpstreamAuth(f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin.")
+            error = UpstreamAuth(
+                f"{name} refused the gateway's own credential (HTTP {status}). Tell an admin."
+            )
             error.may_be_this_request = status == 403
             return error
         if status == 404 and said.param == "model":
-            return UpstreamError(f"{name} does not know its model {deployment.model}. Tell an admin.")
+            return UpstreamError(
+                f"{name} does not know its model {deployment.model}. Tell an admin."
+            )
         if status == 404:
-            return ModelNotFound(f"{name} does not offer this endpoint or what it names (HTTP 404).")
+            return ModelNotFound(
+                f"{name} does not offer this endpoint or what it names (HTTP 404)."
+            )
         if status == 429 and QUOTA_USED_UP in (said.code, said.type):
-            return QuotaExhausted(f"The gateway's account at {name} is used up (HTTP 429). Tell an admin.")
+            return QuotaExhausted(
+                f"The gateway's account at {name} is used up (HTTP 429). Tell an admin."
+            )
         if status == 429:
             return RateLimited(f"{name} is limiting the gateway (HTTP 429). Try again later.")
         if status in (408, 504, 524):
@@ -187,10 +232,17 @@ class OpenAI:
 
     def error_event(self, read: RequestBody, error: RequestError) -> bytes:
         """Return the event that ends a stream which has already begun."""
-        return error_event(error.code, error.message, is_responses=read.facts.operation is Operation.RESPONSES)
+        return error_event(
+            error.code, error.message, is_responses=read.facts.operation is Operation.RESPONSES
+        )
 
     def _headers(
-        self, deployment: Deployment, request_id: UUID, *, is_stream: bool, traceparent: str | None = None
+        self,
+        deployment: Deployment,
+        request_id: UUID,
+        *,
+        is_stream: bool,
+        traceparent: str | None = None,
     ) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
@@ -211,14 +263,19 @@ def _refused(deployment: Deployment, status: int, said: ErrorBody) -> RequestErr
     """A 4xx that the caller can fix: the upstream's own words help, so they are passed on."""
     if said.code == "context_length_exceeded" or said.param in ("input_tokens", "max_tokens"):
         return ContextLengthExceeded(
-            f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a route with more context.",
+            f"{deployment.name}: {said.message} Send less, ask for fewer tokens, or use a "
+            "route with more context.",
             param=said.param,
         )
-    return InvalidRequest(f"{deployment.name} refused the request (HTTP {status}): {said.message}", param=said.param)
+    return InvalidRequest(
+        f"{deployment.name} refused the request (HTTP {status}): {said.message}", param=said.param
+    )
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
-    """What `retry-after` asks for, in seconds: never negative; None where it asks for nothing that can be read."""
+    """What `retry-after` asks for, in seconds: never negative; None where it asks for nothing that
+    can be read.
+    """
     said = headers.get("retry-after")
     if said is None:
         return None
@@ -230,7 +287,10 @@ def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _seconds_until(moment: str, now: str | None) -> float:
-    """How far an HTTP date lies ahead, by the upstream's own clock: ours may go differently. NaN where that is open."""
+    """How far an HTTP date lies ahead, by the upstream's own clock: ours may go differently.
+
+    NaN where that is open.
+    """
     try:
         return (parsedate_to_datetime(moment) - parsedate_to_datetime(now or "")).total_seconds()
     except (ValueError, TypeError):  # the latter: only one of them has a time zone

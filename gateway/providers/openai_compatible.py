@@ -9,16 +9,22 @@ from gateway.domain.policy.policy import Deployment
 from gateway.domain.request.request import RequestBody
 from gateway.providers.openai import OpenAI
 
-# Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk has usage anyway.
+# Mistral's chat request has no `stream_options` and refuses what it does not know; its last chunk
+# has usage anyway.
 WITHOUT_STREAM_OPTIONS = frozenset({"api.mistral.ai"})
 
 
 class OpenAICompatible(OpenAI):
     """Calls and reads one upstream that is not OpenAI itself."""
 
-    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+    def values(
+        self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
+    ) -> dict[str, Any]:
         """As OpenAI, less what the host is known to refuse."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
-        if "stream_options" in values and urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS:
+        if (
+            "stream_options" in values
+            and urlsplit(deployment.base_url).hostname in WITHOUT_STREAM_OPTIONS
+        ):
             del values["stream_options"]
         return values

@@ -1,7 +1,7 @@
 """Asks self-hosted engines how they are, by a `GET` of their metrics page.
 
-No content and no credential leaves here, so no permit. Not the HTTP client for content, and it follows no redirect: a
-probe goes to the declared address or nowhere.
+No content and no credential leaves here, so no permit. Not the HTTP client for content, and it
+follows no redirect: a probe goes to the declared address or nowhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _STARTED = "process_start_time_seconds"
 
 
 def sample(deployment: Deployment, *, now: Callable[[], datetime]) -> EngineSample:
-    """Return what a deployment's engine says of itself. Takes a few seconds at most and raises nothing.
+    """Return what a deployment's engine says of itself.
+
+    Takes a few seconds at most and raises nothing.
 
     An engine that answers anything at all is up: its GPUs are taken, whatever else it lacks.
     """
@@ -41,14 +43,21 @@ def sample(deployment: Deployment, *, now: Callable[[], datetime]) -> EngineSamp
         return EngineSample(deployment=deployment.name, at=at)
     found = _figures(page, model=deployment.model)
     return EngineSample(
-        deployment=deployment.name, at=at, is_up=True, started_at=_started_at(found.get(_STARTED), at),
-        prompt_tokens=_count(found, "prompt_tokens"), generation_tokens=_count(found, "generation_tokens"),
-        running=_count(found, "running"), waiting=_count(found, "waiting"),
-    )  # fmt: skip
+        deployment=deployment.name,
+        at=at,
+        is_up=True,
+        started_at=_started_at(found.get(_STARTED), at),
+        prompt_tokens=_count(found, "prompt_tokens"),
+        generation_tokens=_count(found, "generation_tokens"),
+        running=_count(found, "running"),
+        waiting=_count(found, "waiting"),
+    )
 
 
 def _count(figures: dict[str, float], name: str) -> int | None:
-    """A whole number that Postgres can hold; None where the engine does not tell, or tells nonsense."""
+    """A whole number that Postgres can hold; None where the engine does not tell, or tells
+    nonsense.
+    """
     value = figures.get(name)
     return int(value) if value is not None and 0 <= value < 2**63 else None
 
@@ -59,7 +68,8 @@ def _started_at(started_s: float | None, at: datetime) -> datetime | None:
 
 
 def metrics_page(deployment: Deployment, path: str = METRICS) -> str | None:
-    """The text of an engine's metrics page, empty where it has none there; None where nothing answered.
+    """The text of an engine's metrics page, empty where it has none there; None where nothing
+    answered.
 
     Takes a few seconds at most and raises nothing.
     """
@@ -78,7 +88,9 @@ def metrics_page(deployment: Deployment, path: str = METRICS) -> str | None:
 
 
 def _read(answer: HTTPResponse, *, until_s: float) -> bytes:
-    """What comes in time and in bounds: the socket's own limit begins anew with every byte of a slow answer."""
+    """What comes in time and in bounds: the socket's own limit begins anew with every byte of a
+    slow answer.
+    """
     parts: list[bytes] = []
     size = 0
     while size < MOST_BYTES and monotonic() < until_s and (part := answer.read1(65_536)):
@@ -88,7 +100,8 @@ def _read(answer: HTTPResponse, *, until_s: float) -> bytes:
 
 
 def _figures(page: str, *, model: str) -> dict[str, float]:
-    """The figures of a page: those of `model`, where the engine serves several, else summed over all.
+    """The figures of a page: those of `model`, where the engine serves several, else summed over
+    all.
 
     A page that is cut or garbled gives what could be read of it.
     """
@@ -100,12 +113,17 @@ def _figures(page: str, *, model: str) -> dict[str, float]:
     except ValueError:
         pass
     return {
-        name: by_model.get(model, sum(by_model.values())) for name, by_model in sums.items() if name != _STARTED
+        name: by_model.get(model, sum(by_model.values()))
+        for name, by_model in sums.items()
+        if name != _STARTED
     } | {name: max(by_model.values()) for name, by_model in sums.items() if name == _STARTED}
 
 
 def _samples(page: str) -> Iterator[tuple[str, str, float]]:
-    """Name, model and value of each figure that is wanted. Raises `ValueError` at a line that cannot be read."""
+    """Name, model and value of each figure that is wanted.
+
+    Raises `ValueError` at a line that cannot be read.
+    """
     for family in text_string_to_metric_families(page):
         for one in family.samples:
             name = _COUNTS.get(one.name, one.name)

@@ -11,4 +11,8 @@ from gateway.providers.vllm import Vllm
 
 def build_providers(*, salt_key: bytes) -> Mapping[str, OpenAI]:
     """Return one adapter a dialect. `salt_key` makes the per-team cache salts."""
-    return {"vllm": Vllm(salt_key, assembles_plain=True), "openai": OpenAI(), "openai_compatible": OpenAICompatible()}
+    return {
+        "vllm": Vllm(salt_key, assembles_plain=True),
+        "openai": OpenAI(),
+        "openai_compatible": OpenAICompatible(),
+    }

@@ -1,8 +1,11 @@
-"""Counting tokens ourselves, for paid upstreams whose last word never came. Offline, off the event loop, bounded.
+"""Counting tokens ourselves, for paid upstreams whose last word never came.
 
-A model's own tokenizer is read from a `tokenizer.json` that an admin has put on this machine (nothing is ever
-downloaded) and needs the optional package `tokenizers`. Without one, or where counting is given up, sizes are turned
-into an estimate. Text is counted in memory and dropped; it is neither kept nor logged.
+Offline, off the event loop, bounded.
+
+A model's own tokenizer is read from a `tokenizer.json` that an admin has put on this machine
+(nothing is ever downloaded) and needs the optional package `tokenizers`. Without one, or where
+counting is given up, sizes are turned into an estimate. Text is counted in memory and dropped; it
+is neither kept nor logged.
 """
 
 from __future__ import annotations
@@ -22,16 +25,30 @@ from gateway.domain.request.request import RequestBody
 from gateway.domain.request.token_estimate import estimate, is_countable, tokens_in
 from gateway.wire.openai.observed import Observed
 
-MAX_INPUT_BYTES = 2**20  # of a request body: more is estimated. A mebibyte takes half a second of one core
+MAX_INPUT_BYTES = (
+    2**20
+)  # of a request body: more is estimated. A mebibyte takes half a second of one core
 MAX_WAITING = 64  # answers whose text waits for the one counting thread; the next is estimated
 DEADLINE_S = 5.0
-# Around each message, chat templates put about three tokens: its role, where it starts and where it ends.
+# Around each message, chat templates put about three tokens: its role, where it starts and where it
+# ends.
 TOKENS_PER_MESSAGE = 3
-_SAID_IN = ("messages", "prompt", "input", "instructions", "tools", "functions", "response_format", "text")
+_SAID_IN = (
+    "messages",
+    "prompt",
+    "input",
+    "instructions",
+    "tools",
+    "functions",
+    "response_format",
+    "text",
+)
 
 
 class Tokenizer(Protocol):
-    """Counts the tokens of texts; called in the counting thread, so it must let go of the interpreter's lock."""
+    """Counts the tokens of texts; called in the counting thread, so it must let go of the
+    interpreter's lock.
+    """
 
     def __call__(self, texts: Sequence[str]) -> int:
         """Return the tokens of all texts together."""
@@ -41,14 +58,20 @@ LoadTokenizer = Callable[[str], Tokenizer]
 
 
 def load_tokenizer(path: str) -> Tokenizer:
-    """Read a `tokenizer.json`. Raises `ImportError` without the package, `Exception` (its own) for a bad file."""
+    """Read a `tokenizer.json`.
+
+    Raises `ImportError` without the package, `Exception` (its own) for a bad file.
+    """
     from tokenizers import Tokenizer as File
 
     file = File.from_file(path)
 
     def count(texts: Sequence[str]) -> int:
-        # `encode` holds the interpreter's lock: 350 ms were measured for 160 KB. The batch calls let go of it.
-        return sum(len(each.ids) for each in file.encode_batch_fast(list(texts), add_special_tokens=False))
+        # `encode` holds the interpreter's lock: 350 ms were measured for 160 KB. The batch calls
+        # let go of it.
+        return sum(
+            len(each.ids) for each in file.encode_batch_fast(list(texts), add_special_tokens=False)
+        )
 
     return count
 
@@ -67,8 +90,9 @@ class OfflineTokenCounter:
     """Counts what was sent and received, with the model's own tokenizer where there is one.
 
     `tokenizers` names a `tokenizer.json` by the upstream's model name. The port for services:
-    `async def count(model: str, read: RequestBody, seen: Seen) -> Counted`. It never raises and takes at most
-    `deadline_s`; `domain.request.token_estimate.estimate` is what an ending uses that cannot wait at all.
+    `async def count(model: str, read: RequestBody, seen: Seen) -> Counted`. It never raises and
+    takes at most `deadline_s`; `domain.request.token_estimate.estimate` is what an ending uses that
+    cannot wait at all.
     """
 
     def __init__(
@@ -87,7 +111,10 @@ class OfflineTokenCounter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="token-counter")
 
     def check(self) -> Mapping[str, str]:
-        """Load every tokenizer; return by model what is wrong with it. Blocks: for start and `doctor`."""
+        """Load every tokenizer; return by model what is wrong with it.
+
+        Blocks: for start and `doctor`.
+        """
         problems = {}
         for model, path in self._paths.items():
             try:
@@ -99,7 +126,11 @@ class OfflineTokenCounter:
     async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
         """Return the tokens of a request and of what came back for it. Never raises."""
         path = self._paths.get(model)
-        guess = estimate(read.facts, output_bytes=observed.size_bytes, is_whole=observed.is_whole or observed.is_done)
+        guess = estimate(
+            read.facts,
+            output_bytes=observed.size_bytes,
+            is_whole=observed.is_whole or observed.is_done,
+        )
         if path is None or not observed.texts or self._waiting >= self._max_waiting:
             return guess
         work = _Work(read, observed.texts, observed.output_bytes, observed.has_all_text)
@@ -108,7 +139,8 @@ class OfflineTokenCounter:
         future.add_done_callback(self._done)
         try:
             return await asyncio.wait_for(asyncio.shield(future), self._deadline_s)
-        except Exception:  # no package, a bad file, too slow: an estimate is marked as one, a lost count is not seen
+        # no package, a bad file, too slow: an estimate is marked as one, a lost count is not seen
+        except Exception:
             return guess
 
     def close(self) -> None:
@@ -125,7 +157,8 @@ class OfflineTokenCounter:
         kept_bytes = sum(len(text.encode()) for text in work.texts)
         output = tokenizer(work.texts) + tokens_in(work.output_bytes - kept_bytes)
         usage = TokenUsage(input_tokens=_input_tokens(work.read, tokenizer), output_tokens=output)
-        # Calls of tools are rewritten on their way to us: what the model wrote for them is not what we saw.
+        # Calls of tools are rewritten on their way to us: what the model wrote for them is not what
+        # we saw.
         is_exact = work.has_all_text and "tools" not in work.read.facts.capabilities
         return Counted(usage=usage, is_exact=is_exact)
 

@@ -1,7 +1,9 @@
-"""The way out: our own HTTP/1.1 client, and a permit for every attempt. The only importer of that client.
+"""The way out: our own HTTP/1.1 client, and a permit for every attempt.
 
-Redirects are not followed, proxies of the environment are ignored, cookies are not kept, and TLS verification has
-no switch (docs/decisions/0007).
+The only importer of that client.
+
+Redirects are not followed, proxies of the environment are ignored, cookies are not kept, and TLS
+verification has no switch (docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -26,11 +28,15 @@ SHARE_OF_AN_ORIGIN = 0.75  # of all connections: one that hangs leaves the other
 class Http1Transport:
     """Sends what a permit allows, where the permit allows it."""
 
-    def __init__(self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None) -> None:
+    def __init__(
+        self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
+    ) -> None:
         self._max_connections = max_connections
         self.pool = Pool(max_connections, tls, max_per_origin=max_per_origin)
 
-    async def send(self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf) -> Exchange:
+    async def send(
+        self, permit: Permit, call: UpstreamRequest, *, within_s: float = math.inf
+    ) -> Exchange:
         """Hand one attempt to a socket; its answer must be whole `within_s`.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
@@ -47,19 +53,30 @@ class Http1Transport:
             connection = await self.pool.take(origin, connect_s)
         except OriginFull:
             raise UpstreamNotCalled(
-                f"{name} was not called: all {self.pool.max_per_origin} connections that its address may have are in "
+                f"{name} was not called: all {self.pool.max_per_origin} connections that its "
+                "address may have are in "
                 f"use. The others are kept for other addresses."
             ) from None
         except TimeoutError:
             if self.pool.is_full:
                 raise UpstreamNotCalled(
-                    f"{name} was not called: all {self._max_connections} connections of the gateway are in use."
+                    f"{name} was not called: all {self._max_connections} connections of the "
+                    "gateway are in use."
                 ) from None
-            raise UpstreamUnreachable(f"{name} could not be connected to in {connect_s:g} s.") from None
+            raise UpstreamUnreachable(
+                f"{name} could not be connected to in {connect_s:g} s."
+            ) from None
         except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
-            raise UpstreamUnreachable(f"{name} could not be reached: {type(broken).__name__}.") from None
+            raise UpstreamUnreachable(
+                f"{name} could not be reached: {type(broken).__name__}."
+            ) from None
         return connection.start(
-            head, call.body, name=name, timeouts=timeouts, within_s=within_s, awaits_token=call.is_streamed
+            head,
+            call.body,
+            name=name,
+            timeouts=timeouts,
+            within_s=within_s,
+            awaits_token=call.is_streamed,
         )
 
     async def close(self) -> None:
@@ -88,15 +105,28 @@ def target_of(url: str) -> Target:
     parts = urlsplit(url)
     host, port, default = parts.hostname or "", parts.port, DEFAULT_PORTS[parts.scheme]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    named = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode("ascii")
+    named = (
+        f"[{host}]"
+        if ":" in host
+        else host
+        if host.isascii()
+        else host.encode("idna").decode("ascii")
+    )
     shown = named if port in (None, default) else f"{named}:{port}"
     if not host or not all("!" <= character <= "~" for character in path + shown):
-        raise ValueError("an address needs a host and printable ASCII without spaces; write the rest as %XX")
-    return Target(host, port or default, parts.scheme == "https", f"POST {path} HTTP/1.1\r\nhost: {shown}\r\n")
+        raise ValueError(
+            "an address needs a host and printable ASCII without spaces; write the rest as %XX"
+        )
+    return Target(
+        host, port or default, parts.scheme == "https", f"POST {path} HTTP/1.1\r\nhost: {shown}\r\n"
+    )
 
 
 def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
-    """The request without its body. Raises `ValueError` for a header that would become two, or none."""
+    """The request without its body.
+
+    Raises `ValueError` for a header that would become two, or none.
+    """
     lines = [target.opening]
     lines += [f"{name}: {value}\r\n" for name, value in call.headers.items()]
     lines.append(f"content-length: {len(call.body)}\r\n\r\n")
@@ -107,7 +137,9 @@ def head_bytes(target: Target, call: UpstreamRequest) -> bytes:
     try:
         return head.encode("latin-1")
     except UnicodeEncodeError:
-        raise ValueError(f"a header has characters that HTTP cannot carry: {_odd_header(call.headers)}") from None
+        raise ValueError(
+            f"a header has characters that HTTP cannot carry: {_odd_header(call.headers)}"
+        ) from None
 
 
 def _odd_header(headers: Mapping[str, str]) -> str:
@@ -116,4 +148,6 @@ def _odd_header(headers: Mapping[str, str]) -> str:
 
 
 def _is_odd(text: str) -> bool:
-    return any(character in text for character in "\r\n\0") or any(ord(character) > 255 for character in text)
+    return any(character in text for character in "\r\n\0") or any(
+        ord(character) > 255 for character in text
+    )

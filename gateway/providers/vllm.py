@@ -1,7 +1,8 @@
 """vLLM: the OpenAI dialect, with running usage and a prefix cache kept apart per team.
 
-Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned stream
-can still be charged; `cache_salt` isolates the prefix cache; the engine's key guards only `/v1`.
+Facts (vLLM 0.32): `continuous_usage_stats` puts running usage on every chunk, so that an abandoned
+stream can still be charged; `cache_salt` isolates the prefix cache; the engine's key guards only
+`/v1`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 PRIORITY_HEADER = "x-vllm-priority"
 PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 
-_PARSED = frozenset({"reasoning", "tools"})  # capabilities that vLLM has by parsing what the model wrote
+_PARSED = frozenset(
+    {"reasoning", "tools"}
+)  # capabilities that vLLM has by parsing what the model wrote
 _SALTED = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
 class Vllm(OpenAI):
-    """Calls and reads a vLLM engine. `salt_key` is secret, so that no team can guess another's salt.
+    """Calls and reads a vLLM engine.
 
-    `assembles_plain`: send plain requests as streams where that makes no difference but for the bill.
+    `salt_key` is secret, so that no team can guess another's salt.
+
+    `assembles_plain`: send plain requests as streams where that makes no difference but for the
+    bill.
     """
 
     asks_running_usage = True
@@ -39,13 +45,18 @@ class Vllm(OpenAI):
         self._assembles_plain = assembles_plain
 
     def add_headers(self, headers: dict[str, str], request: Request, *, is_streamed: bool) -> None:
-        """The team's priority. Plain answers are asked how busy the engine is; streams do not say."""
+        """The team's priority.
+
+        Plain answers are asked how busy the engine is; streams do not say.
+        """
         if not is_streamed:
             headers[ASK_HEADER] = ASK_FORMAT
         if request.priority is not Priority.NORMAL:
             headers[PRIORITY_HEADER] = PRIORITIES[request.priority]
 
-    def values(self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool) -> dict[str, Any]:
+    def values(
+        self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
+    ) -> dict[str, Any]:
         """As OpenAI, plus the team's `cache_salt` and running usage on streams."""
         values = super().values(deployment, read, team, is_assembled=is_assembled)
         if read.facts.operation in _SALTED:
@@ -53,19 +64,25 @@ class Vllm(OpenAI):
         if is_assembled:
             values["stream"] = True
         if is_assembled or "stream_options" in values:
-            values["stream_options"] = stream_options(read, include_usage=True, continuous_usage_stats=True)
+            values["stream_options"] = stream_options(
+                read, include_usage=True, continuous_usage_stats=True
+            )
         return values
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
-        """True where the stream gives exactly the plain answer: tests/engine/test_assembled_real.py compares.
+        """True where the stream gives exactly the plain answer: tests/engine/test_assembled_real.py
+        compares.
 
-        On an engine that parses reasoning or tools out of a chat they differ: a stray end of thinking, a call that
-        is cut short and the count of reasoning tokens come out another way. Nothing in a request tells, so the
-        deployment must say that it has neither. Completions are parsed by nobody.
+        On an engine that parses reasoning or tools out of a chat they differ: a stray end of
+        thinking, a call that is cut short and the count of reasoning tokens come out another way.
+        Nothing in a request tells, so the deployment must say that it has neither. Completions are
+        parsed by nobody.
         """
         if not self._assembles_plain or not is_convertible(read):
             return False
-        has_no_parser = deployment.capabilities is not None and not deployment.capabilities & _PARSED
+        has_no_parser = (
+            deployment.capabilities is not None and not deployment.capabilities & _PARSED
+        )
         return read.facts.operation is Operation.COMPLETIONS or has_no_parser
 
 

@@ -1,7 +1,9 @@
-"""Posts budget alerts to the policy's webhook, signed as Standard Webhooks says. No content leaves here, so no permit.
+"""Posts budget alerts to the policy's webhook, signed as Standard Webhooks says.
 
-Not the HTTP client for content. No redirect is followed, no proxy of the environment is asked, and TLS verification
-has no switch: an alert goes to the declared address or nowhere.
+No content leaves here, so no permit.
+
+Not the HTTP client for content. No redirect is followed, no proxy of the environment is asked, and
+TLS verification has no switch: an alert goes to the declared address or nowhere.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
 class Webhook:
-    """Sends alerts, each on a connection of its own. Trusts what the machine trusts, or `SSL_CERT_FILE`."""
+    """Sends alerts, each on a connection of its own.
+
+    Trusts what the machine trusts, or `SSL_CERT_FILE`.
+    """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:
         self._now, self._timeout_s = now, timeout_s
@@ -42,11 +47,14 @@ class Webhook:
         key = await asyncio.to_thread(signing_key, alerts.secret)
         body = msgspec.json.encode(payload(alert))
         status = await self._post(
-            alerts.webhook, signed(body, key=key, alert_id=str(alert.alert_id), at=self._now()), body
+            alerts.webhook,
+            signed(body, key=key, alert_id=str(alert.alert_id), at=self._now()),
+            body,
         )
         if 300 <= status < 400:
             raise NotDelivered(
-                f"The webhook answered {status}. No redirect is followed: declare the address it leads to."
+                f"The webhook answered {status}. No redirect is followed: declare the address "
+                "it leads to."
             )
         if not 200 <= status < 300:
             raise NotDelivered(f"The webhook answered {status}.")
@@ -58,7 +66,9 @@ class Webhook:
         try:
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(
-                    parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme], ssl=self._tls if is_tls else None
+                    parts.hostname,
+                    parts.port or DEFAULT_PORTS[parts.scheme],
+                    ssl=self._tls if is_tls else None,
                 )
                 try:
                     writer.write(head + body)
@@ -66,23 +76,32 @@ class Webhook:
                 finally:
                     writer.close()
         except TimeoutError:
-            raise NotDelivered(f"The webhook did not answer within {self._timeout_s:g} s.") from None
+            raise NotDelivered(
+                f"The webhook did not answer within {self._timeout_s:g} s."
+            ) from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             raise NotDelivered("The webhook's answer was cut, or has no end.") from None
         except (OSError, UnicodeError) as broken:  # the latter: a host name that is none
-            raise NotDelivered(f"The webhook could not be reached: {type(broken).__name__}.") from None
+            raise NotDelivered(
+                f"The webhook could not be reached: {type(broken).__name__}."
+            ) from None
 
 
 def signing_key(reference: str) -> bytes:
-    """What a reference says to sign with, read now: a rotated secret needs no restart. Raises `NotDelivered`.
+    """What a reference says to sign with, read now: a rotated secret needs no restart.
 
-    Behind `whsec_` it is base64, as the specification serialises it; anything else is used as it stands.
+    Raises `NotDelivered`.
+
+    Behind `whsec_` it is base64, as the specification serialises it; anything else is used as it
+    stands.
     """
     kind, _, name = reference.partition(":")
     try:
         secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text()
     except (OSError, ValueError) as broken:
-        raise NotDelivered(_unusable(reference, getattr(broken, "strerror", None) or "cannot be read")) from None
+        raise NotDelivered(
+            _unusable(reference, getattr(broken, "strerror", None) or "cannot be read")
+        ) from None
     secret = secret.strip()
     if not secret:
         raise NotDelivered(_unusable(reference, "is empty or not set"))
@@ -98,7 +117,9 @@ def signing_key(reference: str) -> bytes:
 
 
 def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str, str]:
-    """The headers that prove who sent a body, and when (Standard Webhooks 1.0.0, symmetric scheme)."""
+    """The headers that prove who sent a body, and when (Standard Webhooks 1.0.0, symmetric
+    scheme).
+    """
     timestamp = str(int(at.timestamp()))
     digest = hmac.digest(key, f"{alert_id}.{timestamp}.".encode() + body, hashlib.sha256)
     return {
@@ -109,7 +130,10 @@ def signed(body: bytes, *, key: bytes, alert_id: str, at: datetime) -> dict[str,
 
 
 async def _status(reader: asyncio.StreamReader) -> int:
-    """The status of the answer, behind what is said in between (1xx). Raises as `readuntil`, or `NotDelivered`."""
+    """The status of the answer, behind what is said in between (1xx).
+
+    Raises as `readuntil`, or `NotDelivered`.
+    """
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
         found = _STATUS.match(head)
@@ -121,11 +145,19 @@ async def _status(reader: asyncio.StreamReader) -> int:
 
 def _head(path: str, host: str, headers: Mapping[str, str], *, length: int) -> bytes:
     lines = [
-        f"POST {path} HTTP/1.1", f"host: {host}", "user-agent: tollgate", "content-type: application/json",
-        f"content-length: {length}", "connection: close", *(f"{name}: {value}" for name, value in headers.items()),
-    ]  # fmt: skip
+        f"POST {path} HTTP/1.1",
+        f"host: {host}",
+        "user-agent: tollgate",
+        "content-type: application/json",
+        f"content-length: {length}",
+        "connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
 def _unusable(reference: str, what: str) -> str:
-    return f"The alerts' secret {reference} {what} where the gateway runs. Set it; the alert is sent again."
+    return (
+        f"The alerts' secret {reference} {what} where the gateway runs. Set it; the alert "
+        "is sent again."
+    )

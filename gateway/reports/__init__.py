@@ -1,4 +1,7 @@
-"""Finance's questions and their answers. `open` is the one door: SELECT only, as `tollgate_reader`."""
+"""Finance's questions and their answers.
+
+`open` is the one door: SELECT only, as `tollgate_reader`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from gateway.reports.dimensions import UNALLOCATED, Dimension
 from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain import plain_decimal
 from gateway.reports.question import Question, ask
-from gateway.reports.questions.budget_detail import BudgetDetail, BudgetGrant, RaisedAlert, Spender, budget_detail
+from gateway.reports.questions.budget_detail import (
+    BudgetDetail,
+    BudgetGrant,
+    RaisedAlert,
+    Spender,
+    budget_detail,
+)
 from gateway.reports.questions.budgets import (
     NO_BUDGET,
     PRESENT_RATE,
@@ -27,7 +36,12 @@ from gateway.reports.questions.budgets import (
     running_budgets,
 )
 from gateway.reports.questions.past_requests import Past, recent_traffic
-from gateway.reports.questions.residency import RefusedRequests, ResidencyMonth, Sent, residency_month
+from gateway.reports.questions.residency import (
+    RefusedRequests,
+    ResidencyMonth,
+    Sent,
+    residency_month,
+)
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
 from gateway.reports.receipts.messages import ReceiptVerdict
 from gateway.reports.receipts.receipt import (
@@ -42,7 +56,14 @@ from gateway.reports.receipts.receipt import (
 from gateway.reports.registry import REPORTS, ReportKind
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Export, Report
 from gateway.reports.sources.connection import Reader
-from gateway.reports.table import csv_lines, json_pieces, receipt_to_json, to_csv, to_json, usage_me_to_json
+from gateway.reports.table import (
+    csv_lines,
+    json_pieces,
+    receipt_to_json,
+    to_csv,
+    to_json,
+    usage_me_to_json,
+)
 
 __all__ = [
     "NO_BUDGET",
@@ -95,21 +116,28 @@ __all__ = [
 
 
 class Reports:
-    """An open door to the reports. Safe to share between threads; every method is one read-only snapshot."""
+    """An open door to the reports.
+
+    Safe to share between threads; every method is one read-only snapshot.
+    """
 
     def __init__(self, reader: Reader) -> None:
         """Take a reader; nothing is connected before the first question."""
         self._reader = reader
 
     def run(self, name: str, question: Question) -> Report:
-        """Answer a report of `REPORTS`. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`."""
+        """Answer a report of `REPORTS`.
+
+        Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`.
+        """
         kind = _kind_of(name, question)
         with self._reader.snapshot() as snapshot:
             return kind.run(snapshot, question)
 
     @contextmanager
     def export(self, name: str, question: Question) -> Iterator[Export]:
-        """Answer a report whose rows are read one by one while the export is open: all, without a limit.
+        """Answer a report whose rows are read one by one while the export is open: all, without a
+        limit.
 
         Raises as `run` does; reading a row may raise `DatabaseUnavailable`.
         """
@@ -125,10 +153,16 @@ class Reports:
                 yield Export(report=report, rows=kind.each_row(snapshot, question))
 
     def receipt(
-        self, request_id: UUID, *, team: str | None = None, dataset: Dataset = Dataset.REAL,
+        self,
+        request_id: UUID,
+        *,
+        team: str | None = None,
+        dataset: Dataset = Dataset.REAL,
         recent: Sequence[UsageEvent] = (),
-    ) -> Receipt | None:  # fmt: skip
-        """Return one request's receipt; of `team` only, where one is given. Raises `DatabaseUnavailable`.
+    ) -> Receipt | None:
+        """Return one request's receipt; of `team` only, where one is given.
+
+        Raises `DatabaseUnavailable`.
 
         `recent` are events of the request that may not be in the ledger yet.
         """
@@ -136,18 +170,28 @@ class Reports:
             return receipt(snapshot, request_id, dataset=dataset, team=team, recent=recent)
 
     def usage_me(
-        self, *, team: str, key_id: str, now: datetime, dataset: Dataset = Dataset.REAL,
+        self,
+        *,
+        team: str,
+        key_id: str,
+        now: datetime,
+        dataset: Dataset = Dataset.REAL,
         accounts: Sequence[Account] = (),
-    ) -> OwnUsage:  # fmt: skip
+    ) -> OwnUsage:
         """Return what a caller has spent this month and today, and how its budgets stand.
 
         `accounts` are the budgets that its requests are charged to. Raises `DatabaseUnavailable`.
         """
         with self._reader.snapshot() as snapshot:
-            return usage_me(snapshot, team=team, key_id=key_id, now=now, dataset=dataset, accounts=accounts)
+            return usage_me(
+                snapshot, team=team, key_id=key_id, now=now, dataset=dataset, accounts=accounts
+            )
 
     def budgets(self, now: datetime, *, has_past: bool = False) -> list[BudgetStanding]:
-        """Return each declared budget's running period; or all periods there are. Raises `DatabaseUnavailable`."""
+        """Return each declared budget's running period; or all periods there are.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return (all_budgets if has_past else running_budgets)(snapshot, now)
 
@@ -157,7 +201,10 @@ class Reports:
             return budget_names(snapshot)
 
     def budget(self, account_id: str, now: datetime) -> BudgetDetail | None:
-        """Return one budget in full, None where there is none of that name. Raises `DatabaseUnavailable`."""
+        """Return one budget in full, None where there is none of that name.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return budget_detail(snapshot, account_id, now)
 
@@ -166,31 +213,47 @@ class Reports:
         with self._reader.snapshot() as snapshot:
             return month_status(snapshot, month)
 
-    def residency_month(self, *, team: str, first: datetime, next_first: datetime) -> ResidencyMonth:
+    def residency_month(
+        self, *, team: str, first: datetime, next_first: datetime
+    ) -> ResidencyMonth:
         """Return where a team's data went between two moments. Raises `DatabaseUnavailable`."""
         with self._reader.snapshot() as snapshot:
             return residency_month(snapshot, team=team, first=first, next_first=next_first)
 
     @contextmanager
-    def past(self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL) -> Iterator[Past]:
-        """Open what happened between two moments, to be decided again. Raises `DatabaseUnavailable`."""
+    def past(
+        self, *, since: datetime, until: datetime, dataset: Dataset = Dataset.REAL
+    ) -> Iterator[Past]:
+        """Open what happened between two moments, to be decided again.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             snapshot.take_time()
             yield Past(snapshot=snapshot, since=since, until=until, dataset=dataset)
 
     def recent_traffic(self, since: datetime) -> Mapping[tuple[str, str], int]:
-        """Return how many attempts each team made on each route since a moment. Raises `DatabaseUnavailable`."""
+        """Return how many attempts each team made on each route since a moment.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._reader.snapshot() as snapshot:
             return recent_traffic(snapshot, since)
 
     def end_by(self, end_s: float) -> None:
-        """Have every question fail at that moment of the monotonic clock: the process is about to end."""
+        """Have every question fail at that moment of the monotonic clock: the process is about to
+        end.
+        """
         self._reader.end_by(end_s)
 
     def hours_not_summed(self) -> int:
         """Return how many hours wait to be summed up: reports read their events one by one."""
         with self._reader.snapshot() as snapshot:
-            return int(snapshot.row("SELECT count(DISTINCT hour) AS hours FROM finance.dirty_hours")["hours"])
+            return int(
+                snapshot.row("SELECT count(DISTINCT hour) AS hours FROM finance.dirty_hours")[
+                    "hours"
+                ]
+            )
 
     def close(self) -> None:
         """Close all connections."""
@@ -200,7 +263,10 @@ class Reports:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -210,14 +276,18 @@ def _kind_of(name: str, question: Question) -> ReportKind:
     if kind is None:
         raise NothingFound(f"No report '{name}'. There are: {', '.join(REPORTS)}.")
     if kind.by is None and question.by:
-        raise BadUsage(f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`.")
+        raise BadUsage(
+            f"Report {name} cannot be split by {', '.join(question.by)}. Try `report spend`."
+        )
     return kind
 
 
 def open(dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> Reports:
-    """Open the reports of a Postgres URL. Raises `BadUsage` if it is none; connects at the first question.
+    """Open the reports of a Postgres URL.
 
-    `limit_s` is how long a question may take, for those whose callers wait; `renew` gives the URL as it is now, where
-    its password may change meanwhile.
+    Raises `BadUsage` if it is none; connects at the first question.
+
+    `limit_s` is how long a question may take, for those whose callers wait; `renew` gives the URL
+    as it is now, where its password may change meanwhile.
     """
     return Reports(Reader(dsn, limit_s=limit_s, renew=renew))

@@ -38,7 +38,10 @@ class Dimension(StrEnum):
 
     @property
     def sql(self) -> str:
-        """What one event has of it. Constants only: nothing a user typed is ever part of a statement."""
+        """What one event has of it.
+
+        Constants only: nothing a user typed is ever part of a statement.
+        """
         return _EXPRESSIONS.get(self, self.value)
 
 
@@ -49,18 +52,23 @@ _EXPRESSIONS = {
     Dimension.DAY: "CAST(occurred_at AT TIME ZONE 'UTC' AS date)",
 }
 
-# An event with three tags is in three rows of a report by tag, each time in full, and counts -2 times in the row
-# `unallocated`; an event without a tag counts there once. So the rows always add up to the total.
+# An event with three tags is in three rows of a report by tag, each time in full, and counts -2
+# times in the row `unallocated`; an event without a tag counts there once. So the rows always add
+# up to the total.
 TAGS_THAT_ADD_UP = f"""CROSS JOIN LATERAL (
     SELECT key || '=' || value AS label, 1 AS times FROM jsonb_each_text(tags)
     UNION ALL
     SELECT '{UNALLOCATED}', 1 - count(*) FROM jsonb_each_text(tags) HAVING count(*) <> 1
 ) AS pair"""  # noqa: S608 - constants
-# Percentiles cannot be subtracted: there `unallocated` has the events without a tag, and the rows overlap.
+# Percentiles cannot be subtracted: there `unallocated` has the events without a tag, and the rows
+# overlap.
 TAGS_THAT_OVERLAP = f"""CROSS JOIN LATERAL (
     SELECT key || '=' || value AS label FROM jsonb_each_text(tags)
     UNION ALL
     SELECT '{UNALLOCATED}' FROM jsonb_each_text(tags) HAVING count(*) = 0
 ) AS pair"""  # noqa: S608 - constants
-HAS_TAG = "EXISTS (SELECT FROM jsonb_each_text(tags) AS pair WHERE pair.key || '=' || pair.value = :{name})"
+HAS_TAG = (
+    "EXISTS (SELECT FROM jsonb_each_text(tags) AS pair WHERE pair.key || '=' || "
+    "pair.value = :{name})"
+)
 HAS_NO_TAG = "coalesce(tags, '{}') = '{}'"

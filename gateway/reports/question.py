@@ -18,11 +18,13 @@ _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which events, split by what. `month` None means all months; `by` None means the report's own default.
+    """Which events, split by what.
 
-    `where` pairs a dimension with the value it must have; None asks for events without one. `limit` and
-    `offset` page through the rows of an export and of reports that list events; without a `limit` an export has
-    every row.
+    `month` None means all months; `by` None means the report's own default.
+
+    `where` pairs a dimension with the value it must have; None asks for events without one. `limit`
+    and `offset` page through the rows of an export and of reports that list events; without a
+    `limit` an export has every row.
     """
 
     dataset: Dataset = Dataset.REAL
@@ -41,10 +43,18 @@ class Question:
         for position, (dimension, wanted) in enumerate(self.where):
             name = f"value_{position}"
             if dimension is Dimension.TAG:
-                parts.append(HAS_NO_TAG if wanted in (None, UNALLOCATED, UNTAGGED) else HAS_TAG.format(name=name))
+                parts.append(
+                    HAS_NO_TAG
+                    if wanted in (None, UNALLOCATED, UNTAGGED)
+                    else HAS_TAG.format(name=name)
+                )
             else:
-                parts.append(f"{dimension.sql} IS NULL" if wanted is None else f"{dimension.sql} = :{name}")
-            values[name] = date.fromisoformat(wanted) if dimension is Dimension.DAY and wanted else wanted
+                parts.append(
+                    f"{dimension.sql} IS NULL" if wanted is None else f"{dimension.sql} = :{name}"
+                )
+            values[name] = (
+                date.fromisoformat(wanted) if dimension is Dimension.DAY and wanted else wanted
+            )
         return " AND ".join(parts), values
 
 
@@ -87,14 +97,18 @@ def dimension(name: str) -> Dimension:
     except ValueError:
         near = get_close_matches(name, list(Dimension), n=1)
         meant = f"Did you mean '{near[0]}'? " if near else ""
-        raise BadUsage(f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}.") from None
+        raise BadUsage(
+            f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}."
+        ) from None
 
 
 def month_start(month: str) -> date:
     """Return the first day of `YYYY-MM`. Raises `BadUsage`."""
     match = _MONTH.fullmatch(month)
     if match is None or match[1] == "0000":
-        raise BadUsage(f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11, or 'all'.")
+        raise BadUsage(
+            f"'{month}' is not a month. Write it as YYYY-MM, for example 2026-11, or 'all'."
+        )
     return date(int(match[1]), int(match[2]), 1)
 
 
@@ -102,4 +116,6 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadUsage(f"'{text}' is not a day. Write it as YYYY-MM-DD, for example 2026-11-20.") from None
+        raise BadUsage(
+            f"'{text}' is not a day. Write it as YYYY-MM-DD, for example 2026-11-20."
+        ) from None

@@ -1,4 +1,6 @@
-"""What a report is: typed columns with units, rows, a total, and what a reader must know about them."""
+"""What a report is: typed columns with units, rows, a total, and what a reader must know about
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 
-Cell = str | int | float | Decimal | bool | date | datetime | None  # None is unknown or not reported, never 0
+Cell = (
+    str | int | float | Decimal | bool | date | datetime | None
+)  # None is unknown or not reported, never 0
 
 
 class ColumnKind(StrEnum):
@@ -39,7 +43,9 @@ class Dataset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column's name is stable; `unit` is what one cell counts (`USD`, `tokens`, `s`), empty for names."""
+    """A column's name is stable; `unit` is what one cell counts (`USD`, `tokens`, `s`), empty for
+    names.
+    """
 
     name: str
     unit: str
@@ -69,7 +75,10 @@ class Report:
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def page(self, *, limit: int | None, offset: int) -> Report:
-        """Return it with some of its rows and a note that says which. The total stays that of all events."""
+        """Return it with some of its rows and a note that says which.
+
+        The total stays that of all events.
+        """
         last = len(self.rows) if limit is None else offset + limit
         rows = self.rows[offset:last]
         if len(rows) == len(self.rows):

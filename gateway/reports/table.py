@@ -1,4 +1,7 @@
-"""Reports as JSON and CSV. Money and rates are written digit by digit; tables for people are the CLI's."""
+"""Reports as JSON and CSV.
+
+Money and rates are written digit by digit; tables for people are the CLI's.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from gateway.reports.questions.usage_me import OwnUsage
 from gateway.reports.receipts.receipt import Receipt, arithmetic
 from gateway.reports.report import Cell, ColumnKind, Export, Report
 
-# What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a name.
+# What a spreadsheet takes for the start of a formula: a team called `=HYPERLINK(...)` must stay a
+# name.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 LATENCY_DIGITS = 6  # a microsecond; the clock knows no more
 
@@ -43,7 +47,11 @@ def json_pieces(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield separator + _encoded(dict(zip(names, row, strict=True)))
         separator = ","
-    rest = {"total": dict(report.total), "complete_until": report.complete_until, "notes": report.notes}
+    rest = {
+        "total": dict(report.total),
+        "complete_until": report.complete_until,
+        "notes": report.notes,
+    }
     yield "]," + _encoded(rest).removeprefix("{")
 
 
@@ -53,12 +61,17 @@ def receipt_to_json(receipt: Receipt) -> str:
 
 
 def usage_me_to_json(usage: OwnUsage, *, limits: Sequence[Mapping[str, object]] = ()) -> str:
-    """Return the body of `GET /v1/usage/me`; `limits` are known to the gateway alone, and stand beside the budgets."""
+    """Return the body of `GET /v1/usage/me`; `limits` are known to the gateway alone, and stand
+    beside the budgets.
+    """
     return _encoded(_as_json(usage) | {"limits": limits})
 
 
 def to_csv(report: Report) -> str:
-    """Return RFC 4180 text with a header row. Unknown is an empty cell; text cannot become a formula."""
+    """Return RFC 4180 text with a header row.
+
+    Unknown is an empty cell; text cannot become a formula.
+    """
     return "".join(csv_lines(Export(report=report, rows=iter(report.rows))))
 
 

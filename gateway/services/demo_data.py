@@ -1,7 +1,9 @@
-"""Ninety believable days of three teams, so that reports and dashboard can be seen before the first request.
+"""Ninety believable days of three teams, so that reports and dashboard can be seen before the first
+request.
 
-Pure: the moment, the seed and the prices are arguments. A day's events depend on the seed and its date alone, so
-making the data again tomorrow adds one day and changes none. Every event is marked `is_demo`.
+Pure: the moment, the seed and the prices are arguments. A day's events depend on the seed and its
+date alone, so making the data again tomorrow adds one day and changes none. Every event is marked
+`is_demo`.
 """
 
 from __future__ import annotations
@@ -30,8 +32,14 @@ FIRST_DAY, EVENTS_AT_FIRST, MORE_EACH_DAY, EVENTS_AT_MOST = date(2026, 8, 1), 20
 WEEKEND_SHARE = 0.14
 # Weight of each hour in UTC: offices in Europe, a little work of scheduled jobs at night.
 HOURS = (2, 2, 3, 2, 2, 4, 12, 30, 55, 70, 72, 60, 48, 62, 70, 66, 50, 28, 14, 8, 6, 4, 3, 2)
-# One provider has a bad morning every 83 days: whatever 90 days are looked at, one of them shows it.
-INCIDENT_EVERY_DAYS, INCIDENT_PHASE, INCIDENT_HOURS, INCIDENT_DEPLOYMENT = 83, 63, range(8, 12), "gpt-eu"
+# One provider has a bad morning every 83 days: whatever 90 days are looked at, one of them shows
+# it.
+INCIDENT_EVERY_DAYS, INCIDENT_PHASE, INCIDENT_HOURS, INCIDENT_DEPLOYMENT = (
+    83,
+    63,
+    range(8, 12),
+    "gpt-eu",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,87 +89,186 @@ DEPLOYMENTS = {
     deployment.name: deployment
     for deployment in (
         DemoDeployment(
-            name="qwen-eu", provider="vllm", model="qwen3-32b", region="eu-de", ttft_s=0.16, tpot_s=0.021,
+            name="qwen-eu",
+            provider="vllm",
+            model="qwen3-32b",
+            region="eu-de",
+            ttft_s=0.16,
+            tpot_s=0.021,
             gpu=GpuRate(
-                type="H200", count=2, usd_per_gpu_hour=Decimal("3.10"), input_tok_per_s=Decimal(12000),
-                output_tok_per_s=Decimal(1200), target_utilisation=Decimal("0.5"),
+                type="H200",
+                count=2,
+                usd_per_gpu_hour=Decimal("3.10"),
+                input_tok_per_s=Decimal(12000),
+                output_tok_per_s=Decimal(1200),
+                target_utilisation=Decimal("0.5"),
                 cached_input_tok_per_s=Decimal(120000),
             ),
         ),
         DemoDeployment(
-            name="gpt-eu", provider="openai", model="gpt-5.5", region="eu", ttft_s=0.62, tpot_s=0.012
+            name="gpt-eu",
+            provider="openai",
+            model="gpt-5.5",
+            region="eu",
+            ttft_s=0.62,
+            tpot_s=0.012,
         ),
         DemoDeployment(
-            name="mini-us", provider="openai", model="gpt-5-mini", region="us-east", ttft_s=0.38, tpot_s=0.007
+            name="mini-us",
+            provider="openai",
+            model="gpt-5-mini",
+            region="us-east",
+            ttft_s=0.38,
+            tpot_s=0.007,
         ),
     )
-}  # fmt: skip
+}
 
 TEAMS = (
     DemoTeam(
-        name="payments", cost_centre="CC-1207", data_class="confidential", share=0.34,
+        name="payments",
+        cost_centre="CC-1207",
+        data_class="confidential",
+        share=0.34,
         left_out=(("mini-us", "is in us-east (confidential→eu)"),),
         works=(
             DemoWork(
-                project="checkout", key_id="demoPayChk", route="assistant", order=("qwen-eu", "gpt-eu"), weight=5,
-                feature="dispute-summary", input_tokens=4800, output_tokens=640, cached_share=0.55,
-                reasoning_share=0.0, streamed_share=0.8,
+                project="checkout",
+                key_id="demoPayChk",
+                route="assistant",
+                order=("qwen-eu", "gpt-eu"),
+                weight=5,
+                feature="dispute-summary",
+                input_tokens=4800,
+                output_tokens=640,
+                cached_share=0.55,
+                reasoning_share=0.0,
+                streamed_share=0.8,
             ),
             DemoWork(
-                project="fraud-review", key_id="demoPayFrd", route="analyst", order=("gpt-eu", "qwen-eu"), weight=2,
-                feature="case-triage", input_tokens=9000, output_tokens=1100, cached_share=0.35,
-                reasoning_share=0.45, streamed_share=0.2,
+                project="fraud-review",
+                key_id="demoPayFrd",
+                route="analyst",
+                order=("gpt-eu", "qwen-eu"),
+                weight=2,
+                feature="case-triage",
+                input_tokens=9000,
+                output_tokens=1100,
+                cached_share=0.35,
+                reasoning_share=0.45,
+                streamed_share=0.2,
             ),
         ),
     ),
     DemoTeam(
-        name="research", cost_centre="CC-3100", data_class="internal", share=0.22,
+        name="research",
+        cost_centre="CC-3100",
+        data_class="internal",
+        share=0.22,
         works=(
             DemoWork(
-                project="papers", key_id="demoResPap", route="analyst", order=("gpt-eu", "qwen-eu"), weight=4,
-                feature="literature", input_tokens=15000, output_tokens=1900, cached_share=0.25,
-                reasoning_share=0.55, streamed_share=0.5,
+                project="papers",
+                key_id="demoResPap",
+                route="analyst",
+                order=("gpt-eu", "qwen-eu"),
+                weight=4,
+                feature="literature",
+                input_tokens=15000,
+                output_tokens=1900,
+                cached_share=0.25,
+                reasoning_share=0.55,
+                streamed_share=0.5,
             ),
             DemoWork(
-                project="evals", key_id="demoResEvl", route="assistant", order=("qwen-eu", "gpt-eu"), weight=3,
-                feature="nightly-eval", input_tokens=9800, output_tokens=4200, cached_share=0.7,
-                reasoning_share=0.2, streamed_share=0.1,
+                project="evals",
+                key_id="demoResEvl",
+                route="assistant",
+                order=("qwen-eu", "gpt-eu"),
+                weight=3,
+                feature="nightly-eval",
+                input_tokens=9800,
+                output_tokens=4200,
+                cached_share=0.7,
+                reasoning_share=0.2,
+                streamed_share=0.1,
             ),
         ),
     ),
     DemoTeam(
-        name="support", cost_centre="CC-2044", data_class="internal", share=0.44,
+        name="support",
+        cost_centre="CC-2044",
+        data_class="internal",
+        share=0.44,
         works=(
             DemoWork(
-                project="helpdesk", key_id="demoSupHlp", route="assistant-small", order=("mini-us", "qwen-eu"),
-                feature="reply-draft", input_tokens=5200, output_tokens=420, cached_share=0.75, weight=5,
-                reasoning_share=0.1, streamed_share=0.95, end_users=40,
+                project="helpdesk",
+                key_id="demoSupHlp",
+                route="assistant-small",
+                order=("mini-us", "qwen-eu"),
+                feature="reply-draft",
+                input_tokens=5200,
+                output_tokens=420,
+                cached_share=0.75,
+                weight=5,
+                reasoning_share=0.1,
+                streamed_share=0.95,
+                end_users=40,
             ),
             DemoWork(
-                project="chat-widget", key_id="demoSupWid", route="assistant", order=("qwen-eu", "gpt-eu"), weight=4,
-                feature="self-service", input_tokens=3800, output_tokens=380, cached_share=0.65,
-                reasoning_share=0.0, streamed_share=1.0, end_users=400,
+                project="chat-widget",
+                key_id="demoSupWid",
+                route="assistant",
+                order=("qwen-eu", "gpt-eu"),
+                weight=4,
+                feature="self-service",
+                input_tokens=3800,
+                output_tokens=380,
+                cached_share=0.65,
+                reasoning_share=0.0,
+                streamed_share=1.0,
+                end_users=400,
             ),
             DemoWork(
-                project="helpdesk", key_id="demoSupHlp", route="analyst", order=("gpt-eu", "qwen-eu"), weight=2,
-                feature="escalation", input_tokens=7800, output_tokens=900, cached_share=0.6,
-                reasoning_share=0.3, streamed_share=0.9, end_users=40,
+                project="helpdesk",
+                key_id="demoSupHlp",
+                route="analyst",
+                order=("gpt-eu", "qwen-eu"),
+                weight=2,
+                feature="escalation",
+                input_tokens=7800,
+                output_tokens=900,
+                cached_share=0.6,
+                reasoning_share=0.3,
+                streamed_share=0.9,
+                end_users=40,
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 def demo_prices(external: Mapping[str, Price]) -> dict[str, Price]:
-    """Return the price of each demo deployment. `external` has those of the deployments without a GPU, by name."""
-    own = {name: standard_price(d.gpu, model=d.model) for name, d in DEPLOYMENTS.items() if d.gpu is not None}
+    """Return the price of each demo deployment.
+
+    `external` has those of the deployments without a GPU, by name.
+    """
+    own = {
+        name: standard_price(d.gpu, model=d.model)
+        for name, d in DEPLOYMENTS.items()
+        if d.gpu is not None
+    }
     missing = DEPLOYMENTS.keys() - own.keys() - external.keys()
     assert not missing, f"every demo deployment needs a price: {missing}"
     return own | {name: external[name] for name in DEPLOYMENTS.keys() - own.keys()}
 
 
-def demo_events(*, until: datetime, days: int = 90, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEvent]:
-    """Yield the events of `days` days that end with `until`, oldest first. `prices` is by deployment."""
+def demo_events(
+    *, until: datetime, days: int = 90, seed: int, prices: Mapping[str, Price]
+) -> Iterator[UsageEvent]:
+    """Yield the events of `days` days that end with `until`, oldest first.
+
+    `prices` is by deployment.
+    """
     last = until.astimezone(UTC).date()
     for back in range(days - 1, -1, -1):
         day = last - timedelta(days=back)
@@ -174,24 +281,32 @@ def _day(day: date, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEve
     grown = EVENTS_AT_FIRST + MORE_EACH_DAY * max(0, (day - FIRST_DAY).days)
     volume = min(grown, EVENTS_AT_MOST) * (WEEKEND_SHARE if day.weekday() >= 5 else 1.0)
     for team in TEAMS:
-        # Seeded by text: the same on every machine and Python, and no team's day depends on another's.
+        # Seeded by text: the same on every machine and Python, and no team's day depends on
+        # another's.
         random = Random(f"{seed}/{day.isoformat()}/{team.name}")  # noqa: S311 - made-up data, not a secret
         for _ in range(round(volume * team.share * random.uniform(0.85, 1.15))):
             yield from _request(day, team, random, prices)
 
 
-def _request(day: date, team: DemoTeam, random: Random, prices: Mapping[str, Price]) -> Iterator[UsageEvent]:
+def _request(
+    day: date, team: DemoTeam, random: Random, prices: Mapping[str, Price]
+) -> Iterator[UsageEvent]:
     """One request: attempts in the route's order until one answers."""
     work = random.choices(team.works, [work.weight for work in team.works])[0]
     midnight = datetime.combine(day, time(), UTC)
     hour = random.choices(range(24), HOURS)[0]
     received = midnight + timedelta(hours=hour, milliseconds=random.randrange(3_600_000))
     draft = _Draft(
-        team=team, work=work, random=random, received=received,
-        id_bits=random.randbytes(10), usage=_usage(work, random), is_stream=random.random() < work.streamed_share,
+        team=team,
+        work=work,
+        random=random,
+        received=received,
+        id_bits=random.randbytes(10),
+        usage=_usage(work, random),
+        is_stream=random.random() < work.streamed_share,
         end_user=f"user-{random.randrange(work.end_users):03}" if work.end_users else None,
         environment="staging" if random.random() < 0.12 else "production",
-    )  # fmt: skip
+    )
     waited_s = 0.0
     for number, name in enumerate(work.order, start=1):
         event = draft.attempt(number, DEPLOYMENTS[name], prices[name], waited_s=waited_s)
@@ -208,7 +323,9 @@ def _usage(work: DemoWork, random: Random) -> TokenUsage:
     is_cached = random.random() < 0.8
     return TokenUsage(
         input_tokens=whole,
-        cached_input_tokens=int(whole * work.cached_share * random.uniform(0.6, 1.1)) // 16 * 16 if is_cached else 0,
+        cached_input_tokens=int(whole * work.cached_share * random.uniform(0.6, 1.1)) // 16 * 16
+        if is_cached
+        else 0,
         cache_write_tokens=0,
         output_tokens=output,
         reasoning_tokens=int(output * work.reasoning_share * random.uniform(0.5, 1.3)),
@@ -229,7 +346,9 @@ class _Draft:
     end_user: str | None
     environment: str
 
-    def attempt(self, number: int, deployment: DemoDeployment, price: Price, *, waited_s: float) -> UsageEvent:
+    def attempt(
+        self, number: int, deployment: DemoDeployment, price: Price, *, waited_s: float
+    ) -> UsageEvent:
         outcome = self._outcome(deployment)
         settlement = self._settlement(outcome, price)
         has_begun = outcome in (Outcome.OK, Outcome.UPSTREAM_CUT, Outcome.CLIENT_GONE)
@@ -245,7 +364,9 @@ class _Draft:
             cost_centre=self.team.cost_centre,
             key_id=self.work.key_id,
             end_user=self.end_user,
-            tags={"feature": self.work.feature, "env": self.environment} if self.random.random() < 0.93 else {},
+            tags={"feature": self.work.feature, "env": self.environment}
+            if self.random.random() < 0.93
+            else {},
             route=self.work.route,
             deployment=deployment.name,
             provider=deployment.provider,
@@ -287,7 +408,9 @@ class _Draft:
 
     def _settlement(self, outcome: Outcome, price: Price) -> Settlement:
         bound = hold_nusd(
-            price, input_bound_tokens=4 * (self.usage.input_tokens or 0), output_bound_tokens=MAX_OUTPUT_TOKENS
+            price,
+            input_bound_tokens=4 * (self.usage.input_tokens or 0),
+            output_bound_tokens=MAX_OUTPUT_TOKENS,
         )
         whole, part = self.usage, self._part_of_usage()
         if outcome in (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE):
@@ -299,21 +422,36 @@ class _Draft:
         return settle(None, running=part, was_served=True, price=price, held_nusd=bound)
 
     def _part_of_usage(self) -> TokenUsage:
-        """What was seen of an answer that stopped half-way. Reasoning is reported at the end only."""
+        """What was seen of an answer that stopped half-way.
+
+        Reasoning is reported at the end only.
+        """
         seen = int((self.usage.output_tokens or 0) * self.random.uniform(0.05, 0.8))
         return TokenUsage(
-            input_tokens=self.usage.input_tokens, cached_input_tokens=self.usage.cached_input_tokens,
-            cache_write_tokens=0, output_tokens=max(1, seen), reasoning_tokens=None,
-        )  # fmt: skip
+            input_tokens=self.usage.input_tokens,
+            cached_input_tokens=self.usage.cached_input_tokens,
+            cache_write_tokens=0,
+            output_tokens=max(1, seen),
+            reasoning_tokens=None,
+        )
 
-    def _times(self, deployment: DemoDeployment, usage: TokenUsage, outcome: Outcome) -> tuple[float, float, float]:
-        """TTFT, TPOT and duration in seconds. Long prompts and busy hours wait longer on a GPU of one's own."""
+    def _times(
+        self, deployment: DemoDeployment, usage: TokenUsage, outcome: Outcome
+    ) -> tuple[float, float, float]:
+        """TTFT, TPOT and duration in seconds.
+
+        Long prompts and busy hours wait longer on a GPU of one's own.
+        """
         load = HOURS[self.received.hour] / max(HOURS)
         is_own = deployment.gpu is not None
         prompt_s = (self.usage.input_tokens or 0) / (24_000 if is_own else 90_000)
         queue = 1 + (0.9 if is_own else 0.25) * load**2
-        ttft_s = round((deployment.ttft_s * self.random.lognormvariate(0, 0.32) + prompt_s) * queue, 4)
-        tpot_s = round(deployment.tpot_s * self.random.lognormvariate(0, 0.18) * (1 + 0.3 * load), 5)
+        ttft_s = round(
+            (deployment.ttft_s * self.random.lognormvariate(0, 0.32) + prompt_s) * queue, 4
+        )
+        tpot_s = round(
+            deployment.tpot_s * self.random.lognormvariate(0, 0.18) * (1 + 0.3 * load), 5
+        )
         if outcome is Outcome.UPSTREAM_ERROR:
             return ttft_s, tpot_s, round(0.05 + exp(self.random.uniform(-3, 0)), 4)
         if outcome is Outcome.UPSTREAM_TIMEOUT:
@@ -333,7 +471,12 @@ class _Draft:
             for name in names
         ]
         rule = self.team.data_class
-        return {"objective": OBJECTIVE, "rule": rule, "ranked": list(self.work.order), "candidates": candidates}
+        return {
+            "objective": OBJECTIVE,
+            "rule": rule,
+            "ranked": list(self.work.order),
+            "candidates": candidates,
+        }
 
 
 _STATUS: dict[Outcome, int | None] = {
@@ -344,7 +487,15 @@ _STATUS: dict[Outcome, int | None] = {
     Outcome.UPSTREAM_TIMEOUT: None,
 }
 _NORMAL = {
-    Outcome.OK: 9_890, Outcome.CLIENT_GONE: 60, Outcome.UPSTREAM_ERROR: 42, Outcome.UPSTREAM_CUT: 6,
+    Outcome.OK: 9_890,
+    Outcome.CLIENT_GONE: 60,
+    Outcome.UPSTREAM_ERROR: 42,
+    Outcome.UPSTREAM_CUT: 6,
     Outcome.UPSTREAM_TIMEOUT: 2,
-}  # fmt: skip
-_INCIDENT = {Outcome.OK: 45, Outcome.UPSTREAM_ERROR: 38, Outcome.UPSTREAM_CUT: 9, Outcome.UPSTREAM_TIMEOUT: 8}
+}
+_INCIDENT = {
+    Outcome.OK: 45,
+    Outcome.UPSTREAM_ERROR: 38,
+    Outcome.UPSTREAM_CUT: 9,
+    Outcome.UPSTREAM_TIMEOUT: 8,
+}

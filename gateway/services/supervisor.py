@@ -17,7 +17,10 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 CANCEL_AGAIN_S = 1.0
 STEADY_S = 10.0  # a loop that has run for so long is well again
 DOWN_AFTER_S = 15.0  # a loop that has not been well for so long is down
-_MEND = "look for background_loop_failed in the log and restart this replica, see docs/runbooks/background-loop.md"
+_MEND = (
+    "look for background_loop_failed in the log and restart this replica, see "
+    "docs/runbooks/background-loop.md"
+)
 
 Loop = Callable[[], Awaitable[None]]
 
@@ -33,7 +36,10 @@ class _State:
 
 
 class Supervisor:
-    """The loops of one process. `on_failure` is called with a loop's name whenever it has ended by itself."""
+    """The loops of one process.
+
+    `on_failure` is called with a loop's name whenever it has ended by itself.
+    """
 
     def __init__(self, clock: Clock, *, on_failure: Callable[[str], None]) -> None:
         self._clock, self._on_failure = clock, on_failure
@@ -50,7 +56,8 @@ class Supervisor:
     async def cancel(self, *, but: Iterable[str] = ()) -> None:
         """End all loops except those named; how they end is of no interest any more.
 
-        A loop whose cancellation was lost, to an error that was raised instead, is cancelled again: the process ends.
+        A loop whose cancellation was lost, to an error that was raised instead, is cancelled again:
+        the process ends.
         """
         self._is_stopping = True
         running = {task for name, task in self._tasks.items() if name not in but}
@@ -77,12 +84,19 @@ class Supervisor:
         if down:
             return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _MEND),)
         if failing:
-            return (Check("background loops", Status.WARN, f"started again: {self._named(failing)}", _MEND),)
+            return (
+                Check(
+                    "background loops", Status.WARN, f"started again: {self._named(failing)}", _MEND
+                ),
+            )
         return (Check("background loops", Status.OK, f"all {len(self._states)} run"),)
 
     def problems(self) -> list[str]:
         """Why this replica should not take traffic: each loop that stays down, with its remedy."""
-        return [f"The background loop {self._named([name])} stays down: {_MEND}." for name in self._down()]
+        return [
+            f"The background loop {self._named([name])} stays down: {_MEND}."
+            for name in self._down()
+        ]
 
     async def _keep(self, name: str, loop: Loop) -> None:
         state = self._states[name]
@@ -124,7 +138,11 @@ class Supervisor:
     def _down(self) -> list[str]:
         now_s = self._clock.monotonic()
         since_s = {name: self._states[name].failing_since_s for name in self._failing()}
-        return [name for name, at_s in since_s.items() if at_s is not None and now_s - at_s >= DOWN_AFTER_S]
+        return [
+            name
+            for name, at_s in since_s.items()
+            if at_s is not None and now_s - at_s >= DOWN_AFTER_S
+        ]
 
     def _named(self, names: Iterable[str]) -> str:
         return ", ".join(f"'{name}' ({self._states[name].problem})" for name in names)

@@ -20,7 +20,9 @@ from gateway.storage.budgets.refusals import RefusalStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowances:
-    """What this worker has at hand of each, shared with the others by Postgres, and the gate that requests pass."""
+    """What this worker has at hand of each, shared with the others by Postgres, and the gate that
+    requests pass.
+    """
 
     budget_leases: BudgetLeases
     limiter: Limiter
@@ -30,15 +32,29 @@ class Allowances:
 
 
 def build_allowances(context: ProcessContext, worker: UUID) -> Allowances:
-    """`worker` is the journal's id: what is at hand hangs on it and comes back when that is adopted."""
+    """`worker` is the journal's id: what is at hand hangs on it and comes back when that is
+    adopted.
+    """
     settings, database, clock = context.settings, context.stores.database, context.clock
     budget_leases = BudgetLeases(
-        BudgetLeaseTable(database), clock, worker=worker, lease_s=settings.lease_s, wait_s=settings.budget_wait_s
+        BudgetLeaseTable(database),
+        clock,
+        worker=worker,
+        lease_s=settings.lease_s,
+        wait_s=settings.budget_wait_s,
     )
     limiter = Limiter(LimitWindows(database), clock, worker=worker)
-    claims = Claims(ClaimTable(database), clock, secret=claim_secret(context.peppers[-1]), journal_id=worker)
+    claims = Claims(
+        ClaimTable(database), clock, secret=claim_secret(context.peppers[-1]), journal_id=worker
+    )
     refusals = Refusals(RefusalStore(database), clock, journal_id=worker)
-    admission = Admission(budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock)
+    admission = Admission(
+        budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
+    )
     return Allowances(
-        budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, admission=admission
+        budget_leases=budget_leases,
+        limiter=limiter,
+        claims=claims,
+        refusals=refusals,
+        admission=admission,
     )

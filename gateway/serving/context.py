@@ -21,7 +21,10 @@ from gateway.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessContext:
-    """What is given, and what is there before anything else. `drain` says whether the process is stopping."""
+    """What is given, and what is there before anything else.
+
+    `drain` says whether the process is stopping.
+    """
 
     settings: Settings
     stores: Stores
@@ -40,7 +43,10 @@ class ProcessContext:
 
 
 def request_ids(clock: Clock) -> Callable[[], UUID]:
-    """Return what makes a UUIDv7 of each moment it is called in. The kernel is asked for randomness now and then."""
+    """Return what makes a UUIDv7 of each moment it is called in.
+
+    The kernel is asked for randomness now and then.
+    """
 
     def draw() -> Iterator[bytes]:
         while True:

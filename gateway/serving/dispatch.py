@@ -23,12 +23,16 @@ from gateway.settings import Settings
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
 
-CACHE_SALTS = b"tollgate cache salts v1"  # another use of the pepper has another label, so no key serves two
+CACHE_SALTS = (
+    b"tollgate cache salts v1"  # another use of the pepper has another label, so no key serves two
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployments:
-    """What is known of deployments: which are out of use, what engines say, what to expect, and how they fare."""
+    """What is known of deployments: which are out of use, what engines say, what to expect, and how
+    they fare.
+    """
 
     ejections: Ejections
     loads: EngineLoads
@@ -38,7 +42,9 @@ class Deployments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The way out: who sends, who translates, and what becomes of an answer that does not end well."""
+    """The way out: who sends, who translates, and what becomes of an answer that does not end
+    well.
+    """
 
     transport: Http1Transport
     counter: OfflineTokenCounter
@@ -50,31 +56,56 @@ class Dispatch:
 def build_deployments(context: ProcessContext) -> Deployments:
     """Nothing is known of any yet."""
     clock, metrics = context.clock, context.metrics
-    ejections = Ejections(EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection)
+    ejections = Ejections(
+        EjectionStore(context.stores.database), clock, on_ejected=metrics.count_ejection
+    )
     loads = EngineLoads(policy=context.policy, page=probe.metrics_page, clock=clock)
     health = Health(
-        max_in_flight=max(context.settings.max_streams // 2, 1), on_begin=loads.began, on_open=metrics.note_opened,
-        on_close=metrics.note_closed, on_retry=metrics.count_retry, on_retry_refused=metrics.count_refused_retry,
-    )  # fmt: skip
-    return Deployments(ejections=ejections, loads=loads, estimates=Estimates(clock, loads=loads), health=health)
+        max_in_flight=max(context.settings.max_streams // 2, 1),
+        on_begin=loads.began,
+        on_open=metrics.note_opened,
+        on_close=metrics.note_closed,
+        on_retry=metrics.count_retry,
+        on_retry_refused=metrics.count_refused_retry,
+    )
+    return Deployments(
+        ejections=ejections, loads=loads, estimates=Estimates(clock, loads=loads), health=health
+    )
 
 
 def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatch:
-    """A tokenizer that cannot be used is said now, not when the first cut stream has to be counted."""
+    """A tokenizer that cannot be used is said now, not when the first cut stream has to be
+    counted.
+    """
     settings = context.settings
     transport = open_transport(settings.max_streams)
     counter = _token_counter(settings)
     limits = DrainLimits(
-        answers=settings.abandoned_answers, seconds=settings.abandoned_s, events=settings.abandoned_events
+        answers=settings.abandoned_answers,
+        seconds=settings.abandoned_s,
+        events=settings.abandoned_events,
     )
     abandoned = AbandonedAnswers(counter, limits, is_stopping=lambda: context.drain.is_over)
     providers = build_providers(salt_key=context.peppers[0].derived(CACHE_SALTS))
     probes = EngineProbes(
-        deployments.health, transport=transport, providers=providers, policy=context.policy,
-        ejections=deployments.ejections, clock=context.clock, new_id=context.new_id, region=settings.region,
-        looks_alive=deployments.loads.looks_alive, notes=EngineProbeNotes(context.stores.database),
-    )  # fmt: skip
-    return Dispatch(transport=transport, counter=counter, abandoned=abandoned, providers=providers, probes=probes)
+        deployments.health,
+        transport=transport,
+        providers=providers,
+        policy=context.policy,
+        ejections=deployments.ejections,
+        clock=context.clock,
+        new_id=context.new_id,
+        region=settings.region,
+        looks_alive=deployments.loads.looks_alive,
+        notes=EngineProbeNotes(context.stores.database),
+    )
+    return Dispatch(
+        transport=transport,
+        counter=counter,
+        abandoned=abandoned,
+        providers=providers,
+        probes=probes,
+    )
 
 
 def _token_counter(settings: Settings) -> OfflineTokenCounter:

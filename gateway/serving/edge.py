@@ -42,13 +42,16 @@ def build_edge(parts: Worker) -> Edge:
     return Edge(
         forward=_forwarder(parts, slots, large_bodies),
         plain=build_app(_plain_endpoints(parts, slots, large_bodies)),
-        allowed_hosts=frozenset(settings.allowed_hosts), max_in_flight=settings.max_streams,
-        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}", drain=parts.context.drain,
-    )  # fmt: skip
+        allowed_hosts=frozenset(settings.allowed_hosts),
+        max_in_flight=settings.max_streams,
+        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}",
+        drain=parts.context.drain,
+    )
 
 
 def build_connections(context: ProcessContext) -> ConnectionTable:
-    """The callers' connections: as many as the process has descriptors for, less those that it needs itself.
+    """The callers' connections: as many as the process has descriptors for, less those that it
+    needs itself.
 
     Raises `BadUsage` where that leaves too few to serve anybody.
     """
@@ -56,12 +59,23 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
     descriptors = raise_descriptor_limit(settings.max_connections)
     connections = most_connections(descriptors, configured=settings.max_connections)
     if descriptors < LOW_DESCRIPTORS:
-        log.warning("few_descriptors", limit=descriptors, connections=connections, what_to_do=MORE_DESCRIPTORS)
+        log.warning(
+            "few_descriptors",
+            limit=descriptors,
+            connections=connections,
+            what_to_do=MORE_DESCRIPTORS,
+        )
     limits = HttpLimits(
-        head_bytes=settings.max_head_bytes, fields=settings.max_header_fields, target_bytes=settings.max_target_bytes,
-        head_s=settings.head_s, body_grace_s=settings.body_grace_s, body_bytes_per_s=settings.body_bytes_per_s,
-        body_s=settings.body_s, write_s=settings.write_s, connections=connections,
-    )  # fmt: skip
+        head_bytes=settings.max_head_bytes,
+        fields=settings.max_header_fields,
+        target_bytes=settings.max_target_bytes,
+        head_s=settings.head_s,
+        body_grace_s=settings.body_grace_s,
+        body_bytes_per_s=settings.body_bytes_per_s,
+        body_s=settings.body_s,
+        write_s=settings.write_s,
+        connections=connections,
+    )
     metrics = context.metrics
     table = ConnectionTable(limits, on_closed=metrics.count_closed_connection)
     metrics.connections.set_function(lambda: len(table.open))
@@ -71,27 +85,49 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
 def show_in_metrics(parts: Worker) -> None:
     """Have `/metrics` look up, whenever it is read, what nobody counts."""
     metrics, holder, allowances = parts.context.metrics, parts.context.holder, parts.allowances
-    budget_leases, limiter, ejections = allowances.budget_leases, allowances.limiter, parts.deployments.ejections
-    metrics.ejected.set_function(lambda: len(ejections.out({} if holder.current is None else holder.current.ejected)))
+    budget_leases, limiter, ejections = (
+        allowances.budget_leases,
+        allowances.limiter,
+        parts.deployments.ejections,
+    )
+    metrics.ejected.set_function(
+        lambda: len(ejections.out({} if holder.current is None else holder.current.ejected))
+    )
     metrics.watch_health(parts.ledger.health)
     metrics.loop_lag.set_function(lambda: parts.shedding.lag_s)
-    metrics.watch_allowances(budgets_away_s=lambda: budget_leases.away_s, is_alone=lambda: limiter.is_alone)
+    metrics.watch_allowances(
+        budgets_away_s=lambda: budget_leases.away_s, is_alone=lambda: limiter.is_alone
+    )
 
 
 def _forwarder(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> Forwarder:
     context, own = parts.context, parts.ledger.own
     settings = context.settings
     return Forwarder(
-        requests=_requests(parts), limiter=parts.allowances.limiter, holder=context.holder, metrics=context.metrics,
-        lines=RequestLog(settings.log_level, partial(os.write, 2)), clock=context.clock, new_id=context.new_id,
-        is_full=lambda: own.is_full, shedding=parts.shedding,
-        slots=slots, large_bodies=large_bodies, max_body_bytes=settings.max_body_bytes,
-        allows_demo_keys=context.allows_demo_keys, end_user_key=end_user_key(context.peppers[0]),
-    )  # fmt: skip
+        requests=_requests(parts),
+        limiter=parts.allowances.limiter,
+        holder=context.holder,
+        metrics=context.metrics,
+        lines=RequestLog(settings.log_level, partial(os.write, 2)),
+        clock=context.clock,
+        new_id=context.new_id,
+        is_full=lambda: own.is_full,
+        shedding=parts.shedding,
+        slots=slots,
+        large_bodies=large_bodies,
+        max_body_bytes=settings.max_body_bytes,
+        allows_demo_keys=context.allows_demo_keys,
+        end_user_key=end_user_key(context.peppers[0]),
+    )
 
 
 def _requests(parts: Worker) -> RequestService:
-    context, allowances, deployments, dispatch = parts.context, parts.allowances, parts.deployments, parts.dispatch
+    context, allowances, deployments, dispatch = (
+        parts.context,
+        parts.allowances,
+        parts.deployments,
+        parts.dispatch,
+    )
     return RequestService(
         transport=dispatch.transport,
         providers=dispatch.providers,
@@ -108,23 +144,36 @@ def _requests(parts: Worker) -> RequestService:
     )
 
 
-def _plain_endpoints(parts: Worker, slots: RequestSlots, large_bodies: LargeBodies) -> PlainEndpoints:
+def _plain_endpoints(
+    parts: Worker, slots: RequestSlots, large_bodies: LargeBodies
+) -> PlainEndpoints:
     context, ledger = parts.context, parts.ledger
     settings, holder, drain = context.settings, context.holder, context.drain
     return PlainEndpoints(
-        holder=holder, reports=context.reports, reads=parts.reads, clock=context.clock,
+        holder=holder,
+        reports=context.reports,
+        reads=parts.reads,
+        clock=context.clock,
         standing=parts.allowances.limiter.standing,
         allows_demo_keys=context.allows_demo_keys,
         not_ready=lambda: [
             *problems(
-                holder, is_full=ledger.own.is_full, is_gone=ledger.own.is_gone, is_draining=drain.is_draining
+                holder,
+                is_full=ledger.own.is_full,
+                is_gone=ledger.own.is_gone,
+                is_draining=drain.is_draining,
             ),
             *parts.supervisor.problems(),
         ],
-        checks=lambda: _checks(parts), recent=ledger.meter.recent, is_lagging=ledger.journals.is_lagging,
-        region=settings.region, estimates=parts.deployments.estimates, max_body_bytes=settings.max_body_bytes,
-        slots=slots, large_bodies=large_bodies,
-    )  # fmt: skip
+        checks=lambda: _checks(parts),
+        recent=ledger.meter.recent,
+        is_lagging=ledger.journals.is_lagging,
+        region=settings.region,
+        estimates=parts.deployments.estimates,
+        max_body_bytes=settings.max_body_bytes,
+        slots=slots,
+        large_bodies=large_bodies,
+    )
 
 
 def _checks(parts: Worker) -> Sequence[Check]:
@@ -134,9 +183,11 @@ def _checks(parts: Worker) -> Sequence[Check]:
     return (
         *snapshot_checks(context.holder),
         *allowance_checks(
-            budgets_away_s=budget_leases.silent_s, lease_s=context.settings.lease_s, is_alone=limiter.is_alone
+            budgets_away_s=budget_leases.silent_s,
+            lease_s=context.settings.lease_s,
+            is_alone=limiter.is_alone,
         ),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),
         *parts.supervisor.checks(),
-    )  # fmt: skip
+    )

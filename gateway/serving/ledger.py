@@ -1,4 +1,6 @@
-"""The side of the ledger: an event is metered, lies in this worker's journal, and is written to Postgres."""
+"""The side of the ledger: an event is metered, lies in this worker's journal, and is written to
+Postgres.
+"""
 
 from __future__ import annotations
 
@@ -41,28 +43,48 @@ class LedgerParts:
 def open_journal(context: ProcessContext) -> OwnJournal:
     """This worker's journal; a failed sync of it ends the process. Raises `BadUsage`.
 
-    Where left journals fill the disk they are written first: after a crash there may be room for no other one.
+    Where left journals fill the disk they are written first: after a crash there may be room for no
+    other one.
     """
     settings, stores = context.settings, context.stores
     open_journal_there = partial(
-        open_own, settings.journal_path, max_bytes=settings.journal_max_bytes, syncs=settings.journal_fsync,
-        on_failed_sync=_end_process, on_synced=context.metrics.journal_sync.observe,
-    )  # fmt: skip
+        open_own,
+        settings.journal_path,
+        max_bytes=settings.journal_max_bytes,
+        syncs=settings.journal_fsync,
+        on_failed_sync=_end_process,
+        on_synced=context.metrics.journal_sync.observe,
+    )
     try:
         return open_journal_there()
     except NoRoom as no_room:
         try:
-            write_left(LeftJournals(settings.journal_path).adopt, stores.ledger, JournalTable(stores.database))
+            write_left(
+                LeftJournals(settings.journal_path).adopt,
+                stores.ledger,
+                JournalTable(stores.database),
+            )
         except DatabaseUnavailable as away:
-            raise BadUsage(f"{no_room.message} Or start Postgres, which takes it: {away.message}") from away
+            raise BadUsage(
+                f"{no_room.message} Or start Postgres, which takes it: {away.message}"
+            ) from away
         return open_journal_there()
 
 
 def build_ledger(
-    context: ProcessContext, own: OwnJournal, *, budget_leases: BudgetLeases, deployments: Deployments
+    context: ProcessContext,
+    own: OwnJournal,
+    *,
+    budget_leases: BudgetLeases,
+    deployments: Deployments,
 ) -> LedgerParts:
     """Each settled event is also counted in the metrics and learnt from."""
-    settings, metrics, database, clock = context.settings, context.metrics, context.stores.database, context.clock
+    settings, metrics, database, clock = (
+        context.settings,
+        context.metrics,
+        context.stores.database,
+        context.clock,
+    )
     journals = JournalTable(database)
 
     on_settled = (metrics.count_event, deployments.estimates.note)
@@ -74,18 +96,28 @@ def build_ledger(
         metrics.note_written(progress.written)
 
     writer = EventWriter(
-        own, LeftJournals(settings.journal_path).adopt, context.stores.ledger, journals, clock,
-        every_s=settings.write_every_s, on_written=on_written, on_failure=metrics.write_failures.inc,
+        own,
+        LeftJournals(settings.journal_path).adopt,
+        context.stores.ledger,
+        journals,
+        clock,
+        every_s=settings.write_every_s,
+        on_written=on_written,
+        on_failure=metrics.write_failures.inc,
         replica=gethostname(),
-    )  # fmt: skip
+    )
     budget_leases.written_until_s = lambda: writer.whole_until_s
     watch = LedgerWatch(
-        lambda: read_state(database, partitions_until=clock.now().date() + AHEAD), on_state=metrics.note_state
+        lambda: read_state(database, partitions_until=clock.now().date() + AHEAD),
+        on_state=metrics.note_state,
     )
     return LedgerParts(own=own, journals=journals, meter=meter, writer=writer, watch=watch)
 
 
 def _end_process(error: OSError) -> None:
-    """After a failed sync nobody knows what is on the disk. What is in the journal is found by the next start."""
+    """After a failed sync nobody knows what is on the disk.
+
+    What is in the journal is found by the next start.
+    """
     os.write(2, f"The journal's disk failed ({error}): this process ends at once.\n".encode())
     os._exit(74)  # EX_IOERR

@@ -47,29 +47,54 @@ LOOPS: Mapping[str, Callable[[Worker], Loop]] = {
     "budget_alerts": lambda parts: parts.shared.alerts.run,
     WRITER: lambda parts: parts.ledger.writer.run,
 }
-# What is left to do after the drain. Postgres is not waited for longer: the journal has what it did not take.
+# What is left to do after the drain. Postgres is not waited for longer: the journal has what it did
+# not take.
 STOP_S = 7.0
 
 
 async def serve(
-    settings: Settings, listener: socket, *, stores: Stores, reports: Reports, peppers: tuple[Pepper, ...],
-    clock: Clock, allows_demo_keys: bool,
-) -> None:  # fmt: skip
-    """Serve on a bound socket until the process is told to stop, then write what is left. Raises `BadUsage`."""
+    settings: Settings,
+    listener: socket,
+    *,
+    stores: Stores,
+    reports: Reports,
+    peppers: tuple[Pepper, ...],
+    clock: Clock,
+    allows_demo_keys: bool,
+) -> None:
+    """Serve on a bound socket until the process is told to stop, then write what is left.
+
+    Raises `BadUsage`.
+    """
     metrics, holder = Metrics(), SnapshotHolder(clock=clock, outage_s=settings.outage_s)
     metrics.snapshot_age.set_function(holder.age_s)
-    start_listener(metrics, host=settings.metrics_host, port=settings.metrics_port, names=settings.metrics_hosts)
+    start_listener(
+        metrics,
+        host=settings.metrics_host,
+        port=settings.metrics_port,
+        names=settings.metrics_hosts,
+    )
     context = ProcessContext(
-        settings=settings, stores=stores, reports=reports, peppers=peppers, clock=clock,
-        allows_demo_keys=allows_demo_keys, metrics=metrics, holder=holder, drain=Drain(), new_id=request_ids(clock),
-    )  # fmt: skip
+        settings=settings,
+        stores=stores,
+        reports=reports,
+        peppers=peppers,
+        clock=clock,
+        allows_demo_keys=allows_demo_keys,
+        metrics=metrics,
+        holder=holder,
+        drain=Drain(),
+        new_id=request_ids(clock),
+    )
     table = build_connections(context)
     parts = build_parts(context)
     show_in_metrics(parts)
     edge = build_edge(parts)
     await parts.refresher.start()
     await parts.allowances.limiter.exchange()  # until then a worker believes itself alone
-    logs.say_serving(listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem)
+    logs.say_serving(
+        listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem
+    )
     start_loops(parts)
     try:
         await serve_until_stopped(edge, listener, table=table, drain_s=settings.drain_s)
@@ -87,11 +112,17 @@ def start_loops(parts: Worker) -> None:
 
 
 async def stop(parts: Worker) -> None:
-    """Settle what is open, end the loops, give back what is leased, and write: each leaves work to those after it.
+    """Settle what is open, end the loops, give back what is leased, and write: each leaves work to
+    those after it.
 
     A step that fails skips none of the later ones; its error is raised when all are done.
     """
-    ledger, dispatch, allowances, supervisor = parts.ledger, parts.dispatch, parts.allowances, parts.supervisor
+    ledger, dispatch, allowances, supervisor = (
+        parts.ledger,
+        parts.dispatch,
+        parts.allowances,
+        parts.supervisor,
+    )
     async with AsyncExitStack() as steps:  # from the last line to the first
         steps.callback(lambda: ledger.own.finish(is_told=ledger.writer.has_taken_leave))
         steps.push_async_callback(dispatch.transport.close)

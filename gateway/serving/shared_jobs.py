@@ -1,4 +1,6 @@
-"""What Postgres needs done from time to time; every worker has these jobs, Postgres lets one at each at a time."""
+"""What Postgres needs done from time to time; every worker has these jobs, Postgres lets one at
+each at a time.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +41,32 @@ def build_shared_jobs(context: ProcessContext) -> SharedJobs:
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
     lost_after = timedelta(seconds=context.settings.journal_lost_after_s)
     return SharedJobs(
-        months=MonthKeeper(lambda first, last: ensure_months(database, first=first, last=last), clock),
+        months=MonthKeeper(
+            lambda first, last: ensure_months(database, first=first, last=last), clock
+        ),
         rollups=RollupKeeper(
-            lambda: rollups.refresh(database), lambda: adjustments.expire_holds(database, ttl=ttl),
-            lambda: JournalTable(database).lose_silent(lost_after), clock,
+            lambda: rollups.refresh(database),
+            lambda: adjustments.expire_holds(database, ttl=ttl),
+            lambda: JournalTable(database).lose_silent(lost_after),
+            clock,
         ),
         engines=EngineWatch(
-            policy=context.policy, look_at=lambda deployment: probe.sample(deployment, now=clock.now),
-            store=EngineSamples(database), leadership=Leadership(database, "engines"), clock=clock,
+            policy=context.policy,
+            look_at=lambda deployment: probe.sample(deployment, now=clock.now),
+            store=EngineSamples(database),
+            leadership=Leadership(database, "engines"),
+            clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=context.policy).settle,
         ),
         alerts=BudgetAlerts(
-            store=BudgetAlertStore(database), receiver=Webhook(clock.now), policy=context.policy,
-            leadership=Leadership(database, "budget_alerts"), clock=clock, draw=random.random,
-            on_raised=metrics.count_budget_alert, on_given_up=metrics.given_up_budget_alerts.inc,
+            store=BudgetAlertStore(database),
+            receiver=Webhook(clock.now),
+            policy=context.policy,
+            leadership=Leadership(database, "budget_alerts"),
+            clock=clock,
+            draw=random.random,
+            on_raised=metrics.count_budget_alert,
+            on_given_up=metrics.given_up_budget_alerts.inc,
             on_waiting=metrics.undelivered_budget_alerts.set,
         ),
-    )  # fmt: skip
+    )

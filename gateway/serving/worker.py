@@ -26,10 +26,12 @@ from gateway.storage.postgres.changes import ChangeFeed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The named parts. `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
+    """The named parts.
 
-    `reads` looks up what callers ask of their own figures; `shared` are the jobs that one worker of all does;
-    `supervisor` runs what goes on in the background.
+    `refresher` brings in policy, prices and keys; `shedding` says when there is too much.
+
+    `reads` looks up what callers ask of their own figures; `shared` are the jobs that one worker of
+    all does; `supervisor` runs what goes on in the background.
     """
 
     context: ProcessContext
@@ -49,40 +51,59 @@ def build_parts(context: ProcessContext) -> Worker:
     own = open_journal(context)
     allowances = build_allowances(context, own.journal_id)
     deployments = build_deployments(context)
-    ledger = build_ledger(context, own, budget_leases=allowances.budget_leases, deployments=deployments)
+    ledger = build_ledger(
+        context, own, budget_leases=allowances.budget_leases, deployments=deployments
+    )
     dispatch = build_dispatch(context, deployments)
     return Worker(
-        context=context, allowances=allowances, deployments=deployments, ledger=ledger, dispatch=dispatch,
-        shedding=_shedding(context, ledger), refresher=_refresher(context, own.journal_id),
-        reads=OwnReads(allowances.limiter), shared=build_shared_jobs(context),
+        context=context,
+        allowances=allowances,
+        deployments=deployments,
+        ledger=ledger,
+        dispatch=dispatch,
+        shedding=_shedding(context, ledger),
+        refresher=_refresher(context, own.journal_id),
+        reads=OwnReads(allowances.limiter),
+        shared=build_shared_jobs(context),
         supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
-    )  # fmt: skip
+    )
 
 
 def _shedding(context: ProcessContext, ledger: LedgerParts) -> Shedding:
     settings, drain = context.settings, context.drain
     return Shedding(
         journal_share=lambda: ledger.health().journal_used_bytes / settings.journal_max_bytes,
-        streams=lambda: len(drain.in_flight), max_streams=settings.max_streams, lag_s=settings.shed_lag_s,
+        streams=lambda: len(drain.in_flight),
+        max_streams=settings.max_streams,
+        lag_s=settings.shed_lag_s,
         on_shed=context.metrics.count_shed,
-    )  # fmt: skip
+    )
 
 
 def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
     settings, database, peppers = context.settings, context.stores.database, context.peppers
     version = context.metrics.policy_version
     return Refresher(
-        _snapshots(context), context.holder, every_s=settings.refresh_s, clock=context.clock,
+        _snapshots(context),
+        context.holder,
+        every_s=settings.refresh_s,
+        clock=context.clock,
         on_swap=lambda snapshot: version.set(snapshot.policy.version),
         shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=context.clock.now),
         tell=lambda served: note_version(database, worker, served),
-    )  # fmt: skip
+    )
 
 
 def _snapshots(context: ProcessContext) -> StoredSnapshots:
     stores, peppers = context.stores, context.peppers
     return StoredSnapshots(
-        policies=stores.policies, keys=stores.keys, ejections=EjectionStore(stores.database), prices=stores.prices,
-        changes=ChangeFeed(stores.database), peppers={one.pepper_id: one for one in peppers}, builtin=builtin_price,
-        clock=context.clock, check=partial(pepper.check, stores.database, peppers),
-    )  # fmt: skip
+        policies=stores.policies,
+        keys=stores.keys,
+        ejections=EjectionStore(stores.database),
+        prices=stores.prices,
+        changes=ChangeFeed(stores.database),
+        peppers={one.pepper_id: one for one in peppers},
+        builtin=builtin_price,
+        clock=context.clock,
+        check=partial(pepper.check, stores.database, peppers),
+    )

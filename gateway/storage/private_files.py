@@ -10,7 +10,8 @@ from pathlib import Path
 def create(path: Path, content: str) -> None:
     """Make a file that only its owner can read; leave one alone that has content. Raises `OSError`.
 
-    An empty file is what a full disk or a kill once left behind: nothing was ever made with it, so it is replaced.
+    An empty file is what a full disk or a kill once left behind: nothing was ever made with it, so
+    it is replaced.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     new = path.with_name(f".{path.name}.new")
@@ -20,10 +21,14 @@ def create(path: Path, content: str) -> None:
             return
         new.unlink(missing_ok=True)
         try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+            with os.fdopen(
+                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w"
+            ) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())  # what is made with a secret that a power cut took would be lost
+                os.fsync(
+                    file.fileno()
+                )  # what is made with a secret that a power cut took would be lost
             new.replace(path)
             os.fsync(folder)
         finally:

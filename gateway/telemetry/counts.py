@@ -1,8 +1,9 @@
-"""What is counted with every request: plain numbers here, made into metrics when somebody reads them.
+"""What is counted with every request: plain numbers here, made into metrics when somebody reads
+them.
 
-The metrics library takes a lock and checks labels for each number, and a request has a dozen of them. These are
-changed on the event loop alone and read in the listener's thread, which may see a count without its sum: as ever
-with metrics, the next reading has both.
+The metrics library takes a lock and checks labels for each number, and a request has a dozen of
+them. These are changed on the event loop alone and read in the listener's thread, which may see a
+count without its sum: as ever with metrics, the next reading has both.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -49,16 +55,32 @@ class Seconds:
         """Add this as one series of a metric."""
         bounds = (*self._bounds, float("inf"))
         ends = [str(floatToGoString(bound)) for bound in bounds]  # type: ignore[no-untyped-call]
-        family.add_metric(labels, list(zip(ends, accumulate(self._counts), strict=True)), self._sum_s)
+        family.add_metric(
+            labels, list(zip(ends, accumulate(self._counts), strict=True)), self._sum_s
+        )
 
 
 class _Place:
     """The attempts of one route at one deployment."""
 
     __slots__ = (
-        "cached_input", "cost_nusd", "degraded", "duration", "engine_queue", "gap", "input", "is_priced", "outcomes",
-        "output", "overhead", "queue", "reasoning", "tpot", "ttft", "unknown",
-    )  # fmt: skip
+        "cached_input",
+        "cost_nusd",
+        "degraded",
+        "duration",
+        "engine_queue",
+        "gap",
+        "input",
+        "is_priced",
+        "outcomes",
+        "output",
+        "overhead",
+        "queue",
+        "reasoning",
+        "tpot",
+        "ttft",
+        "unknown",
+    )
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
@@ -66,7 +88,11 @@ class _Place:
         self.input = self.cached_input = self.output = self.reasoning = 0
         self.cost_nusd = self.unknown = 0
         self.is_priced = False
-        self.ttft, self.tpot, self.duration = Seconds(_SECONDS), Seconds(_TPOT_SECONDS), Seconds(_SECONDS)
+        self.ttft, self.tpot, self.duration = (
+            Seconds(_SECONDS),
+            Seconds(_TPOT_SECONDS),
+            Seconds(_SECONDS),
+        )
         self.gap, self.overhead = Seconds(_SECONDS), Seconds(_OVERHEAD_SECONDS)
         self.queue, self.engine_queue = Seconds(_QUEUE_SECONDS), Seconds(_QUEUE_SECONDS)
 
@@ -100,7 +126,9 @@ class _Place:
 
 
 class RequestCounts(Collector):
-    """Requests and their attempts, by endpoint and by route and deployment: a policy and the API bound how many."""
+    """Requests and their attempts, by endpoint and by route and deployment: a policy and the API
+    bound how many.
+    """
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -123,7 +151,9 @@ class RequestCounts(Collector):
     def collect(self) -> Iterable[Metric]:
         """The metrics as they stand. Called in the listener's thread."""
         yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
-        answers = CounterMetricFamily("tollgate_requests_total", "Requests answered.", labels=("endpoint", "status"))
+        answers = CounterMetricFamily(
+            "tollgate_requests_total", "Requests answered.", labels=("endpoint", "status")
+        )
         for (endpoint, status), count in list(self._answers.items()):
             answers.add_metric((endpoint, str(status)), count)
         yield answers
@@ -133,14 +163,18 @@ class RequestCounts(Collector):
 
 
 def _counters(places: list[tuple[tuple[str, str], _Place]]) -> Iterable[Metric]:
-    attempts = CounterMetricFamily("tollgate_attempts_total", "Upstream attempts.", labels=(*_WHERE, "outcome"))
+    attempts = CounterMetricFamily(
+        "tollgate_attempts_total", "Upstream attempts.", labels=(*_WHERE, "outcome")
+    )
     tokens = CounterMetricFamily(
         "tollgate_tokens_total",
         "Tokens metered; cached is part of input, reasoning of output.",
         labels=(*_WHERE, "kind"),
     )
     cost = CounterMetricFamily("tollgate_cost_usd_total", "Metered cost in USD.", labels=_WHERE)
-    unknown = CounterMetricFamily("tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_WHERE)
+    unknown = CounterMetricFamily(
+        "tollgate_unknown_usage_total", "Attempts whose usage is unknown.", labels=_WHERE
+    )
     degraded = CounterMetricFamily(
         "tollgate_degraded_attempts_total",
         "Attempts that a route's bounds sent elsewhere: spill, or route:NAME.",

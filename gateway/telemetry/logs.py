@@ -1,4 +1,7 @@
-"""Logs: one JSON line each on standard error, one canonical line per request. Never prompts or keys."""
+"""Logs: one JSON line each on standard error, one canonical line per request.
+
+Never prompts or keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,12 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.pricing.tokens import UsageSource
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 GATHERED_S = 0.02
 MOST_BYTES = select.PIPE_BUF
 
@@ -44,11 +52,16 @@ def configure(level: str) -> None:
 def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:
     """The first line of a gateway: where it listens, and what is still missing."""
     address = f"http://{listening_on[0]}:{listening_on[1]}/v1"
-    structlog.get_logger().info("serving", address=address, metrics=f"http://{metrics_at}/metrics", problem=problem)
+    structlog.get_logger().info(
+        "serving", address=address, metrics=f"http://{metrics_at}/metrics", problem=problem
+    )
 
 
 class RequestLine(Struct, kw_only=True, gc=False):
-    """What the canonical line of a request says. What is not set is not written; None is written as null."""
+    """What the canonical line of a request says.
+
+    What is not set is not written; None is written as null.
+    """
 
     endpoint: str
     status: int
@@ -78,11 +91,12 @@ class RequestLine(Struct, kw_only=True, gc=False):
 
 
 class RequestLog:
-    """Writes the canonical lines of requests: a quarter of the time that the general logger takes for them.
+    """Writes the canonical lines of requests: a quarter of the time that the general logger takes
+    for them.
 
-    What is said within `GATHERED_S` is written together; at the end `close` writes the rest, and what is said after
-    it is written at once. A write is of whole lines and of no more bytes than a pipe takes in one piece, so that
-    lines of several workers on one pipe stay whole.
+    What is said within `GATHERED_S` is written together; at the end `close` writes the rest, and
+    what is said after it is written at once. A write is of whole lines and of no more bytes than a
+    pipe takes in one piece, so that lines of several workers on one pipe stay whole.
     """
 
     def __init__(self, level: str, write: Callable[[bytes], object]) -> None:
@@ -157,7 +171,11 @@ def _json_bytes(fields: Any) -> bytes:
         return _encode(fields)  # a fifth of what the standard library takes
     except UnicodeEncodeError:  # half a surrogate pair, which only the standard library writes
         if isinstance(fields, RequestLine):
-            fields = {name: value for name, value in msgspec.structs.asdict(fields).items() if value is not UNSET}
+            fields = {
+                name: value
+                for name, value in msgspec.structs.asdict(fields).items()
+                if value is not UNSET
+            }
         return json.dumps(fields, default=_as_text).encode()
 
 

@@ -35,124 +35,183 @@ class Metrics:
         self.registry.register(self.counts)
         self.count_event, self.count_request = self.counts.count_event, self.counts.count_request
         self.waiting_events = Gauge(
-            "tollgate_unwritten_events", "Settled events not yet in Postgres.", registry=self.registry
+            "tollgate_unwritten_events",
+            "Settled events not yet in Postgres.",
+            registry=self.registry,
         )
         self.written_events = Counter(
             "tollgate_written_events_total", "Events written to Postgres.", registry=self.registry
         )
         self.write_failures = Counter(
-            "tollgate_write_failures_total", "Batches that Postgres did not take; they are tried again.",
+            "tollgate_write_failures_total",
+            "Batches that Postgres did not take; they are tried again.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self._declare_ledger()
         self.budgets_away = Gauge(
-            "tollgate_budget_leases_away_seconds", "For how long Postgres has not leased money, 0 while it does.",
+            "tollgate_budget_leases_away_seconds",
+            "For how long Postgres has not leased money, 0 while it does.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.limits_alone = Gauge(
-            "tollgate_limits_alone", "1 while this replica keeps to its own part of each limit.", registry=self.registry
+            "tollgate_limits_alone",
+            "1 while this replica keeps to its own part of each limit.",
+            registry=self.registry,
         )
         self.snapshot_age = Gauge(
-            "tollgate_snapshot_age_seconds", "Age of the policy and keys that are served from.", registry=self.registry
+            "tollgate_snapshot_age_seconds",
+            "Age of the policy and keys that are served from.",
+            registry=self.registry,
         )
-        self.policy_version = Gauge("tollgate_policy_version", "Policy version in force.", registry=self.registry)
+        self.policy_version = Gauge(
+            "tollgate_policy_version", "Policy version in force.", registry=self.registry
+        )
         self.ejections = Counter(
             "tollgate_residency_contradictions_total",
-            "Deployments taken out of use: they said that they ran elsewhere.", ("deployment",), registry=self.registry,
-        )  # fmt: skip
+            "Deployments taken out of use: they said that they ran elsewhere.",
+            ("deployment",),
+            registry=self.registry,
+        )
         self.ejected = Gauge(
-            "tollgate_ejected_deployments", "Deployments out of use until `policy readmit`.", registry=self.registry
+            "tollgate_ejected_deployments",
+            "Deployments out of use until `policy readmit`.",
+            registry=self.registry,
         )
         self.background_failures = Counter(
-            "tollgate_background_failures_total", "Background loops that ended by themselves; they are started again.",
-            ("loop",), registry=self.registry,
-        )  # fmt: skip
+            "tollgate_background_failures_total",
+            "Background loops that ended by themselves; they are started again.",
+            ("loop",),
+            registry=self.registry,
+        )
         self._declare_connections()
         self._declare_dispatch()
         self._declare_budget_alerts()
 
     def _declare_connections(self) -> None:
         """Callers' connections, and which of them the gateway ended."""
-        self.connections = Gauge("tollgate_connections", "Connections of callers.", registry=self.registry)
+        self.connections = Gauge(
+            "tollgate_connections", "Connections of callers.", registry=self.registry
+        )
         self._closed_connections = Counter(
             "tollgate_connections_closed_total",
-            "Connections the gateway ended: over the cap, too slow, or with a request that cannot be read.",
-            ("reason",), registry=self.registry,
-        )  # fmt: skip
+            "Connections the gateway ended: over the cap, too slow, or with a request that "
+            "cannot be read.",
+            ("reason",),
+            registry=self.registry,
+        )
 
     def count_closed_connection(self, reason: str) -> None:
-        """Count a connection that the gateway ended: at_cap, head_late, body_late, write_late or refused."""
+        """Count a connection that the gateway ended: at_cap, head_late, body_late, write_late or
+        refused.
+        """
         self._closed_connections.labels(reason).inc()
 
     def _declare_dispatch(self) -> None:
         """How deployments do, and what is not taken."""
         self.open_breakers = Gauge(
-            "tollgate_breaker_open", "1 while a deployment is passed over.", ("deployment",), registry=self.registry
+            "tollgate_breaker_open",
+            "1 while a deployment is passed over.",
+            ("deployment",),
+            registry=self.registry,
         )
         self.opened_breakers = Counter(
-            "tollgate_breaker_opened_total", "How often a deployment began to be passed over.",
-            ("deployment", "reason"), registry=self.registry,
-        )  # fmt: skip
+            "tollgate_breaker_opened_total",
+            "How often a deployment began to be passed over.",
+            ("deployment", "reason"),
+            registry=self.registry,
+        )
         self.retries = Counter(
-            "tollgate_retries_total", "Attempts after a request's first.", ("deployment",), registry=self.registry
+            "tollgate_retries_total",
+            "Attempts after a request's first.",
+            ("deployment",),
+            registry=self.registry,
         )
         self.refused_retries = Counter(
-            "tollgate_retries_refused_total", "Attempts that no retry budget covered.", ("deployment",),
+            "tollgate_retries_refused_total",
+            "Attempts that no retry budget covered.",
+            ("deployment",),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.shed_requests = Counter(
-            "tollgate_shed_requests_total", "Requests refused because this replica has too much to do.", ("priority",),
+            "tollgate_shed_requests_total",
+            "Requests refused because this replica has too much to do.",
+            ("priority",),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.loop_lag = Gauge(
-            "tollgate_loop_lag_seconds", "How late the event loop is at its turns.", registry=self.registry
+            "tollgate_loop_lag_seconds",
+            "How late the event loop is at its turns.",
+            registry=self.registry,
         )
 
     def _declare_ledger(self) -> None:
-        """What alerts watch (deploy/alerts). Counters stand at 0 from the start: an increase from nothing is seen."""
-        self.journal_used = Gauge("tollgate_journal_used_bytes", "Bytes of the journal in use.", registry=self.registry)
-        self.journal_max = Gauge("tollgate_journal_max_bytes", "Bytes the journal may take.", registry=self.registry)
+        """What alerts watch (deploy/alerts).
+
+        Counters stand at 0 from the start: an increase from nothing is seen.
+        """
+        self.journal_used = Gauge(
+            "tollgate_journal_used_bytes", "Bytes of the journal in use.", registry=self.registry
+        )
+        self.journal_max = Gauge(
+            "tollgate_journal_max_bytes", "Bytes the journal may take.", registry=self.registry
+        )
         self.oldest_unsettled = Gauge(
-            "tollgate_journal_oldest_unsettled_seconds", "Age of the oldest attempt still running, 0 for none.",
+            "tollgate_journal_oldest_unsettled_seconds",
+            "Age of the oldest attempt still running, 0 for none.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.writer_lag = Gauge(
-            "tollgate_writer_lag_seconds", "Age of the oldest settled record not in Postgres yet, 0 for none.",
+            "tollgate_writer_lag_seconds",
+            "Age of the oldest settled record not in Postgres yet, 0 for none.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.journal_sync = Histogram(
-            "tollgate_journal_sync_seconds", "Time of one group commit of the journal.", buckets=_SYNC_SECONDS,
+            "tollgate_journal_sync_seconds",
+            "Time of one group commit of the journal.",
+            buckets=_SYNC_SECONDS,
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.dead_letters = Counter(
-            "tollgate_dead_letters_total", "Records Postgres cannot take, set aside.", registry=self.registry
+            "tollgate_dead_letters_total",
+            "Records Postgres cannot take, set aside.",
+            registry=self.registry,
         )
         self.conflicting_events = Counter(
-            "tollgate_conflicting_events_total", "Events that came again with other content.", registry=self.registry
+            "tollgate_conflicting_events_total",
+            "Events that came again with other content.",
+            registry=self.registry,
         )
         self.default_partition_rows = Gauge(
-            "tollgate_default_partition_rows", "Events in the default partition; any is too many.",
+            "tollgate_default_partition_rows",
+            "Events in the default partition; any is too many.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.missing_partitions = Gauge(
-            "tollgate_missing_partitions", "Partitions of this month and the next ones that are not there.",
+            "tollgate_missing_partitions",
+            "Partitions of this month and the next ones that are not there.",
             registry=self.registry,
-        )  # fmt: skip
+        )
 
     def _declare_budget_alerts(self) -> None:
-        """What the worker that raises alerts has done; a policy bounds how many thresholds there are."""
+        """What the worker that raises alerts has done; a policy bounds how many thresholds there
+        are.
+        """
         self.budget_alerts = Counter(
-            "tollgate_budget_alerts_total", "Budgets that reached a threshold, once a period each.", ("threshold",),
+            "tollgate_budget_alerts_total",
+            "Budgets that reached a threshold, once a period each.",
+            ("threshold",),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.undelivered_budget_alerts = Gauge(
-            "tollgate_budget_alerts_undelivered", "Budget alerts that the webhook has not taken yet.",
+            "tollgate_budget_alerts_undelivered",
+            "Budget alerts that the webhook has not taken yet.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.given_up_budget_alerts = Counter(
-            "tollgate_budget_alerts_given_up_total", "Budget alerts that the webhook did not take within a day.",
+            "tollgate_budget_alerts_given_up_total",
+            "Budget alerts that the webhook did not take within a day.",
             registry=self.registry,
-        )  # fmt: skip
+        )
 
     def watch_health(self, read: Callable[[], LedgerHealth]) -> None:
         """Ask `read`, which must not block, whenever the metrics are read."""
@@ -162,13 +221,17 @@ class Metrics:
         self.writer_lag.set_function(lambda: read().writer_lag_s or 0.0)
         self.waiting_events.set_function(lambda: read().waiting_events)
 
-    def watch_allowances(self, *, budgets_away_s: Callable[[], float | None], is_alone: Callable[[], bool]) -> None:
+    def watch_allowances(
+        self, *, budgets_away_s: Callable[[], float | None], is_alone: Callable[[], bool]
+    ) -> None:
         """Ask whether budgets and limits are kept with Postgres whenever the metrics are read."""
         self.budgets_away.set_function(lambda: budgets_away_s() or 0.0)
         self.limits_alone.set_function(lambda: float(is_alone()))
 
     def declare_loops(self, names: Iterable[str]) -> None:
-        """Show each background loop's failures from the start: an increase from nothing would not be seen."""
+        """Show each background loop's failures from the start: an increase from nothing would not
+        be seen.
+        """
         for name in names:
             self.background_failures.labels(name)
 
@@ -218,21 +281,28 @@ class Metrics:
 
 
 def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[str] = ()) -> None:
-    """Serve `/metrics` on a listener of its own, in a thread: it has no key check, only one of the Host header."""
+    """Serve `/metrics` on a listener of its own, in a thread: it has no key check, only one of the
+    Host header.
+    """
     try:
         server, _ = start_http_server(port, host, registry=metrics.registry)
         server.set_app(_checked(make_wsgi_app(metrics.registry), host, names))
     except OSError as broken:
         raise BadUsage(
-            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another port with TOLLGATE_METRICS_PORT."
+            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another port "
+            "with TOLLGATE_METRICS_PORT."
         ) from None
 
 
-def _checked(app: Callable[..., Iterable[bytes]], bound: str, names: Collection[str]) -> Callable[..., Iterable[bytes]]:
+def _checked(
+    app: Callable[..., Iterable[bytes]], bound: str, names: Collection[str]
+) -> Callable[..., Iterable[bytes]]:
     def checked(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if answers_to(environ.get("HTTP_HOST"), bound=bound, listed=names):
             return app(environ, start_response)
         start_response("400 Bad Request", [("content-type", "text/plain")])
-        return [b"This listener does not answer to that Host. Add the name to TOLLGATE_METRICS_HOSTS.\n"]
+        return [
+            b"This listener does not answer to that Host. Add the name to TOLLGATE_METRICS_HOSTS.\n"
+        ]
 
     return checked

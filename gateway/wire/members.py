@@ -1,7 +1,8 @@
-"""Where the members of a JSON object stand in its bytes, so that one can be replaced and all others left alone.
+"""Where the members of a JSON object stand in its bytes, so that one can be replaced and all others
+left alone.
 
-Re-encoding a body would change bytes nobody asked to change (number forms, escapes, key order). So a body
-is decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.
+Re-encoding a body would change bytes nobody asked to change (number forms, escapes, key order). So
+a body is decoded once, partially, and changed by splices: `"model"` here, `"usage"` there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def require_object(body: bytes) -> None:
 
 
 def require_utf8(body: bytes) -> None:
-    """Raise `MalformedJson` for bytes that are no text: the decoder does not look into what it skips."""
+    """Raise `MalformedJson` for bytes that are no text: the decoder does not look into what it
+    skips.
+    """
     try:
         if not body.isascii():
             body.decode()
@@ -64,8 +67,8 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
     """Return where each top-level member stands.
 
     Walks from member to member: the decoder has already found how long each value is. Raises
-    `MalformedJson` for a member that occurs twice: two parsers may disagree on which one counts, and one
-    of them decides where the request may go.
+    `MalformedJson` for a member that occurs twice: two parsers may disagree on which one counts,
+    and one of them decides where the request may go.
     """
     values = decode_members(body) if members is None else members
     if len(values) > MAX_MEMBERS:
@@ -77,14 +80,17 @@ def locate(body: bytes, members: dict[str, msgspec.Raw] | None = None) -> dict[s
 
 
 def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
-    """Return where one member stands: `name` in its quotes, `value` as the decoder found it. Raises as `locate`.
+    """Return where one member stands: `name` in its quotes, `value` as the decoder found it.
 
-    Where its name stands once among the bytes, and no escape could spell it in another way, nothing else need be
-    located.
+    Raises as `locate`.
+
+    Where its name stands once among the bytes, and no escape could spell it in another way, nothing
+    else need be located.
     """
     at = body.find(name)
     end = at + len(name)
-    # One letter is found in a tenth of the time of two; `in` would make an exception and drop it (Python 3.11).
+    # One letter is found in a tenth of the time of two; `in` would make an exception and drop it
+    # (Python 3.11).
     is_plain = body.find(b"\\") < 0 or body.find(b"\\u") < 0
     if is_plain and at >= 0 and body.find(name, end) < 0:
         start = body.find(value, end)
@@ -96,7 +102,9 @@ def locate_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
 
 
 def _only_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
-    """Where a member stands in a body that is too large to be walked: a name with this value stands there once."""
+    """Where a member stands in a body that is too large to be walked: a name with this value stands
+    there once.
+    """
     found, at = [], 0
     for _ in range(MAX_SAME_NAMES):
         at = body.find(name, at)
@@ -112,11 +120,14 @@ def _only_one(body: bytes, name: bytes, value: bytes) -> MemberPlace:
     return found[0]
 
 
-def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace] | None:
+def _located_by_length(
+    body: bytes, values: dict[str, msgspec.Raw]
+) -> dict[str, MemberPlace] | None:
     """Where the members stand in a body without blanks between its tokens; None for any other body.
 
-    A blank, an escape in a name and a member that is written twice each make a body longer than what was decoded
-    from it. So equal lengths prove that there is none of them, at a fifth of the cost of walking.
+    A blank, an escape in a name and a member that is written twice each make a body longer than
+    what was decoded from it. So equal lengths prove that there is none of them, at a fifth of the
+    cost of walking.
     """
     found: dict[str, MemberPlace] = {}
     at, is_ascii = 1, body.isascii()
@@ -128,11 +139,14 @@ def _located_by_length(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str,
     return found if at == len(body) else None
 
 
-def _located_by_comparing(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str, MemberPlace] | None:
-    """Where the members stand in a body with the same blanks around each, as libraries write it; None for any other.
+def _located_by_comparing(
+    body: bytes, values: dict[str, msgspec.Raw]
+) -> dict[str, MemberPlace] | None:
+    """Where the members stand in a body with the same blanks around each, as libraries write it;
+    None for any other.
 
-    Writes the object again out of what was decoded, with the blanks of its first member: where that is the body, byte
-    for byte, nothing else can be in it, and no member twice.
+    Writes the object again out of what was decoded, with the blanks of its first member: where that
+    is the body, byte for byte, nothing else can be in it, and no member twice.
     """
     at = body.find(b'"')
     if at > MAX_BLANKS:
@@ -178,9 +192,11 @@ def replace(
     splices: list[tuple[MemberPlace | None, bytes, bytes]],
     dropped: Iterable[MemberPlace] = (),
 ) -> bytes:
-    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value encoded).
+    """Return `body` with values replaced: (where or None to append, `"name"` encoded, value
+    encoded).
 
-    The members in `dropped` are left out, each with one of the commas beside it. No two of them are neighbours.
+    The members in `dropped` are left out, each with one of the commas beside it. No two of them are
+    neighbours.
     """
     added, places = [], []
     for member, name, value in splices:
@@ -203,7 +219,9 @@ def replace(
 
 
 def append(body: bytes, members: bytes) -> bytes:
-    """Return `body`, an object, with encoded members after its own: `"name":value`, commas between them."""
+    """Return `body`, an object, with encoded members after its own: `"name":value`, commas between
+    them.
+    """
     end = body.rindex(b"}")
     head = body[:end].rstrip(_BLANK)
     return b"".join((head, b"" if head.endswith(b"{") else b",", members, body[end:]))

@@ -26,7 +26,9 @@ class EventSplitter:
     __slots__ = ("_parts", "_size", "_tail")
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # of the event that has not ended yet, joined only when it has
+        self._parts: list[
+            bytes
+        ] = []  # of the event that has not ended yet, joined only when it has
         self._size = 0
         self._tail = b""  # its last bytes: an ending may be cut anywhere
 
@@ -38,8 +40,8 @@ class EventSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the events that `data` completes. Raises `EventTooLarge`.
 
-        What was searched is not searched again, and pieces are joined once: an event that grows by a byte at a
-        time costs its length and not the square of it.
+        What was searched is not searched again, and pieces are joined once: an event that grows by
+        a byte at a time costs its length and not the square of it.
         """
         if not self._parts:
             return self._cut(data)
@@ -51,10 +53,11 @@ class EventSplitter:
         return self._cut(whole)
 
     def end(self) -> bytes:
-        """Return what never ended, once, as an event of its own: the body came to its end, so nothing can follow.
+        """Return what never ended, once, as an event of its own: the body came to its end, so
+        nothing can follow.
 
-        Browsers drop it (WHATWG HTML §9.2.6). A server that closes right after its last line is common, and that
-        line may hold the usage.
+        Browsers drop it (WHATWG HTML §9.2.6). A server that closes right after its last line is
+        common, and that line may hold the usage.
         """
         rest = self.rest
         self._parts, self._size, self._tail = [], 0, b""
@@ -89,11 +92,17 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes | None:
-    """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a ping).
+    """The payload of one event: its `data` lines joined by LF; None if it has none (a comment, a
+    ping).
 
     Raises `EventTooLarge`.
     """
-    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and event.find(b"\r") < 0:
+    if (
+        event.startswith(b"data: ")
+        and event.endswith(b"\n\n")
+        and event.count(b"\n") == 2
+        and event.find(b"\r") < 0
+    ):
         return event[6:-2]
     if event.count(b"\n") + event.count(b"\r") > MAX_LINES:
         raise EventTooLarge(f"an event of more than {MAX_LINES} lines")

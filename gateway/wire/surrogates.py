@@ -1,7 +1,8 @@
 """Half a surrogate pair in JSON text: RFC 8259 §8.2 allows it, a strict decoder refuses it.
 
-A server that counts UTF-16 units writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer around it is whole, and
-was paid for. So the half is hidden behind an escape of the same length while the answer is read, and put back after.
+A server that counts UTF-16 units writes one if a maximum cuts an emoji: `"\\ud83d"`. The answer
+around it is whole, and was paid for. So the half is hidden behind an escape of the same length
+while the answer is read, and put back after.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Escapes from left to right, so that a backslash which is escaped itself is none. A pair is no half.
+# Escapes from left to right, so that a backslash which is escaped itself is none. A pair is no
+# half.
 _ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.S,
 )
 _REPLACEMENT = b"\\ufffd"
 _STAND_INS = range(0xE000, 0xE010)  # for private use: no text of a model needs one
@@ -35,14 +38,18 @@ class Hidden(msgspec.Struct, frozen=True):
 
 
 def hidden(text: bytes) -> Hidden | None:
-    """Hide the halves of surrogate pairs; None if there is none, no escape to hide them behind, or too many escapes."""
+    """Hide the halves of surrogate pairs; None if there is none, no escape to hide them behind, or
+    too many escapes.
+    """
     if text.count(b"\\") > MAX_ESCAPES:
         return None
     halves = tuple(match[0] for match in _ESCAPE.finditer(text) if match[1])
     if not halves:
         return None
     lower = text.lower()
-    stand_in = next((code for code in (b"\\u%04x" % unit for unit in _STAND_INS) if code not in lower), None)
+    stand_in = next(
+        (code for code in (b"\\u%04x" % unit for unit in _STAND_INS) if code not in lower), None
+    )
     if stand_in is None:
         return None
     return Hidden(_without(text, stand_in), stand_in, halves)

@@ -1,4 +1,5 @@
-"""vLLM's load header: `endpoint-load-metrics` on plain answers, for who asks with `endpoint-load-metrics-format`.
+"""vLLM's load header: `endpoint-load-metrics` on plain answers, for who asks with
+`endpoint-load-metrics-format`.
 
 JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}}
 TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0
@@ -37,7 +38,10 @@ def read_load(value: str) -> Noted | None:
     form, _, report = value[:_MOST_CHARS].strip().partition(" ")
     read = _FORMATS.get(form.upper())
     named = {} if read is None else read(report)
-    noted = Noted(waiting=_amount(named.get("num_requests_waiting")), kv_use=_share(named.get("kv_cache_usage_perc")))
+    noted = Noted(
+        waiting=_amount(named.get("num_requests_waiting")),
+        kv_use=_share(named.get("kv_cache_usage_perc")),
+    )
     return None if noted == Noted() else noted
 
 
@@ -50,7 +54,9 @@ def _of_json(report: str) -> Mapping[str, Any]:
 
 def _of_text(report: str) -> Mapping[str, Any]:
     pairs = (part.strip().removeprefix(_PREFIX).partition("=") for part in report.split(","))
-    return {name.strip(): number for name, _, value in pairs if (number := _float(value)) is not None}
+    return {
+        name.strip(): number for name, _, value in pairs if (number := _float(value)) is not None
+    }
 
 
 _FORMATS = {"JSON": _of_json, "TEXT": _of_text}

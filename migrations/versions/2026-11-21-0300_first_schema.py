@@ -12,7 +12,8 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# Roles belong to the whole server, so another database may have made them, or be making them right now.
+# Roles belong to the whole server, so another database may have made them, or be making them right
+# now.
 ROLES = """
 DO $$
 DECLARE
@@ -184,8 +185,9 @@ CREATE TRIGGER api_keys_changed AFTER INSERT OR UPDATE OR DELETE ON tollgate.api
     FOR EACH STATEMENT EXECUTE FUNCTION tollgate.notify_change();
 """
 
-# Runs as the owner: the gateway's role may not create tables. The range bounds what it can be made to create.
-# Attached rather than created as a partition: that does not lock out the readers of the other months.
+# Runs as the owner: the gateway's role may not create tables. The range bounds what it can be made
+# to create. Attached rather than created as a partition: that does not lock out the readers of the
+# other months.
 PARTITIONS = """
 CREATE FUNCTION tollgate.ensure_month(month date) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -309,6 +311,8 @@ def upgrade() -> None:
         VIEWS,
         GRANTS,
     )
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in steps:
         cursor.execute(step)

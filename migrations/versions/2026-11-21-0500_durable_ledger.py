@@ -1,4 +1,6 @@
-"""The durable ledger: journals, dead letters, roll-ups, conflicting redeliveries, and events nobody may change."""
+"""The durable ledger: journals, dead letters, roll-ups, conflicting redeliveries, and events nobody
+may change.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ CREATE TABLE tollgate.dead_letters (
 );
 """
 
-# `settles`: the attempt's cost was unknown, and this is the adjustment that lets its hold go. There is at most one.
+# `settles`: the attempt's cost was unknown, and this is the adjustment that lets its hold go. There
+# is at most one.
 ADJUSTMENTS = """
 ALTER TABLE tollgate.adjustments
     ADD COLUMN digest  bytea,
@@ -63,8 +66,8 @@ CREATE INDEX adjustments_request_id ON tollgate.adjustments (request_id, attempt
 CREATE INDEX adjustments_posted_period ON tollgate.adjustments (posted_period);
 """
 
-# A row trigger on a partitioned table is copied to every partition, those attached later included; TRUNCATE has none,
-# so each partition gets one of its own.
+# A row trigger on a partitioned table is copied to every partition, those attached later included;
+# TRUNCATE has none, so each partition gets one of its own.
 IMMUTABLE = """
 CREATE FUNCTION tollgate.refuse_change() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -104,9 +107,10 @@ END
 $$;
 """
 
-# As in the first schema, but that a new partition refuses changes too, and that rows may still leave the default one.
-# Switching a trigger off is left to the table's owner, which this function runs as, and lasts for a transaction that
-# holds the table for itself: nothing that a caller could set or say opens that door.
+# As in the first schema, but that a new partition refuses changes too, and that rows may still
+# leave the default one. Switching a trigger off is left to the table's owner, which this function
+# runs as, and lasts for a transaction that holds the table for itself: nothing that a caller could
+# set or say opens that door.
 PARTITIONS = """
 CREATE OR REPLACE FUNCTION tollgate.ensure_month(month date) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -145,7 +149,8 @@ END
 $$;
 """
 
-# As the owner: a row can only be locked by who may update it, and the gateway must not close or reopen a month.
+# As the owner: a row can only be locked by who may update it, and the gateway must not close or
+# reopen a month.
 PERIODS = """
 CREATE FUNCTION tollgate.posting_months(months date[]) RETURNS TABLE (own date, posted date)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -173,8 +178,8 @@ END
 $$;
 """
 
-# What a roll-up is split by. `key_id` and `end_user` have days of their own: with them an hour would have as many rows
-# as it has events.
+# What a roll-up is split by. `key_id` and `end_user` have days of their own: with them an hour
+# would have as many rows as it has events.
 HOURLY = {
     "hour": "timestamptz",
     "team": "text",
@@ -212,7 +217,10 @@ SUMS = {
     "attempts": ("bigint", "count(*)"),
     "known_attempts": ("bigint", "count(cost_nusd)"),
     "unknown_attempts": ("bigint", f"count(*) FILTER (WHERE {UNSETTLED})"),
-    "derived_attempts": ("bigint", "count(*) FILTER (WHERE usage_source IN ('derived', 'estimated'))"),
+    "derived_attempts": (
+        "bigint",
+        "count(*) FILTER (WHERE usage_source IN ('derived', 'estimated'))",
+    ),
     "failed_attempts": ("bigint", "count(*) FILTER (WHERE outcome <> 'ok')"),
     "unreported_attempts": ("bigint", "count(*) FILTER (WHERE input_tokens IS NULL)"),
     "input_tokens": ("numeric", "sum(input_tokens)"),
@@ -222,14 +230,19 @@ SUMS = {
     "reasoning_tokens": ("numeric", "sum(reasoning_tokens)"),
     "uncached_input_tokens": (
         "numeric",
-        "sum(input_tokens::numeric - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0))",
+        "sum(input_tokens::numeric - coalesce(cached_input_tokens, 0) - "
+        "coalesce(cache_write_tokens, 0))",
     ),
-    "plain_output_tokens": ("numeric", "sum(output_tokens::numeric - coalesce(reasoning_tokens, 0))"),
+    "plain_output_tokens": (
+        "numeric",
+        "sum(output_tokens::numeric - coalesce(reasoning_tokens, 0))",
+    ),
     "total_tokens": ("numeric", "sum(input_tokens::numeric + output_tokens)"),
     "cost_nusd": ("numeric", "sum(cost_nusd)"),
     "held_nusd": ("numeric", f"sum(held_nusd) FILTER (WHERE {UNSETTLED})"),
 }
-# Upper edges in seconds, each 1.5 times the last: a percentile read from the counts is at most a quarter off.
+# Upper edges in seconds, each 1.5 times the last: a percentile read from the counts is at most a
+# quarter off.
 BUCKETS = 32
 EDGES = ", ".join(f"{0.001 * 1.5**n:.6f}" for n in range(BUCKETS - 1))
 LATENCIES = ("ttft", "tpot", "duration")
@@ -241,14 +254,17 @@ HISTOGRAMS = {
     for name in LATENCIES
 }
 
-LATENCY_BUCKETS = ", ".join(f"width_bucket({name}_s, ARRAY[{EDGES}]) AS {name}_bucket" for name in LATENCIES)
+LATENCY_BUCKETS = ", ".join(
+    f"width_bucket({name}_s, ARRAY[{EDGES}]) AS {name}_bucket" for name in LATENCIES
+)
 
 
 def _in_hours(hours: str, *, more: str = "") -> str:
     """The events of some hours; `hours` gives them as `bucket`.
 
-    LATERAL with its OFFSET makes the planner look each hour up for itself. Left to choose, it reads a whole month to
-    find one hour of it. It also keeps a computed column from being written out once for each counter that uses it.
+    LATERAL with its OFFSET makes the planner look each hour up for itself. Left to choose, it reads
+    a whole month to find one hour of it. It also keeps a computed column from being written out
+    once for each counter that uses it.
     """
     return f"""{hours} CROSS JOIN LATERAL (
         SELECT found.*, wanted.bucket AS hour {more} FROM tollgate.usage_events AS found
@@ -266,14 +282,20 @@ def _in_days(days: str) -> str:
 
 
 def _summed(dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str) -> str:
-    """The one place that says how events are summed: for roll-ups, for what is read beside them, and for the check."""
+    """The one place that says how events are summed: for roll-ups, for what is read beside them,
+    and for the check.
+    """
     return f"""SELECT {", ".join(dimensions)}, {", ".join(f"{sql} AS {name}" for name, (_, sql) in figures.items())}
     FROM {events}
     GROUP BY {", ".join(str(n + 1) for n in range(len(dimensions)))}"""  # noqa: S608 - constants
 
 
-def _rollup(table: str, dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str) -> str:
-    """A roll-up's table, and the function that computes its rows from the events of some buckets."""
+def _rollup(
+    table: str, dimensions: dict[str, str], figures: dict[str, tuple[str, str]], *, events: str
+) -> str:
+    """A roll-up's table, and the function that computes its rows from the events of some
+    buckets.
+    """
     columns = dimensions | {name: kind for name, (kind, _) in figures.items()}
     bucket, kind = next(iter(dimensions.items()))
     return f"""
@@ -295,8 +317,8 @@ def _daily(who: str) -> dict[str, str]:
 HOURS_ASKED = _in_hours("unnest(buckets) AS wanted (bucket)", more=f", {LATENCY_BUCKETS}")
 DAYS_ASKED = _in_days("unnest(buckets) AS wanted (bucket)")
 
-# The logs of what must be summed again are only ever appended to by writers: a row each, no row waited for. The time
-# says for how long a bucket has waited.
+# The logs of what must be summed again are only ever appended to by writers: a row each, no row
+# waited for. The time says for how long a bucket has waited.
 DIRTY_LOGS = """
 CREATE TABLE tollgate.dirty_hours (hour timestamptz NOT NULL, noted_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE tollgate.dirty_days (day date NOT NULL, noted_at timestamptz NOT NULL DEFAULT now());
@@ -377,7 +399,8 @@ _HOUR_COLUMNS = ", ".join(name for name in HOURLY if name != "is_demo")
 _COUNTS = ", ".join(name for name in SUMS if not name.endswith("_nusd"))
 _MONEY = "cost_nusd * 0.000000001 AS cost_usd, held_nusd * 0.000000001 AS held_usd"
 
-# Hours that are summed up from the roll-up, all others from their events, in one statement and so in one snapshot.
+# Hours that are summed up from the roll-up, all others from their events, in one statement and so
+# in one snapshot.
 DETAIL_VIEW = f"""
 CREATE VIEW finance.{{name}} AS
 SELECT {_HOUR_COLUMNS}, {_COUNTS}, {_MONEY}
@@ -496,6 +519,8 @@ STEPS = (
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

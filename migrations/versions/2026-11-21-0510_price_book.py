@@ -9,7 +9,8 @@ down_revision = "20261121_0500"
 branch_labels = None
 depends_on = None
 
-# An entry without a price says that from then on there is none: an override withdrawn, a model the list lost.
+# An entry without a price says that from then on there is none: an override withdrawn, a model the
+# list lost.
 TABLES = """
 CREATE TABLE tollgate.price_entries (
     entry_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -33,7 +34,8 @@ CREATE TABLE tollgate.price_entries (
 CREATE INDEX price_entries_model ON tollgate.price_entries (provider, model);
 """
 
-# Grants bind the product's roles, the triggers bind the owner too: last quarter must add up next year.
+# Grants bind the product's roles, the triggers bind the owner too: last quarter must add up next
+# year.
 NEVER_EDITED = """
 CREATE FUNCTION tollgate.refuse_price_change() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -72,6 +74,8 @@ STEPS: tuple[str, ...] = (TABLES, NEVER_EDITED, VIEWS, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -9,7 +9,8 @@ down_revision = "20261121_0510"
 branch_labels = None
 depends_on = None
 
-# Samples are small and kept for weeks; what they prove of an hour is added to `gpu_hours`, with the rate then in force.
+# Samples are small and kept for weeks; what they prove of an hour is added to `gpu_hours`, with the
+# rate then in force.
 TABLES = """
 CREATE TABLE tollgate.engine_samples (
     deployment        text NOT NULL,
@@ -45,8 +46,9 @@ CREATE TABLE tollgate.gpu_hours (
 CREATE INDEX gpu_hours_hour ON tollgate.gpu_hours (hour);
 """
 
-# Per hour and deployment: applied + idle + variance = bill, exactly. A bill that is not known is NULL, and so is what
-# is left of it. Adjustments (an attempt resolved later, a new price) count in the hour of their request.
+# Per hour and deployment: applied + idle + variance = bill, exactly. A bill that is not known is
+# NULL, and so is what is left of it. Adjustments (an attempt resolved later, a new price) count in
+# the hour of their request.
 GPU_COST = """
 DROP VIEW finance.gpu_cost;
 CREATE VIEW finance.gpu_cost AS
@@ -90,6 +92,8 @@ STEPS: tuple[str, ...] = (TABLES, GPU_COST, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -1,6 +1,8 @@
-"""Budgets: what is declared, spent, leased to workers and granted, and the functions that move money between them.
+"""Budgets: what is declared, spent, leased to workers and granted, and the functions that move
+money between them.
 
-Every function locks in one order: the journal, then the periods by account and beginning, then what hangs on a period.
+Every function locks in one order: the journal, then the periods by account and beginning, then what
+hangs on a period.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ down_revision = "20261121_0520"
 branch_labels = None
 depends_on = None
 
-# `spent` may be negative: an adjustment can take back more than its period has. A lease's `turn` and `granted_nusd` are
-# of the last question that was answered: asked again, it is answered in the same words and moves nothing.
+# `spent` may be negative: an adjustment can take back more than its period has. A lease's `turn`
+# and `granted_nusd` are of the last question that was answered: asked again, it is answered in the
+# same words and moves nothing.
 TABLES = """
 DROP VIEW finance.budgets;
 DROP TABLE tollgate.budgets;
@@ -86,7 +89,8 @@ CREATE INDEX budget_corrections_xact ON tollgate.budget_corrections (xact);
 ALTER TABLE tollgate.journals ADD COLUMN times_lost integer NOT NULL DEFAULT 0;
 """
 
-# Each of an event's holds is [account, beginning of the period in seconds, nano-dollars held, is it an overdraft].
+# Each of an event's holds is [account, beginning of the period in seconds, nano-dollars held, is it
+# an overdraft].
 EVENTS = """
 CREATE FUNCTION tollgate.are_holds(holds jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -106,7 +110,8 @@ ALTER TABLE tollgate.usage_events
     ADD CONSTRAINT holds_have_their_shape CHECK (holds = '[]' OR tollgate.are_holds(holds));
 """
 
-# As the domain names accounts: in a rule for each owner the owner stands for the star, or behind the rule's own name.
+# As the domain names accounts: in a rule for each owner the owner stands for the star, or behind
+# the rule's own name.
 RULES = """
 CREATE FUNCTION tollgate.budget_owner(account text, rule text, declared text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -260,8 +265,8 @@ END
 $$;
 """
 
-# `charges` are what the events that were just inserted cost, by account and period; with them goes what this
-# transaction's adjustments change, so that every row is locked once and in order.
+# `charges` are what the events that were just inserted cost, by account and period; with them goes
+# what this transaction's adjustments change, so that every row is locked once and in order.
 SETTLE = """
 CREATE FUNCTION tollgate.settle_holds(journal uuid, charges jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -300,8 +305,8 @@ END
 $$;
 """
 
-# At the commit, not at the insert: a repricing books for minutes in one transaction, and would hold up everybody who
-# needs a slice of the same budgets for as long.
+# At the commit, not at the insert: a repricing books for minutes in one transaction, and would hold
+# up everybody who needs a slice of the same budgets for as long.
 CORRECTIONS = """
 CREATE FUNCTION tollgate.note_corrections() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -473,7 +478,8 @@ CROSS JOIN LATERAL (
 ) AS held (nusd);
 """
 
-# The gateway reads all of it and moves money by the functions alone; rules and grants are not its to make.
+# The gateway reads all of it and moves money by the functions alone; rules and grants are not its
+# to make.
 GRANTS = """
 GRANT SELECT ON finance.budgets, finance.budget_grants TO tollgate_reader;
 GRANT SELECT ON tollgate.budgets, tollgate.budget_periods, tollgate.leases, tollgate.budget_grants,
@@ -490,6 +496,8 @@ STEPS = (TABLES, EVENTS, RULES, PERIODS, EXCHANGE, SETTLE, CORRECTIONS, ENDS, CH
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -9,9 +9,10 @@ down_revision = "20261122_0600"
 branch_labels = None
 depends_on = None
 
-# Unlogged: nothing here is older than a minute, and no write waits for a disk. A crash of Postgres empties them, so
-# that windows begin anew; workers tell of the slots they use within seconds. Each tick of a window is a row that is
-# written for a moment and deleted a minute later: without early vacuuming the dead ones would be most of the table.
+# Unlogged: nothing here is older than a minute, and no write waits for a disk. A crash of Postgres
+# empties them, so that windows begin anew; workers tell of the slots they use within seconds. Each
+# tick of a window is a row that is written for a moment and deleted a minute later: without early
+# vacuuming the dead ones would be most of the table.
 TABLES = """
 CREATE UNLOGGED TABLE tollgate.limit_windows (
     limit_id   text NOT NULL,
@@ -45,8 +46,9 @@ CREATE UNLOGGED TABLE tollgate.limit_workers (
 ) WITH (fillfactor = 50);
 """
 
-# Needs are [units, times]: each is met whole or not at all, in the order they came. Only where all of them are met is
-# there something for later, and the less the nearer the limit: an eighth of what is left, for all workers together.
+# Needs are [units, times]: each is met whole or not at all, in the order they came. Only where all
+# of them are met is there something for later, and the less the nearer the limit: an eighth of what
+# is left, for all workers together.
 GRANTS_OF_UNITS = """
 CREATE FUNCTION tollgate.units_granted(units_left bigint, needs jsonb, ahead bigint, workers bigint) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
@@ -71,9 +73,9 @@ END
 $$;
 """
 
-# A tick is 25 ms of the server's clock; 60 seconds are 2,400. A unit counts in its own tick and the 2,400 after it, so
-# for 60 seconds and at most one tick more. Rows are locked in the order of their names, and the clock is read after the
-# lock: what one worker takes is in the window of the next.
+# A tick is 25 ms of the server's clock; 60 seconds are 2,400. A unit counts in its own tick and the
+# 2,400 after it, so for 60 seconds and at most one tick more. Rows are locked in the order of their
+# names, and the clock is read after the lock: what one worker takes is in the window of the next.
 EXCHANGE = """
 CREATE FUNCTION tollgate.exchange_units(asking uuid, exchange bigint, asks jsonb) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -248,6 +250,8 @@ STEPS: tuple[str, ...] = (TABLES, GRANTS_OF_UNITS, FORGET, EXCHANGE, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

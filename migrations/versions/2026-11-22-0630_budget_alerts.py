@@ -1,4 +1,6 @@
-"""Budget alerts: which thresholds of which budgets were reached, once a period each, and who was told."""
+"""Budget alerts: which thresholds of which budgets were reached, once a period each, and who was
+told.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ down_revision = "20261122_0620"
 branch_labels = None
 depends_on = None
 
-# What an alert says is kept as it was when it was raised: a retry of tomorrow says the same as the first try.
-# `next_try_at` is NULL as soon as nothing is left to do: it was delivered or given up.
+# What an alert says is kept as it was when it was raised: a retry of tomorrow says the same as the
+# first try. `next_try_at` is NULL as soon as nothing is left to do: it was delivered or given up.
 ALERTS = """
 CREATE TABLE tollgate.budget_alerts (
     alert_id     uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
@@ -62,6 +64,8 @@ STEPS = (ALERTS, VIEWS, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

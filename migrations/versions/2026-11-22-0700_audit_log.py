@@ -1,4 +1,6 @@
-"""The audit log: one line for every administrative act, each bound to the one before it by a hash."""
+"""The audit log: one line for every administrative act, each bound to the one before it by a
+hash.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ down_revision = "20261122_0640"
 branch_labels = None
 depends_on = None
 
-# `line` is what was hashed, word by word: whoever checks the chain formats nothing. The columns are its parts, to ask
-# by. An act's notes stand in `audit_notes` from their insert until the commit, and are never seen by anybody else; so
-# nothing is lost with an unlogged table.
+# `line` is what was hashed, word by word: whoever checks the chain formats nothing. The columns are
+# its parts, to ask by. An act's notes stand in `audit_notes` from their insert until the commit,
+# and are never seen by anybody else; so nothing is lost with an unlogged table.
 TABLES = """
 CREATE TABLE tollgate.audit_log (
     seq      bigint PRIMARY KEY CHECK (seq > 0),
@@ -40,7 +42,8 @@ CREATE UNLOGGED TABLE tollgate.audit_notes (
 CREATE INDEX audit_notes_xact ON tollgate.audit_notes (xact);
 """
 
-# The lock is held until the commit: so numbers have no gaps, and rows are in the order of their commits.
+# The lock is held until the commit: so numbers have no gaps, and rows are in the order of their
+# commits.
 APPEND = """
 CREATE FUNCTION tollgate.append_audit(action text, subject text, details jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -73,9 +76,9 @@ END
 $$;
 """
 
-# Appended at the commit, not where it is noted: the lock is the last that is waited for, and is held for a moment.
-# Only the first note of a transaction brings the trigger: a repricing notes a month of adjustments one by one, and each
-# of as many triggers would read past all of them.
+# Appended at the commit, not where it is noted: the lock is the last that is waited for, and is
+# held for a moment. Only the first note of a transaction brings the trigger: a repricing notes a
+# month of adjustments one by one, and each of as many triggers would read past all of them.
 NOTES = """
 CREATE FUNCTION tollgate.note_audit(
     action text, subject text, details jsonb, entries bigint DEFAULT NULL, amount_nusd numeric DEFAULT NULL
@@ -138,7 +141,8 @@ CREATE VIEW finance.audit_log AS
 SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM tollgate.audit_log;
 """
 
-# Nobody but the owner's own triggers appends: a role that may could also tell of acts that never were.
+# Nobody but the owner's own triggers appends: a role that may could also tell of acts that never
+# were.
 GRANTS = """
 REVOKE ALL ON tollgate.audit_log, tollgate.audit_notes FROM PUBLIC, tollgate_reader, tollgate_gateway;
 REVOKE ALL ON FUNCTION tollgate.append_audit(text, text, jsonb), tollgate.append_noted(),
@@ -151,6 +155,8 @@ STEPS = (TABLES, APPEND, NOTES, NEVER_CHANGED, VIEWS, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -9,7 +9,8 @@ down_revision = "20261122_0700"
 branch_labels = None
 depends_on = None
 
-# `replaces`: this key was made by a rotation of that one, which then has an end. A key is replaced once.
+# `replaces`: this key was made by a rotation of that one, which then has an end. A key is replaced
+# once.
 KEYS = """
 ALTER TABLE tollgate.api_keys
     ADD COLUMN paused_at timestamptz,

@@ -1,4 +1,6 @@
-"""What people change is noted for the audit log by the tables themselves, whatever program they use."""
+"""What people change is noted for the audit log by the tables themselves, whatever program they
+use.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ down_revision = "20261122_0710"
 branch_labels = None
 depends_on = None
 
-# `current_user` inside these functions is their owner. `role` is what the session acts as, unless it acts as its login.
+# `current_user` inside these functions is their owner. `role` is what the session acts as, unless
+# it acts as its login.
 WHO = """
 CREATE FUNCTION tollgate.is_gateway() RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -36,7 +39,8 @@ CREATE FUNCTION tollgate.audited(content jsonb, hidden text[]) RETURNS jsonb
     $$;
 """
 
-# Arguments: what the table has rows of, what an insert is called, the column that names the subject, hidden columns.
+# Arguments: what the table has rows of, what an insert is called, the column that names the
+# subject, hidden columns.
 ANY_TABLE = """
 CREATE FUNCTION tollgate.audit_row() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -105,7 +109,8 @@ CREATE TRIGGER api_keys_change_noted_for_audit AFTER UPDATE ON tollgate.api_keys
     FOR EACH ROW WHEN (OLD IS DISTINCT FROM NEW) EXECUTE FUNCTION tollgate.audit_key();
 """
 
-# Adjustments and prices come in thousands: those of one kind are one act, with their number and their sum.
+# Adjustments and prices come in thousands: those of one kind are one act, with their number and
+# their sum.
 MANY_ROWS = """
 CREATE FUNCTION tollgate.audit_adjustments() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -157,7 +162,8 @@ CREATE TRIGGER price_entries_noted_for_audit AFTER INSERT ON tollgate.price_entr
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tollgate.audit_prices();
 """
 
-# A journal that fell silent is given up by a gateway, by rule; only what an operator says of one is an act.
+# A journal that fell silent is given up by a gateway, by rule; only what an operator says of one is
+# an act.
 OTHERS = """
 CREATE TRIGGER policies_noted_for_audit AFTER INSERT OR UPDATE OR DELETE ON tollgate.policies
     FOR EACH ROW EXECUTE FUNCTION tollgate.audit_row('policy', 'apply', 'version', 'document');
@@ -218,6 +224,8 @@ STEPS = (WHO, ANY_TABLE, KEYS, MANY_ROWS, OTHERS, EMPTIED, GRANTS)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -9,7 +9,8 @@ down_revision = "20261122_0720"
 branch_labels = None
 depends_on = None
 
-# As in the first schema: another database of this server may have made it, or be making it right now.
+# As in the first schema: another database of this server may have made it, or be making it right
+# now.
 ROLE = """
 DO $$
 BEGIN
@@ -27,8 +28,9 @@ END
 $$;
 """
 
-# Reading is not narrowed: what there is to read is figures and digests, and `doctor` reads the next table too. Commands
-# read reports as the reader; where this login may not hand that role on, an administrator grants it to the admin's.
+# Reading is not narrowed: what there is to read is figures and digests, and `doctor` reads the next
+# table too. Commands read reports as the reader; where this login may not hand that role on, an
+# administrator grants it to the admin's.
 READING = """
 GRANT USAGE ON SCHEMA tollgate TO tollgate_admin;
 GRANT SELECT ON ALL TABLES IN SCHEMA tollgate TO tollgate_admin;
@@ -44,8 +46,9 @@ END
 $$;
 """
 
-# Column by column: a key's digest, team and project are never its to change, nor is a policy, a price or an adjustment
-# once it is there. A month's books are locked by `posting_months`, which is the owner's.
+# Column by column: a key's digest, team and project are never its to change, nor is a policy, a
+# price or an adjustment once it is there. A month's books are locked by `posting_months`, which is
+# the owner's.
 WRITING = """
 GRANT INSERT ON tollgate.policies, tollgate.api_keys, tollgate.peppers, tollgate.budget_grants, tollgate.budget_periods,
     tollgate.prices, tollgate.deployment_prices, tollgate.price_entries, tollgate.adjustments, tollgate.dirty_hours

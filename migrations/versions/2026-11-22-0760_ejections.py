@@ -1,4 +1,6 @@
-"""Ejections: deployments whose upstream said that it made an answer elsewhere than promised, until a person looks."""
+"""Ejections: deployments whose upstream said that it made an answer elsewhere than promised, until
+a person looks.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +44,8 @@ GRANT UPDATE (readmitted_at, readmitted_by, reason) ON tollgate.ejections TO tol
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in (TABLE, GRANTS):
         cursor.execute(step)

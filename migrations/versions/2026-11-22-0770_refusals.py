@@ -1,4 +1,6 @@
-"""Refusals: requests that were decided against leave no attempt; how many there were, and by which rules, is kept."""
+"""Refusals: requests that were decided against leave no attempt; how many there were, and by which
+rules, is kept.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ down_revision = "20261122_0760"
 branch_labels = None
 depends_on = None
 
-# A worker writes how many it has refused in an hour so far, not how many more: written twice, it is the same.
+# A worker writes how many it has refused in an hour so far, not how many more: written twice, it is
+# the same.
 STEP = """
 CREATE TABLE tollgate.refusals (
     journal_id uuid NOT NULL,

@@ -1,4 +1,6 @@
-"""Times of an attempt that were not told apart until now, and whether its route's bounds sent it elsewhere."""
+"""Times of an attempt that were not told apart until now, and whether its route's bounds sent it
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Probes of engines: what they had made stands in the engines' counters, and nobody may be charged for it."""
+"""Probes of engines: what they had made stands in the engines' counters, and nobody may be charged
+for it.
+"""
 
 from __future__ import annotations
 

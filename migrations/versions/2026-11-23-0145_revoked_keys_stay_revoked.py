@@ -9,7 +9,8 @@ down_revision = "20261122_0810"
 branch_labels = None
 depends_on = None
 
-# `tollgate_admin` may set these columns; only the first revocation counts. Revoking twice changes no row.
+# `tollgate_admin` may set these columns; only the first revocation counts. Revoking twice changes
+# no row.
 STAYS_REVOKED = """
 CREATE FUNCTION tollgate.refuse_unrevoking() RETURNS trigger LANGUAGE plpgsql SET search_path = '' AS $$
 BEGIN
@@ -26,4 +27,6 @@ CREATE TRIGGER stays_revoked BEFORE UPDATE ON tollgate.api_keys FOR EACH ROW
 
 def upgrade() -> None:
     """Create the trigger."""
-    op.get_bind().connection.cursor().execute(STAYS_REVOKED)  # the driver's own: many statements at once
+    op.get_bind().connection.cursor().execute(
+        STAYS_REVOKED
+    )  # the driver's own: many statements at once

@@ -1,4 +1,5 @@
-"""A dead letter keeps its own lease: what was held for its attempt stays set aside until somebody has dealt with it.
+"""A dead letter keeps its own lease: what was held for its attempt stays set aside until somebody
+has dealt with it.
 
 The lease is a row of `tollgate.leases` whose `journal_id` is the letter's id.
 """
@@ -12,8 +13,8 @@ down_revision = "20261123_0145"
 branch_labels = None
 depends_on = None
 
-# Whoever calls it has changed the journal's row and made the letter in the same transaction. A hold that was not
-# leased (a soft budget's, an overdraft) has nothing to move.
+# Whoever calls it has changed the journal's row and made the letter in the same transaction. A hold
+# that was not leased (a soft budget's, an overdraft) has nothing to move.
 SET_ASIDE = """
 CREATE FUNCTION tollgate.set_aside(journal uuid, letter uuid, holds jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -109,6 +110,8 @@ STEPS = (SET_ASIDE, CHECKS, VIEW)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

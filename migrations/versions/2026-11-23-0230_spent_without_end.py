@@ -9,9 +9,9 @@ down_revision = "20261123_0215"
 branch_labels = None
 depends_on = None
 
-# A soft budget counts unknown attempts at their holds, and it refuses none of them. Their sum passed
-# the end of BIGINT, and from then on every event of that budget was refused (ledger audit 1.13).
-# The view is made again as it is, for whoever may read it now.
+# A soft budget counts unknown attempts at their holds, and it refuses none of them. Their sum
+# passed the end of BIGINT, and from then on every event of that budget was refused (ledger audit
+# 1.13). The view is made again as it is, for whoever may read it now.
 SPENT = """
 DO $$
 DECLARE
@@ -52,6 +52,8 @@ STEPS = (SPENT, EXCHANGE)
 
 def upgrade() -> None:
     """Run the steps in order."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: many statements at once, and % as it stands
+    cursor = (
+        op.get_bind().connection.cursor()
+    )  # the driver's own: many statements at once, and % as it stands
     for step in STEPS:
         cursor.execute(step)

@@ -26,7 +26,8 @@ def deployments(engine: Engine) -> dict[str, str]:
         "older": f'provider: openai_compatible, base_url: "{engine.url("max_tokens")}"',
         "newer": f'provider: openai_compatible, base_url: "{engine.url("max_completion_tokens")}"',
         "windowed": f'provider: vllm, base_url: "{engine.url("max_tokens", "window")}"{windowed}',
-        "capped": f'provider: vllm, base_url: "{engine.url("max_completion_tokens")}", max_output_tokens: 100',
+        "capped": f'provider: vllm, base_url: "{engine.url("max_completion_tokens")}", '
+        "max_output_tokens: 100",
         "strict": f'provider: openai_compatible, base_url: "{engine.url("max_tokens", "strict")}", '
         "output_limit: max_tokens",
         "openai": f'provider: openai, base_url: "{engine.url("max_completion_tokens", "strict")}", '
@@ -40,7 +41,8 @@ def policy(engine: Engine, *, team: str | None = None) -> str:
     budgets = f"[{{period: month, limit_usd: {LIMIT_USD}}}]"
     more = f', keys: [{{key: "*", budgets: {budgets}}}]' if team is None else team
     listed = "\n".join(
-        f"  - {{name: {name}, model: m, region: unknown, price: {PRICE}, operations: {OPERATIONS}, {fields}}}"
+        f"  - {{name: {name}, model: m, region: unknown, price: {PRICE}, operations: "
+        f"{OPERATIONS}, {fields}}}"
         for name, fields in kinds.items()
     )
     routes = "\n".join(f"  - {{name: {name}, deployments: [{name}]}}" for name in kinds)
@@ -91,7 +93,8 @@ class Bounded:
     def spent_usd(self) -> Decimal:
         """What the key's events cost, unknown ones at their hold, once they are all written."""
         (row,) = self.gateway.query(
-            "SELECT coalesce(sum(coalesce(cost_usd, held_usd)), 0) AS usd FROM finance.usage_events WHERE key_id = %s",
+            "SELECT coalesce(sum(coalesce(cost_usd, held_usd)), 0) AS usd FROM "
+            "finance.usage_events WHERE key_id = %s",
             self.key.split("_")[1],
         )
         return Decimal(row["usd"])
@@ -127,7 +130,9 @@ def settled_spent(on: Bounded, account: str) -> Decimal:
 
     def same() -> Decimal | None:
         rows = on.gateway.query("SELECT spent_usd FROM finance.budgets WHERE account = %s", account)
-        (row,) = on.gateway.query("SELECT sum(coalesce(cost_usd, held_usd)) AS usd FROM finance.usage_events")
+        (row,) = on.gateway.query(
+            "SELECT sum(coalesce(cost_usd, held_usd)) AS usd FROM finance.usage_events"
+        )
         return Decimal(row["usd"]) if rows and row["usd"] == rows[0]["spent_usd"] else None
 
     return eventually(same, f"the books of {account}")

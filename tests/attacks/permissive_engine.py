@@ -100,7 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
     window = WINDOW if "window" in modes else None
-    member = {"chat/completions": modes[0], "responses": "max_output_tokens"}.get(path, "max_tokens")
+    member = {"chat/completions": modes[0], "responses": "max_output_tokens"}.get(
+        path, "max_tokens"
+    )
     prompts = _prompts(path, body)
     read = [_tokens(prompt) + _rendered(body) for prompt in prompts]
     if window is not None:
@@ -155,8 +157,15 @@ def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
     if path == "responses":
         usage = {"input_tokens": bill.input_tokens, "output_tokens": bill.output_tokens}
         usage["total_tokens"] = sum(usage.values())
-        response = {"id": "resp_1", "object": "response", "created_at": CREATED, "model": "m",
-                    "status": "completed", "output": [], "usage": usage}  # fmt: skip
+        response = {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": CREATED,
+            "model": "m",
+            "status": "completed",
+            "output": [],
+            "usage": usage,
+        }
         if not is_stream:
             return json.dumps(response).encode()
         event = {"type": "response.completed", "sequence_number": 0, "response": response}
@@ -178,4 +187,7 @@ def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
     choice = {"index": 0, "finish_reason": "length", **part}
     frame["object"] = "chat.completion.chunk" if is_chat else "text_completion"
     chunks = [{**frame, "choices": [choice]}, {**frame, "choices": [], "usage": usage}]
-    return b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+    return (
+        b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks)
+        + b"data: [DONE]\n\n"
+    )

@@ -49,7 +49,9 @@ def many_connected(gateway: Gateway, count: int) -> Iterator[list[socket.socket]
         yield [stack.enter_context(connected(gateway)) for _ in range(count)]
 
 
-def request(gateway: Gateway, content: bytes, *, team: str = "", path: str = CHAT, headers: str = "") -> bytes:
+def request(
+    gateway: Gateway, content: bytes, *, team: str = "", path: str = CHAT, headers: str = ""
+) -> bytes:
     """A whole request of a team."""
     key = gateway.keys[team] if team else gateway.key
     return (
@@ -60,7 +62,9 @@ def request(gateway: Gateway, content: bytes, *, team: str = "", path: str = CHA
 
 def question(**members: object) -> bytes:
     """A body of a chat."""
-    return json.dumps({"model": "vllm", "messages": [{"role": "user", "content": "Hi"}], **members}).encode()
+    return json.dumps(
+        {"model": "vllm", "messages": [{"role": "user", "content": "Hi"}], **members}
+    ).encode()
 
 
 def answer(connection: socket.socket) -> tuple[int, bytes]:

@@ -1,4 +1,6 @@
-"""What the attacks on settlement share: a policy over upstreams on bare sockets, and requests to it."""
+"""What the attacks on settlement share: a policy over upstreams on bare sockets, and requests to
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,26 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
 
 
 def policy(
-    url: str, deployments: Mapping[str, str], routes: Mapping[str, Sequence[str]] | None = None, *, extra: str = ""
+    url: str,
+    deployments: Mapping[str, str],
+    routes: Mapping[str, Sequence[str]] | None = None,
+    *,
+    extra: str = "",
 ) -> str:
-    """A policy with a route for each deployment, beside `routes`. `deployments` maps names, which are also the
-    models, to providers; `extra` is appended to the one team, for budgets."""
+    """A policy with a route for each deployment, beside `routes`. `deployments` maps names, which
+    are also the models, to providers; `extra` is appended to the one team, for budgets.
+    """
     operations = "operations: [chat, completions, responses, embeddings]"
     listed = "\n".join(
-        f'  - {{name: {name}, model: {name}, provider: {provider}, region: unknown, base_url: "{url}", price: {PRICE},'
+        f"  - {{name: {name}, model: {name}, provider: {provider}, region: unknown, base_url: "
+        f'"{url}", price: {PRICE},'
         f" {operations}}}"
         for name, provider in deployments.items()
     )
     all_routes = {**{name: [name] for name in deployments}, **(routes or {})}
-    routed = "\n".join(f"  - {{name: {name}, deployments: [{', '.join(way)}]}}" for name, way in all_routes.items())
+    routed = "\n".join(
+        f"  - {{name: {name}, deployments: [{', '.join(way)}]}}" for name, way in all_routes.items()
+    )
     return f"""\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -47,18 +57,24 @@ routes:
 {routed}
 teams:
   - {{name: payments, cost_centre: CC-1207, data_class: internal, routes: [{", ".join(all_routes)}]{extra}}}
-"""
+"""  # noqa: E501
 
 
 def ask(
-    gateway: Gateway, model: str, operation: str = "chat/completions", *, headers: Mapping[str, str] | None = None,
+    gateway: Gateway,
+    model: str,
+    operation: str = "chat/completions",
+    *,
+    headers: Mapping[str, str] | None = None,
     **members: Any,
-) -> httpx2.Response:  # fmt: skip
+) -> httpx2.Response:
     """Send one request and return its whole answer."""
     return httpx2.post(
-        f"{gateway.base_url}/{operation}", json={"model": model, **BODIES[operation], **members}, timeout=60,
+        f"{gateway.base_url}/{operation}",
+        json={"model": model, **BODIES[operation], **members},
+        timeout=60,
         headers={"authorization": f"Bearer {gateway.key}", **(headers or {})},
-    )  # fmt: skip
+    )
 
 
 def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
@@ -75,7 +91,8 @@ def open_stream(gateway: Gateway, model: str, **members: Any) -> socket.socket:
     connection.connect(("127.0.0.1", gateway.port))
     connection.settimeout(30)
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost:{gateway.port}\r\nauthorization: Bearer {gateway.key}"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: "
+        f"localhost:{gateway.port}\r\nauthorization: Bearer {gateway.key}"
         f"\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     connection.sendall(head.encode() + body)

@@ -1,4 +1,5 @@
-"""`n_predict` beside `max_tokens`: llama.cpp takes the first, so USD 12 of a budget of 2 were spent.
+"""`n_predict` beside `max_tokens`: llama.cpp takes the first, so USD 12 of a budget of 2 were
+spent.
 
 The bound that is sent stands in the members that OpenAI's dialect has. Members by which some server
 overrules it need leave, and whoever gives it has no bound.

@@ -1,4 +1,6 @@
-"""Documents of other dialects were bounded by their bytes: 4 KB of PDF were billed as 200,000 tokens of pages."""
+"""Documents of other dialects were bounded by their bytes: 4 KB of PDF were billed as 200,000
+tokens of pages.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from tests.attacks.bounded import Bounded
 
 PDF = "JVBERi0xLjQK"
 PARTS: list[dict[str, Any]] = [
-    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}},
+    {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
+    },
     {"type": "document_url", "document_url": f"data:application/pdf;base64,{PDF}"},
     {"inlineData": {"mimeType": "application/pdf", "data": PDF}},
     {"type": "blob", "blob": PDF},
@@ -20,9 +25,13 @@ PARTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part.values())) if "type" in part else "inline")
+@pytest.mark.parametrize(
+    "part", PARTS, ids=lambda part: next(iter(part.values())) if "type" in part else "inline"
+)
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_without_a_window_a_hard_budget_refuses_it(poor: Bounded, path: str, part: dict[str, Any]) -> None:
+def test_without_a_window_a_hard_budget_refuses_it(
+    poor: Bounded, path: str, part: dict[str, Any]
+) -> None:
     """Nothing bounds what a provider reads out of it."""
     member = "messages" if path.startswith("chat") else "input"
     content = [{"type": "text", "text": "hi"}, part]

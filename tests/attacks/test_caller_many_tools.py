@@ -1,4 +1,6 @@
-"""A body of 126 KiB with 42,900 empty tools kept the event loop for 170 ms, and other teams got 503."""
+"""A body of 126 KiB with 42,900 empty tools kept the event loop for 170 ms, and other teams got
+503.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_more_tools_than_anybody_sends_are_refused(body: bytes) -> None:
 
 def test_as_many_as_are_allowed_are_read() -> None:
     """OpenAI takes 128."""
-    body = with_tools(*[b'{"type":"function","function":{"name":"f"}}'] * (MAX_TOOLS - 2), namespace(1))
+    body = with_tools(
+        *[b'{"type":"function","function":{"name":"f"}}'] * (MAX_TOOLS - 2), namespace(1)
+    )
     assert read_request(Operation.CHAT, body).facts.capabilities == {"tools"}
 
 

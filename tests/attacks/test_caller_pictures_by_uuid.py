@@ -1,4 +1,6 @@
-"""vLLM keeps pictures by the `uuid` that a caller names: another team's was read, or replaced, by its name."""
+"""vLLM keeps pictures by the `uuid` that a caller names: another team's was read, or replaced, by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from tests.attacks.bounded import Bounded
 
 PARTS: list[dict[str, Any]] = [
     {"type": "image_url", "image_url": None, "uuid": "abc"},
-    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}, "uuid": "abc"},
+    {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="},
+        "uuid": "abc",
+    },
     {"type": "image_embeds", "image_embeds": "AAAA"},
     {"type": "audio_embeds", "audio_embeds": "AAAA"},
 ]

@@ -1,4 +1,6 @@
-"""A number beyond every type was an uncaught error: 502, which SDKs try again, and an alarm for the operator."""
+"""A number beyond every type was an uncaught error: 502, which SDKs try again, and an alarm for the
+operator.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ BODIES = {
     "a member of tomorrow": b'{"model":"m","messages":[],"xyz":{"a":' + DIGITS + b"}}",
     "the key of a prompt's cache": b'{"model":"m","messages":[],"prompt_cache_key":1e999}',
     "a tool's type": b'{"model":"m","messages":[],"tools":[{"type":1e999}]}',
-    "half a surrogate pair as a tool's type": b'{"model":"m","messages":[],"tools":[{"type":"\\ud83d"}]}',
+    "half a surrogate pair as a tool's type": b'{"model":"m","messages":[],"tools":[{"type":"\\ud83d"}]}',  # noqa: E501
 }
 
 

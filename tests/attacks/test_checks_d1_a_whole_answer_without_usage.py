@@ -1,4 +1,6 @@
-"""Checks D1: a plain 200 without usage was held as `unknown`, though the same answer streamed was counted."""
+"""Checks D1: a plain 200 without usage was held as `unknown`, though the same answer streamed was
+counted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.unit.request.test_request_service import Stage, body, piece
 TEXT = "word " * 16  # 80 bytes: 20 tokens at four bytes each
 ITEMS = [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]
 MUTE: dict[Operation, dict[str, Any]] = {
-    Operation.CHAT: {"choices": [{"message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]},
+    Operation.CHAT: {
+        "choices": [{"message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
+    },
     Operation.COMPLETIONS: {"choices": [{"text": TEXT, "finish_reason": "stop"}]},
     Operation.RESPONSES: {"status": "completed", "output": ITEMS},
     Operation.EMBEDDINGS: {"data": [{"embedding": [0.5]}]},
@@ -33,13 +37,19 @@ def counting(*pieces: bytes) -> Stage:
 
 @pytest.mark.parametrize("operation", MUTE)
 async def test_it_is_counted(operation: Operation) -> None:
-    """A budget of a cent refused after 42 answers that had cost 0.0039 USD: 61 % of it could not be spent."""
+    """A budget of a cent refused after 42 answers that had cost 0.0039 USD: 61 % of it could not be
+    spent.
+    """
     on = counting(json.dumps({"model": "m-1", **MUTE[operation]}).encode())
     one = factories.deployment(operations=frozenset({operation}))
     asked = json.dumps({"model": "assistant", **ASKED.get(operation, {"input": "x"})}).encode()
     await on.answer(asked, one, operation=operation)
     event = on.event
-    assert (event.outcome, event.usage_source, event.held_nusd) == (Outcome.OK, UsageSource.ESTIMATED, None)
+    assert (event.outcome, event.usage_source, event.held_nusd) == (
+        Outcome.OK,
+        UsageSource.ESTIMATED,
+        None,
+    )
     assert event.usage.output_tokens == (0 if operation is Operation.EMBEDDINGS else 20)
     assert event.cost_nusd
 

@@ -1,4 +1,6 @@
-"""Checks D2: HTTP 200 with an error object and nothing else was handed to the caller, with no fallback."""
+"""Checks D2: HTTP 200 with an error object and nothing else was handed to the caller, with no
+fallback.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ from tests.unit.request.test_request_service import WHOLE, once, rest_of, stage
 
 ERROR = {"error": {"message": "no", "type": "server_error"}}
 SHAPES: list[dict[str, Any]] = [
-    ERROR, {**ERROR, "choices": []}, {**ERROR, "model": "m-1", "choices": None}, {**ERROR, "user_id": "u"},
-]  # fmt: skip
+    ERROR,
+    {**ERROR, "choices": []},
+    {**ERROR, "model": "m-1", "choices": None},
+    {**ERROR, "user_id": "u"},
+]
 BODIES: dict[Operation, dict[str, Any]] = {
     Operation.CHAT: {"messages": []},
     Operation.COMPLETIONS: {"prompt": "x"},
@@ -32,7 +37,9 @@ def asked(operation: Operation, **members: Any) -> bytes:
 
 
 def deployment(name: str, operation: Operation, provider: str = "openai_compatible") -> Any:
-    own: dict[str, Any] = {"is_self_hosted": True, "capabilities": frozenset()} if provider == "vllm" else {}
+    own: dict[str, Any] = (
+        {"is_self_hosted": True, "capabilities": frozenset()} if provider == "vllm" else {}
+    )
     return factories.deployment(name, provider=provider, operations=frozenset({operation}), **own)
 
 
@@ -51,7 +58,10 @@ async def test_a_plain_one_is_tried_elsewhere(operation: Operation, provider: st
         ("e200", Outcome.UPSTREAM_ERROR),
         ("ok", Outcome.OK),
     ]
-    assert (on.journal.events[0].usage_source, on.journal.events[0].cost_nusd) == (UsageSource.NONE, 0)
+    assert (on.journal.events[0].usage_source, on.journal.events[0].cost_nusd) == (
+        UsageSource.NONE,
+        0,
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -84,7 +94,11 @@ async def test_an_answer_beside_the_error_is_an_answer() -> None:
 async def test_a_streamed_one_is_tried_elsewhere(operation: Operation) -> None:
     """On `/v1/responses` the bare error was passed on, and the attempt called cut."""
     first = b"data: " + json.dumps(ERROR).encode() + b"\n\n"
-    done = b'data: {"type":"response.completed","response":{"output":[{"type":"message"}]}}\n\ndata: [DONE]\n\n'
+    done = (
+        b"data: "
+        b'{"type":"response.completed","response":{"output":[{"type":"message"}]}}\n\ndata: '
+        b"[DONE]\n\n"
+    )
     on = stage(FakeUpstreamAnswer([first]), FakeUpstreamAnswer([done]))
     two = deployment("e200", operation), deployment("ok", operation)
     await rest_of(await on.answer(asked(operation, stream=True), *two, operation=operation))

@@ -1,4 +1,6 @@
-"""Checks, "Not defects", bullet 3: `=` in a deployment's model, and several parents of a declared region."""
+"""Checks, "Not defects", bullet 3: `=` in a deployment's model, and several parents of a declared
+region.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ def regions(declared: str) -> str:
 
 def test_a_model_may_have_an_equals_sign() -> None:
     """Some servers name a model with its options."""
-    assert parse(DOCUMENT.replace("model: plain-1", "model: 'm-1=q4'")).policy.deployments["one"].model == "m-1=q4"
+    assert (
+        parse(DOCUMENT.replace("model: plain-1", "model: 'm-1=q4'")).policy.deployments["one"].model
+        == "m-1=q4"
+    )
 
 
 def test_a_declared_region_may_have_several_parents() -> None:
@@ -41,4 +46,6 @@ def test_what_is_no_order_is_still_rejected(declared: str, said: str) -> None:
     """A region inside itself would allow everything under it."""
     with pytest.raises(PolicyRejected) as rejected:
         parse(regions(declared))
-    assert any(said in finding.message for finding in rejected.value.findings), rejected.value.findings
+    assert any(said in finding.message for finding in rejected.value.findings), (
+        rejected.value.findings
+    )

@@ -12,7 +12,9 @@ from tests.attacks.permissive_engine import WINDOW, Engine
 from tests.gateway_process import StartGateway
 
 
-def test_fifty_prompts_need_room_for_fifty_answers(start_gateway: StartGateway, permissive_engine: Engine) -> None:
+def test_fifty_prompts_need_room_for_fifty_answers(
+    start_gateway: StartGateway, permissive_engine: Engine
+) -> None:
     """Sequence A: it was held for one answer and charged five times the whole limit."""
     on = bounded(start_gateway, permissive_engine, team=budget("0.01"))
     asked = {"model": "older", "prompt": ["a"] * 50, "max_tokens": 100}
@@ -27,7 +29,9 @@ def test_fifty_prompts_need_room_for_fifty_answers(start_gateway: StartGateway, 
 
 
 def test_a_batch_of_inputs_is_not_capped_at_one_window(poor: Bounded) -> None:
-    """Sequence B: each of the inputs may fill the window by itself, and an honest batch was flagged."""
+    """Sequence B: each of the inputs may fill the window by itself, and an honest batch was
+    flagged.
+    """
     inputs = ["b" * (WINDOW + 200)] * 20
     bill = poor.try_one("embeddings", {"model": "windowed", "input": inputs})
     assert bill is not None

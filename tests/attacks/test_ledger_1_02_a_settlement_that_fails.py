@@ -1,4 +1,6 @@
-"""Ledger 1.2: an attempt is settled whatever fails on the way, and one odd figure ends no notes but its own."""
+"""Ledger 1.2: an attempt is settled whatever fails on the way, and one odd figure ends no notes but
+its own.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,18 @@ from tests.unit.request.test_request_service import TAIL, WHOLE, Stage, body, pi
 
 
 def running(figure: bytes) -> bytes:
-    return event(b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"a"}}],"usage":' + figure + b"}")
+    return event(
+        b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"a"}}],"usage":'
+        + figure
+        + b"}"
+    )
 
 
 ODD = b'{"prompt_tokens":1e400}'
-UPSTREAM = {"odd": sends(STREAM, running(ODD), running(ODD)), "good": sends(STREAM, running(ODD), DONE)}
+UPSTREAM = {
+    "odd": sends(STREAM, running(ODD), running(ODD)),
+    "good": sends(STREAM, running(ODD), DONE),
+}
 
 
 @pytest.fixture
@@ -39,7 +48,9 @@ def upstream() -> Iterator[RawUpstream]:
 def test_a_figure_out_of_range_is_settled_and_the_caller_hears_an_end(
     start_gateway: StartGateway, upstream: RawUpstream
 ) -> None:
-    """There was no event, the hold stood, the key stayed in use and the stream broke without a word."""
+    """There was no event, the hold stood, the key stayed in use and the stream broke without a
+    word.
+    """
     limits = ", limits: {concurrent: 1}, budgets: [{period: month, limit_usd: 10, kind: hard}]"
     gateway = start_gateway(policy(upstream.url, {"odd": "vllm", "good": "vllm"}, extra=limits))
     for model in ("odd", "odd", "good"):  # of one slot: a tab that stays open refuses the next
@@ -111,7 +122,11 @@ async def test_an_attempt_whose_settlement_fails_is_unknown_at_its_hold(is_strea
     answer = await on.answer(body(stream=is_stream))
     if is_stream:
         assert (await rest_of(answer)).endswith(b"data: [DONE]\n\n")
-    assert (on.event.outcome, on.event.usage_source, on.event.is_suspect) == (Outcome.OK, UsageSource.UNKNOWN, True)
+    assert (on.event.outcome, on.event.usage_source, on.event.is_suspect) == (
+        Outcome.OK,
+        UsageSource.UNKNOWN,
+        True,
+    )
     assert on.event.held_nusd == answer.attempt.bound.nusd
     assert not on.meter._live
 
@@ -132,7 +147,9 @@ async def test_a_count_that_fails_is_settled_all_the_same() -> None:
         async def count(self, *_: object) -> object:
             raise RuntimeError("no tokenizer")
 
-    on = Stage(FakeTransport([FakeUpstreamAnswer([piece("a"), b"data: [DONE]\n\n"])]), counter=Fails())  # type: ignore[arg-type]
+    on = Stage(
+        FakeTransport([FakeUpstreamAnswer([piece("a"), b"data: [DONE]\n\n"])]), counter=Fails()
+    )  # type: ignore[arg-type]
     await rest_of(await on.answer(body(stream=True)))
     assert (on.event.outcome, on.event.usage_source) == (Outcome.OK, UsageSource.ESTIMATED)
 

@@ -1,4 +1,6 @@
-"""Ledger 1.2: one usage figure that cannot be read left an attempt unsettled, and ended a worker's progress notes."""
+"""Ledger 1.2: one usage figure that cannot be read left an attempt unsettled, and ended a worker's
+progress notes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from hypothesis import strategies as st
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.wire.openai.observed import Observed
-from gateway.wire.openai.usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage import (
+    engine_queue_s,
+    stated_geo,
+    usage_from_groq,
+    usage_from_wire,
+    with_tool_calls,
+)
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import body, piece, rest_of, stage
@@ -28,9 +36,28 @@ UNREADABLE = [
     b'{"prompt_tokens":1.5,"x":"\xff"}',
 ]
 FRAGMENTS = [
-    b"{", b"}", b"[", b"]", b'"', b":", b",", b"null", b"true", b"1.5", b"-1", b"1e400", b"9" * 40, b"\\ud83d", b"\xff",
-    b'"prompt_tokens"', b'"completion_tokens"', b'"prompt_tokens_details"', b'"cached_tokens"', b'"usage"', b"7",
-]  # fmt: skip
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b":",
+    b",",
+    b"null",
+    b"true",
+    b"1.5",
+    b"-1",
+    b"1e400",
+    b"9" * 40,
+    b"\\ud83d",
+    b"\xff",
+    b'"prompt_tokens"',
+    b'"completion_tokens"',
+    b'"prompt_tokens_details"',
+    b'"cached_tokens"',
+    b'"usage"',
+    b"7",
+]
 
 
 def is_bounded(value: Any) -> bool:
@@ -39,20 +66,31 @@ def is_bounded(value: Any) -> bool:
 
 
 @settings(max_examples=500)
-@given(st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)))
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.lists(st.sampled_from(FRAGMENTS), max_size=25).map(b"".join)
+    )
+)
 def test_any_bytes_give_a_usage_or_nothing(raw: bytes) -> None:
     """The settlement reads them: it has nobody to raise to."""
     assert is_bounded(usage_from_wire(raw))
     assert is_bounded(usage_from_groq(raw))
     engine_queue_s(raw)
     stated_geo(b'{"inference_geo":' + raw)
-    with_tool_calls(msgspec.convert({}, type=type(usage_from_wire(b'{"prompt_tokens":1}'))), b'[{"type":"_call"' + raw)
+    with_tool_calls(
+        msgspec.convert({}, type=type(usage_from_wire(b'{"prompt_tokens":1}'))),
+        b'[{"type":"_call"' + raw,
+    )
 
 
 @pytest.mark.parametrize("raw", UNREADABLE)
 async def test_a_stream_with_it_is_settled(raw: bytes) -> None:
-    """No event, a hold for good, and an Idempotency-Key that answers 409 were the price of one odd figure."""
-    odd = piece("b", 2).replace(json.dumps({"prompt_tokens": 10, "completion_tokens": 2}).encode(), raw)
+    """No event, a hold for good, and an Idempotency-Key that answers 409 were the price of one odd
+    figure.
+    """
+    odd = piece("b", 2).replace(
+        json.dumps({"prompt_tokens": 10, "completion_tokens": 2}).encode(), raw
+    )
     assert raw in odd
     on = stage(FakeUpstreamAnswer([piece("a"), odd, piece("c"), b"data: [DONE]\n\n"]))
     await rest_of(await on.answer(body(stream=True), factories.deployment(**VLLM)))
@@ -69,12 +107,18 @@ def test_the_progress_of_other_streams_is_noted_beside_it(raw: bytes) -> None:
 
 
 async def test_what_cannot_be_settled_is_booked_at_its_hold() -> None:
-    """The last resort, whatever goes wrong: the attempt has an event, and its money and slot are given back."""
+    """The last resort, whatever goes wrong: the attempt has an event, and its money and slot are
+    given back.
+    """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     broken = answer.attempt
     broken.observed = None  # type: ignore[assignment]  # whatever makes a settlement raise
     event = broken.settle(Outcome.OK)
-    assert (event.usage_source, event.cost_nusd, event.is_suspect) == (UsageSource.UNKNOWN, None, True)
+    assert (event.usage_source, event.cost_nusd, event.is_suspect) == (
+        UsageSource.UNKNOWN,
+        None,
+        True,
+    )
     assert event.held_nusd == broken.bound.nusd
     assert on.journal.events == [event]

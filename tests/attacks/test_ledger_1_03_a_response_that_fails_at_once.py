@@ -1,4 +1,6 @@
-"""Ledger 1.3: `response.created` and `response.failed` in one read were a 502 without failover, booked `ok`."""
+"""Ledger 1.3: `response.created` and `response.failed` in one read were a 502 without failover,
+booked `ok`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ RESPONSES = frozenset({Operation.RESPONSES})
 
 
 def event(kind: str, **response: Any) -> bytes:
-    data = {"type": kind, "response": {"id": "r-1", "model": "m-1", "status": kind.partition(".")[2], **response}}
+    data = {
+        "type": kind,
+        "response": {"id": "r-1", "model": "m-1", "status": kind.partition(".")[2], **response},
+    }
     return f"event: {kind}\ndata: ".encode() + json.dumps(data).encode() + b"\n\n"
 
 
@@ -34,16 +39,27 @@ def deployment(name: str) -> Any:
 
 @pytest.mark.parametrize("is_one_read", [True, False])
 async def test_the_next_deployment_answers(is_one_read: bool) -> None:
-    """A fast refusal comes in one segment, a slow one in two: the first of them only was a defect."""
+    """A fast refusal comes in one segment, a slow one in two: the first of them only was a
+    defect.
+    """
     pieces = [event("response.created"), event("response.failed", **FAILED)]
-    good = [event("response.created"), event("response.completed", usage=USAGE, output=[{"type": "message"}])]
-    on = stage(FakeUpstreamAnswer([b"".join(pieces)] if is_one_read else pieces), FakeUpstreamAnswer(good))
+    good = [
+        event("response.created"),
+        event("response.completed", usage=USAGE, output=[{"type": "message"}]),
+    ]
+    on = stage(
+        FakeUpstreamAnswer([b"".join(pieces)] if is_one_read else pieces), FakeUpstreamAnswer(good)
+    )
     if not is_one_read:  # the first event has reached the caller: its stream ends with the error
-        sent = await rest_of(await on.answer(ASKED, deployment("failed"), operation=Operation.RESPONSES))
+        sent = await rest_of(
+            await on.answer(ASKED, deployment("failed"), operation=Operation.RESPONSES)
+        )
         assert b"response.failed" in sent
         assert [one.outcome for one in on.journal.events] == [Outcome.UPSTREAM_ERROR]
         return
-    answer = await on.answer(ASKED, deployment("failed"), deployment("good"), operation=Operation.RESPONSES)
+    answer = await on.answer(
+        ASKED, deployment("failed"), deployment("good"), operation=Operation.RESPONSES
+    )
     assert b"response.completed" in await rest_of(answer)
     assert [(one.deployment, one.outcome) for one in on.journal.events] == [
         ("failed", Outcome.UPSTREAM_ERROR),
@@ -53,7 +69,11 @@ async def test_the_next_deployment_answers(is_one_read: bool) -> None:
 
 async def test_its_own_usage_is_booked() -> None:
     """An upstream that says what it used is believed, also where it failed."""
-    on = once(FakeUpstreamAnswer([event("response.created") + event("response.failed", usage=USAGE, **FAILED)]))
+    on = once(
+        FakeUpstreamAnswer(
+            [event("response.created") + event("response.failed", usage=USAGE, **FAILED)]
+        )
+    )
     with pytest.raises(UpstreamError):
         await on.answer(ASKED, deployment("failed"), operation=Operation.RESPONSES)
     assert (on.event.usage_source, on.event.usage.input_tokens) == (UsageSource.PROVIDER, 10)

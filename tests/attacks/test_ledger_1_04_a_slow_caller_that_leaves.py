@@ -1,4 +1,6 @@
-"""Ledger 1.4: what had arrived for a slow caller and was not relayed when it left was not metered."""
+"""Ledger 1.4: what had arrived for a slow caller and was not relayed when it left was not
+metered.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,22 @@ from tests.waiting import soon
 
 
 async def test_what_has_arrived_is_metered_and_nothing_more() -> None:
-    """17,133 of 40,000 tokens were booked; the rest was charged to other teams' unknown attempts."""
+    """17,133 of 40,000 tokens were booked; the rest was charged to other teams' unknown
+    attempts.
+    """
     pieces = [piece("x", made) for made in range(1, 101)]
     upstream = FakeUpstreamAnswer(pieces, arrived=60)
     on = stage(upstream)
-    answer = await on.answer(body(stream=True), factories.deployment(provider="vllm", is_self_hosted=True))
+    answer = await on.answer(
+        body(stream=True), factories.deployment(provider="vllm", is_self_hosted=True)
+    )
     assert answer.rest is not None
     await answer.rest.aclose()
     await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
-    assert on.event.usage.output_tokens == 61  # the one that was relayed, and those that the kernel had
+    assert (
+        on.event.usage.output_tokens == 61
+    )  # the one that was relayed, and those that the kernel had
     assert upstream.closed == 1
 
 
@@ -33,7 +41,10 @@ async def test_the_kernel_says_how_much_has_arrived() -> None:
 
     async def answers(peer: Peer) -> None:
         await peer.request()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900000\r\n\r\n" + sent)
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900000\r\n\r\n"
+            + sent
+        )
         await peer.gone()
 
     async with serving(answers) as server, calling() as client:

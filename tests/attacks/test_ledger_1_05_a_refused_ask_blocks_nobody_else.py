@@ -1,4 +1,6 @@
-"""Ledger 1.5: one question that Postgres refuses blocked all hard budgets of the worker until its restart."""
+"""Ledger 1.5: one question that Postgres refuses blocked all hard budgets of the worker until its
+restart.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,14 @@ def account(team: str, *, limit_nusd: int = 100 * USD) -> Account:
     """A team's hard budget by the month."""
     account_id = f"{team}/month"
     rule = BudgetRule(
-        rule_id=account_id, scope=BudgetScope.TEAM, team=team, owner=team, period=BudgetPeriod.MONTH,
-        limit_nusd=limit_nusd, kind=BudgetKind.HARD,
-    )  # fmt: skip
+        rule_id=account_id,
+        scope=BudgetScope.TEAM,
+        team=team,
+        owner=team,
+        period=BudgetPeriod.MONTH,
+        limit_nusd=limit_nusd,
+        kind=BudgetKind.HARD,
+    )
     return Account(account_id=account_id, rule=rule)
 
 
@@ -55,7 +62,9 @@ async def asking(budget_leases: BudgetLeases) -> AsyncIterator[None]:
 
 
 async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> None:
-    """Their sum is beyond BIGINT: the real function refused it (22003), again and again, in the same words."""
+    """Their sum is beyond BIGINT: the real function refused it (22003), again and again, in the
+    same words.
+    """
     red, blue = account("red"), account("blue")
     with database.begin() as connection:
         write_rules(connection, [red.rule, blue.rule], policy_version=1)
@@ -100,19 +109,24 @@ async def test_a_refused_question_is_dropped_and_told(database: Database) -> Non
     with capture_logs() as logs:
         async with asking(budget_leases):
             refused, held = await asyncio.gather(
-                budget_leases.hold([red], USD, moment=clock.now()), budget_leases.hold([blue], USD, moment=clock.now()),
+                budget_leases.hold([red], USD, moment=clock.now()),
+                budget_leases.hold([blue], USD, moment=clock.now()),
                 return_exceptions=True,
-            )  # fmt: skip
+            )
             assert isinstance(refused, Unavailable)
             assert "budget_ask_refused" in refused.message
             assert not isinstance(held, BaseException)
             assert budget_leases.away_s is None
             assert not budget_leases._unanswered
-    assert {line["log_level"] for line in logs if line["event"] == "budget_ask_refused"} == {"error"}
+    assert {line["log_level"] for line in logs if line["event"] == "budget_ask_refused"} == {
+        "error"
+    }
 
 
 def test_postgres_says_which_questions_it_refuses(database: Database) -> None:
-    """A number beyond its column (22003) is about the question: asked again it would be refused again."""
+    """A number beyond its column (22003) is about the question: asked again it would be refused
+    again.
+    """
     leases = BudgetLeaseTable(database)
     with pytest.raises(AsksRefused, match="22003"):
         leases.exchange(uuid4(), [ask(1, 2**63)])

@@ -23,7 +23,10 @@ RESPONSE_PARTS = [
 
 def bodies() -> list[tuple[str, dict[str, Any]]]:
     chats = [
-        ("chat/completions", {"messages": [{"role": "user", "content": [part] * 20}], "max_tokens": 5})
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [part] * 20}], "max_tokens": 5},
+        )
         for part in CHAT_PARTS
     ]
     responses = [

@@ -1,4 +1,6 @@
-"""Ledger 1.8: connections that hang while Postgres is well stopped the writer and the policy for good."""
+"""Ledger 1.8: connections that hang while Postgres is well stopped the writer and the policy for
+good.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,12 @@ def _listening(feed: ChangeFeed) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_no_question_waits_for_a_frozen_connection(admission: PostgresGate, behind: Database, step: str) -> None:
-    """Each step of the writer and of the refresher kept its thread for ever; now it fails once, and then works."""
+def test_no_question_waits_for_a_frozen_connection(
+    admission: PostgresGate, behind: Database, step: str
+) -> None:
+    """Each step of the writer and of the refresher kept its thread for ever; now it fails once, and
+    then works.
+    """
     ask = STEPS[step](behind)
     ask()
     admission.freeze()
@@ -86,16 +92,30 @@ def test_no_question_waits_for_a_frozen_connection(admission: PostgresGate, behi
     ask()
 
 
-async def test_a_writer_that_was_frozen_writes_again(admission: PostgresGate, behind: Database, tmp_path: Path) -> None:
-    """Register, write and drained go through the one thread: whichever hung, nothing was written ever again."""
+async def test_a_writer_that_was_frozen_writes_again(
+    admission: PostgresGate, behind: Database, tmp_path: Path
+) -> None:
+    """Register, write and drained go through the one thread: whichever hung, nothing was written
+    ever again.
+    """
     own = open_own(
-        tmp_path, max_bytes=32 * 2**20, syncs=False, on_failed_sync=lambda error: None, on_synced=lambda seconds: None
+        tmp_path,
+        max_bytes=32 * 2**20,
+        syncs=False,
+        on_failed_sync=lambda error: None,
+        on_synced=lambda seconds: None,
     )
     written: list[int] = []
     writer = EventWriter(
-        own, LeftJournals(tmp_path).adopt, Ledger(behind, limit_s=LIMIT_S), JournalTable(behind), FakeClock(),
-        every_s=0.01, on_written=lambda progress: written.append(progress.written.inserted), on_failure=lambda: None,
-    )  # fmt: skip
+        own,
+        LeftJournals(tmp_path).adopt,
+        Ledger(behind, limit_s=LIMIT_S),
+        JournalTable(behind),
+        FakeClock(),
+        every_s=0.01,
+        on_written=lambda progress: written.append(progress.written.inserted),
+        on_failure=lambda: None,
+    )
     assert await writer.write_all()
     for _ in range(2):
         admission.freeze()
@@ -107,7 +127,9 @@ async def test_a_writer_that_was_frozen_writes_again(admission: PostgresGate, be
 
 
 @pytest.fixture
-def gateway(admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+def gateway(
+    admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> Gateway:
     """A gateway that reaches Postgres through the gate."""
     return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
@@ -116,23 +138,37 @@ def ask(gateway: Gateway, key: str) -> httpx2.Response:
     """One small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {key}"}
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    )
 
 
-def test_a_gateway_goes_on_where_only_new_connections_work(gateway: Gateway, admission: PostgresGate) -> None:
-    """A failover whose old host hangs: the event is written, and a revoked key is refused, without a restart."""
+def test_a_gateway_goes_on_where_only_new_connections_work(
+    gateway: Gateway, admission: PostgresGate
+) -> None:
+    """A failover whose old host hangs: the event is written, and a revoked key is refused, without
+    a restart.
+    """
     fresh = gateway.make_key("payments")
     eventually(lambda: ask(gateway, fresh).status_code == 200, "the new key")
     admission.freeze()
     request_id = ask(gateway, gateway.key).headers["x-request-id"]
     gateway.revoke_key(fresh)
-    eventually(lambda: ask(gateway, fresh).status_code == 401, "the revocation", within_s=HEALED_WITHIN_S)
+    eventually(
+        lambda: ask(gateway, fresh).status_code == 401, "the revocation", within_s=HEALED_WITHIN_S
+    )
     count = "SELECT count(*) FROM tollgate.usage_events WHERE request_id = %s"
-    eventually(lambda: gateway.query(count, request_id)[0]["count"] == 1, "the event", within_s=HEALED_WITHIN_S)
+    eventually(
+        lambda: gateway.query(count, request_id)[0]["count"] == 1,
+        "the event",
+        within_s=HEALED_WITHIN_S,
+    )
 
 
 @pytest.mark.parametrize("state", ["freeze", "hang", "shut"])
-def test_a_stop_ends_whatever_postgres_does(gateway: Gateway, admission: PostgresGate, state: str) -> None:
+def test_a_stop_ends_whatever_postgres_does(
+    gateway: Gateway, admission: PostgresGate, state: str
+) -> None:
     """The process was still there after 75 s: threads that hang in Postgres kept it from ending."""
     assert ask(gateway, gateway.key).status_code == 200
     getattr(admission, state)()

@@ -1,4 +1,6 @@
-"""Ledger 1.10: the expected cost of an unknown attempt was averaged with attempts that cost nothing by nature."""
+"""Ledger 1.10: the expected cost of an unknown attempt was averaged with attempts that cost nothing
+by nature.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,24 @@ USD = 1_000_000_000
 
 
 def test_refusals_do_not_make_an_unknown_attempt_cheap(database: Database) -> None:
-    """Nine connections were refused, one answer cost a dollar: the unknown attempt is expected to cost a dollar."""
+    """Nine connections were refused, one answer cost a dollar: the unknown attempt is expected to
+    cost a dollar.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
-    refused = {"outcome": Outcome.UPSTREAM_UNREACHABLE, "usage_source": UsageSource.NONE, "cost_nusd": 0, "lines": ()}
+    refused = {
+        "outcome": Outcome.UPSTREAM_UNREACHABLE,
+        "usage_source": UsageSource.NONE,
+        "cost_nusd": 0,
+        "lines": (),
+    }
     unknown = {
-        "outcome": Outcome.CLIENT_GONE, "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "cost_nusd": None,
-        "held_nusd": 5 * USD, "lines": (),
-    }  # fmt: skip
+        "outcome": Outcome.CLIENT_GONE,
+        "usage": TokenUsage(),
+        "usage_source": UsageSource.UNKNOWN,
+        "cost_nusd": None,
+        "held_nusd": 5 * USD,
+        "lines": (),
+    }
     Ledger(database).write(
         [
             *(event(number, at=now - timedelta(hours=3), **refused) for number in range(9)),
@@ -35,6 +48,8 @@ def test_refusals_do_not_make_an_unknown_attempt_cheap(database: Database) -> No
     rollups.refresh(database)
     assert expire_holds(database, ttl=timedelta(days=1)) == 1
     with database.begin() as connection:
-        booked = connection.execute(text("SELECT amount_nusd, reason FROM tollgate.adjustments")).one()
+        booked = connection.execute(
+            text("SELECT amount_nusd, reason FROM tollgate.adjustments")
+        ).one()
     assert booked.amount_nusd == USD
     assert "average of 1 attempts that served" in booked.reason

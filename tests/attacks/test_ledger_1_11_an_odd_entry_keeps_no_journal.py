@@ -1,4 +1,6 @@
-"""Ledger 1.11: one odd entry below the journal root kept all left journals from being adopted, and locked them."""
+"""Ledger 1.11: one odd entry below the journal root kept all left journals from being adopted, and
+locked them.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,23 @@ from gateway.storage.ledger.event_journal import LeftJournals, open_own
 def left(tmp_path: Path) -> UUID:
     """A journal whose worker is gone."""
     made = open_own(
-        tmp_path, max_bytes=32 * 2**20, syncs=False, on_failed_sync=lambda error: None, on_synced=lambda seconds: None
+        tmp_path,
+        max_bytes=32 * 2**20,
+        syncs=False,
+        on_failed_sync=lambda error: None,
+        on_synced=lambda seconds: None,
     )
     made.journal.close(is_drained=False)
     return made.journal_id
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(tmp_path: Path, left: UUID, first: bool) -> None:
-    """It comes before or after the good one; it is said once, and the good one is adopted at the first try."""
+def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(
+    tmp_path: Path, left: UUID, first: bool
+) -> None:
+    """It comes before or after the good one; it is said once, and the good one is adopted at the
+    first try.
+    """
     odd = tmp_path / str(UUID(int=0 if first else 2**128 - 1))
     odd.write_bytes(b"")
     journals = LeftJournals(tmp_path)
@@ -36,7 +46,9 @@ def test_a_file_named_like_a_journal_keeps_no_other_from_being_adopted(tmp_path:
 
 
 def test_a_journal_that_cannot_be_read_is_let_go(tmp_path: Path, left: UUID) -> None:
-    """Its lock stayed open in the process that had failed on it: removed or fixed, it still looked held."""
+    """Its lock stayed open in the process that had failed on it: removed or fixed, it still looked
+    held.
+    """
     bad = tmp_path / str(UUID(int=1))
     (bad / "spare-1.segment").mkdir(parents=True)  # where a file should be
     journals = LeftJournals(tmp_path)

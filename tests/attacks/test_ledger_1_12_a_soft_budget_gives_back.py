@@ -1,4 +1,6 @@
-"""Ledger 1.12: a budget that became soft kept what was leased of it, for as long as the worker lived."""
+"""Ledger 1.12: a budget that became soft kept what was leased of it, for as long as the worker
+lived.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.fakes import FakeClock, FakeLeases
 
 
 async def test_what_a_hard_budget_had_leased_goes_back_when_it_is_soft() -> None:
-    """Else other replicas lack it as soon as the budget is hard again, and finance sees it as leased."""
+    """Else other replicas lack it as soon as the budget is hard again, and finance sees it as
+    leased.
+    """
     leases, clock, hard = FakeLeases(limits={"red/month": 1000 * USD}), FakeClock(), account("red")
     hard = replace(hard, rule=replace(hard.rule, limit_nusd=1000 * USD))
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)

@@ -74,7 +74,9 @@ def test_alerts_and_workers_hear_of_such_a_budget_too(database: Database) -> Non
 
 def test_a_request_without_a_bound_of_its_own_holds_no_more_than_a_column_takes() -> None:
     """Two million prompts at a window each: only a hard budget or a token limit refuses them."""
-    asked = factories.facts(Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128)
+    asked = factories.facts(
+        Operation.COMPLETIONS, output_bound_tokens=None, prompts=2_000_000, choices=128
+    )
     found = bound_of(
         asked,
         route=Route(name="assistant", deployments=("one",)),

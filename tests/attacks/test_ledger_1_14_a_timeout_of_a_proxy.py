@@ -20,12 +20,16 @@ async def test_it_is_unknown_at_its_hold(status: int) -> None:
         await on.answer(body(max_tokens=50))
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
     assert on.event.held_nusd == on.journal.intents[0].event.held_nusd
-    assert on.event.outcome is (Outcome.UPSTREAM_ERROR if status == 499 else Outcome.UPSTREAM_TIMEOUT)
+    assert on.event.outcome is (
+        Outcome.UPSTREAM_ERROR if status == 499 else Outcome.UPSTREAM_TIMEOUT
+    )
 
 
 async def test_usage_in_its_body_is_believed() -> None:
     """An upstream that says what it used is not a guess either."""
-    on = once(FakeUpstreamAnswer([b'{"usage":{"prompt_tokens":10,"completion_tokens":5}}'], status=504))
+    on = once(
+        FakeUpstreamAnswer([b'{"usage":{"prompt_tokens":10,"completion_tokens":5}}'], status=504)
+    )
     with pytest.raises(RequestError):
         await on.answer(body())
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 30_000)

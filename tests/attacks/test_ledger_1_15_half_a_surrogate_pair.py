@@ -15,9 +15,18 @@ from tests import factories
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import body, rest_of, stage
 
-HALVES = [rb"\ud83d", rb"\uDE00", rb"x\ud83dy\\ud83d", rb"\ud83d\ud83d", rb"\ud83d\ude00\ud83d", rb"\ue000\uD83D"]
+HALVES = [
+    rb"\ud83d",
+    rb"\uDE00",
+    rb"x\ud83dy\\ud83d",
+    rb"\ud83d\ud83d",
+    rb"\ud83d\ude00\ud83d",
+    rb"\ue000\uD83D",
+]
 USAGE = b'"usage":{"prompt_tokens":10,"completion_tokens":5}'
-PARTS = st.lists(st.sampled_from([*HALVES, b"\\\\", rb"\n", b"a", "é".encode(), rb"\ufffd"]), max_size=12)
+PARTS = st.lists(
+    st.sampled_from([*HALVES, b"\\\\", rb"\n", b"a", "é".encode(), rb"\ufffd"]), max_size=12
+)
 
 
 @given(PARTS.map(b"".join))
@@ -33,11 +42,17 @@ def test_offsets_stay_and_bytes_come_back(text: bytes) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 async def test_a_plain_answer_with_it_is_bought_once_and_passed_on(half: bytes) -> None:
-    """RFC 8259 §8.2 allows it, and servers that count UTF-16 units send it when a maximum cuts an emoji."""
+    """RFC 8259 §8.2 allows it, and servers that count UTF-16 units send it when a maximum cuts an
+    emoji.
+    """
     whole = b'{"model":"m-1","choices":[{"message":{"content":"' + half + b'"}}],' + USAGE + b"}"
     on = stage(FakeUpstreamAnswer([whole]))
     answer = await on.answer(body())
-    assert (on.event.usage_source, on.event.cost_nusd, len(on.transport.sent)) == (UsageSource.PROVIDER, 30_000, 1)
+    assert (on.event.usage_source, on.event.cost_nusd, len(on.transport.sent)) == (
+        UsageSource.PROVIDER,
+        30_000,
+        1,
+    )
     assert half in answer.body
     assert b'"assistant"' in answer.body
     assert b'"cost_usd":0.00003' in answer.body
@@ -60,7 +75,12 @@ async def test_a_response_with_it_is_read(half: bytes) -> None:
 @pytest.mark.parametrize("half", HALVES)
 async def test_a_stream_event_with_it_is_read(half: bytes) -> None:
     """The upstream's model name went to the caller, and a last usage in such an event was lost."""
-    chunk = b'data: {"model":"m-1","choices":[{"delta":{"content":"' + half + b'"},"finish_reason":"stop"}],' + USAGE
+    chunk = (
+        b'data: {"model":"m-1","choices":[{"delta":{"content":"'
+        + half
+        + b'"},"finish_reason":"stop"}],'
+        + USAGE
+    )
     on = stage(FakeUpstreamAnswer([chunk + b"}\n\n", b"data: [DONE]\n\n"]))
     asked = body(stream=True, stream_options={"include_usage": True})
     sent = await rest_of(await on.answer(asked, factories.deployment()))

@@ -1,4 +1,6 @@
-"""Ledger 1.16: a stream whose last event lacks its blank line was told as cut, after the whole answer."""
+"""Ledger 1.16: a stream whose last event lacks its blank line was told as cut, after the whole
+answer.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import TAIL, body, piece, rest_of, stage
 
 
-@pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\n", b"data: [DONE]\r\r"])
+@pytest.mark.parametrize(
+    "last", [b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\n", b"data: [DONE]\r\r"]
+)
 async def test_the_answer_is_whole(last: bytes) -> None:
-    """The usage was final and was charged: an error event behind it makes the caller ask, and pay, again."""
+    """The usage was final and was charged: an error event behind it makes the caller ask, and pay,
+    again.
+    """
     on = stage(FakeUpstreamAnswer([piece("a"), piece("b"), TAIL + last]))
     sent = await rest_of(await on.answer(body(stream=True), factories.deployment()))
     assert b"error" not in sent

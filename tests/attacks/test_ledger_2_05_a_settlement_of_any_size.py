@@ -1,4 +1,6 @@
-"""Ledger 2, bullet 5: a report of thousands of digits did not fit in what its intent had reserved."""
+"""Ledger 2, bullet 5: a report of thousands of digits did not fit in what its intent had
+reserved.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,18 @@ from tests.storage.ledger.test_event_journal import intent
 
 
 async def test_counts_of_thousands_of_digits_are_written_down_cut(tmp_path: Path) -> None:
-    """The journal's promise is that a settlement never fails: `RecordTooLarge` escaped after the event was made."""
+    """The journal's promise is that a settlement never fails: `RecordTooLarge` escaped after the
+    event was made.
+    """
     own = OwnJournal(a_journal(tmp_path / "journal", segment_bytes=512 * 1024, max_bytes=2**20))
     names = TokenUsage.__struct_fields__
-    reported = TokenUsage(**{name: 10**4000 if at % 2 else -(10**4000) for at, name in enumerate(names)})
+    reported = TokenUsage(
+        **{name: 10**4000 if at % 2 else -(10**4000) for at, name in enumerate(names)}
+    )
     await own.intend(intent())
     document = own.settle(event(reported=reported, is_suspect=True))
     kept = decode_event(document).reported
-    assert kept == TokenUsage(**{name: MOST_SAID if at % 2 else -MOST_SAID for at, name in enumerate(names)})
+    assert kept == TokenUsage(
+        **{name: MOST_SAID if at % 2 else -MOST_SAID for at, name in enumerate(names)}
+    )
     own.journal.close(is_drained=False)

@@ -1,4 +1,5 @@
-"""Ledger section 2: of a pipelining caller that left, the last request was told, and not the one under way.
+"""Ledger section 2: of a pipelining caller that left, the last request was told, and not the one
+under way.
 
 That one went on and relayed to nobody. The first test is for a class that e47127a does not have, so
 it cannot run there. The second shows the whole road; on e47127a it passes too.
@@ -28,8 +29,12 @@ async def test_who_leaves_with_requests_waiting_ends_the_one_under_way() -> None
 def test_a_pipelining_caller_that_leaves_is_booked_as_gone(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Through the whole gateway: the stream under way is cancelled, the second request is never sent."""
-    gateway = start_gateway(two_teams(f"{fake_upstream.url}/v1", model="fake/style:vllm+out:400+tps:10"))
+    """Through the whole gateway: the stream under way is cancelled, the second request is never
+    sent.
+    """
+    gateway = start_gateway(
+        two_teams(f"{fake_upstream.url}/v1", model="fake/style:vllm+out:400+tps:10")
+    )
     with connected(gateway) as connection:
         first = request(gateway, question(stream=True))
         connection.sendall(first + request(gateway, question()))

@@ -15,14 +15,21 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 def test_rejected_predicted_tokens_are_held_for_as_output(poor: Bounded) -> None:
     """OpenAI charges them like written ones; they were held for at the price of input."""
     prediction = {"type": "content", "content": "word " * 200}
-    body = {"model": "openai", "messages": MESSAGES, "max_completion_tokens": 10, "prediction": prediction}
+    body = {
+        "model": "openai",
+        "messages": MESSAGES,
+        "max_completion_tokens": 10,
+        "prediction": prediction,
+    }
     bill = poor.try_one("chat/completions", body)
     assert bill is not None
     assert bill.output_tokens == 1010
 
 
 def test_tools_are_held_for_as_templates_write_them(poor: Bounded) -> None:
-    """Indented JSON has up to four tokens for a byte of dense lists, and a preface comes before it."""
+    """Indented JSON has up to four tokens for a byte of dense lists, and a preface comes before
+    it.
+    """
     dense = {"type": "object", "enum": [[[[1, 2], [3, 4]], [[5]]]] * 30}
     tools = [{"type": "function", "function": {"name": "f", "parameters": dense}}] * 3
     poor.provide(2)

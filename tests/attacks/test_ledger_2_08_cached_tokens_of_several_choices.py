@@ -1,4 +1,6 @@
-"""Ledger §2, bullet 8: a derived settlement with several choices charged cached input at the full rate."""
+"""Ledger §2, bullet 8: a derived settlement with several choices charged cached input at the full
+rate.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from gateway.wire.openai.observed import Observed
 
 
 def test_choices_share_their_prompts_cached_tokens() -> None:
-    """Two prompts with two choices each: their input counts once a prompt, their output once a choice."""
+    """Two prompts with two choices each: their input counts once a prompt, their output once a
+    choice.
+    """
     seen = Observed()
     for choice in range(4):
         usage = {
@@ -20,5 +24,9 @@ def test_choices_share_their_prompts_cached_tokens() -> None:
             "completion_tokens": 10 + choice,
             "completion_tokens_details": {"reasoning_tokens": 1},
         }
-        seen.note_running(msgspec.Raw(json.dumps(usage).encode()), choice=choice, choices_per_prompt=2)
-    assert seen.running == TokenUsage(input_tokens=201, cached_input_tokens=160, output_tokens=46, reasoning_tokens=4)
+        seen.note_running(
+            msgspec.Raw(json.dumps(usage).encode()), choice=choice, choices_per_prompt=2
+        )
+    assert seen.running == TokenUsage(
+        input_tokens=201, cached_input_tokens=160, output_tokens=46, reasoning_tokens=4
+    )

@@ -1,4 +1,6 @@
-"""Ledger section 2, bullet 1: an error that they did not expect ended roll-ups and months for good."""
+"""Ledger section 2, bullet 1: an error that they did not expect ended roll-ups and months for
+good.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,12 @@ def test_a_state_of_the_server_is_no_defect_of_ours(database: Database, state: s
 
 
 @pytest.mark.parametrize("name", ["rollups", "months"])
-async def test_a_refused_step_ends_neither_roll_ups_nor_months(database: Database, name: str) -> None:
-    """A statement that is refused (22003) is a defect: it is counted, and the loop has its next turn."""
+async def test_a_refused_step_ends_neither_roll_ups_nor_months(
+    database: Database, name: str
+) -> None:
+    """A statement that is refused (22003) is a defect: it is counted, and the loop has its next
+    turn.
+    """
     done: list[str] = []
     failures: list[str] = []
     step, clock = failing_once(database, "22003", done), FakeClock()
@@ -64,13 +70,17 @@ async def test_a_refused_step_ends_neither_roll_ups_nor_months(database: Databas
 
 
 async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> None:
-    """The steps of one job came one after the other: what failed first kept the others from their turn for ever."""
+    """The steps of one job came one after the other: what failed first kept the others from their
+    turn for ever.
+    """
     done: list[str] = []
 
     def noting(name: str) -> Callable[[], int]:
         return lambda: done.append(name) or 0  # type: ignore[func-returns-value]
 
-    keeper = RollupKeeper(failing_once(database, "22003", []), noting("expire"), noting("lose"), FakeClock())
+    keeper = RollupKeeper(
+        failing_once(database, "22003", []), noting("expire"), noting("lose"), FakeClock()
+    )
     with pytest.raises(DBAPIError) as refused:
         await keeper.look()
     assert isinstance(refused.value.orig, psycopg.DataError)
@@ -78,7 +88,9 @@ async def test_a_refused_sum_keeps_no_hold_from_its_end(database: Database) -> N
 
 
 async def test_a_stop_ends_roll_ups_whatever_a_later_step_raises() -> None:
-    """Cancelled in one step, the error of the next one took the cancellation's place: SIGTERM ended nothing."""
+    """Cancelled in one step, the error of the next one took the cancellation's place: SIGTERM ended
+    nothing.
+    """
     begun, may_go = threading.Event(), threading.Event()
 
     def held() -> int:

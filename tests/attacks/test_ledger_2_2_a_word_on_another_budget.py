@@ -1,4 +1,6 @@
-"""Ledger section 2, bullet 2: an answer on one budget was taken for an answer on another, and made a 402 of a guess."""
+"""Ledger section 2, bullet 2: an answer on one budget was taken for an answer on another, and made
+a 402 of a guess.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,26 @@ class LosesFirst(FakeLeases):
 
 
 async def test_no_402_comes_from_a_question_that_did_not_name_the_budget() -> None:
-    """Blue's limit was raised by a grant that only Postgres knows; the question that is repeated is about red alone."""
+    """Blue's limit was raised by a grant that only Postgres knows; the question that is repeated is
+    about red alone.
+    """
     red, blue = account("red"), account("blue", limit_nusd=USD)
     leases = LosesFirst(limits={"red/month": 100 * USD, "blue/month": 50 * USD})
     clock = FakeClock()
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=5)
     lost = asyncio.create_task(budget_leases.hold([red], USD, moment=clock.now()))
-    await soon(lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()), "red's hold")
+    await soon(
+        lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()),
+        "red's hold",
+    )
     assert not await budget_leases.exchange()
     await asyncio.gather(lost, return_exceptions=True)
     budget_leases._away_since_s = None
     both = asyncio.create_task(budget_leases.hold([red, blue], 2 * USD, moment=clock.now()))
-    await soon(lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()), "the hold on both")
+    await soon(
+        lambda: any(budget_lease.waiting for budget_lease in budget_leases._leases.values()),
+        "the hold on both",
+    )
     await budget_leases.exchange()  # the same words again: red alone
     await asyncio.sleep(0)
     assert not both.done(), "nothing was said of blue"

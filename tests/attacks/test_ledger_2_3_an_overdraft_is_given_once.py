@@ -1,4 +1,6 @@
-"""Ledger section 2, bullet 3: each answer of Postgres gave the whole overdraft again, its events unwritten."""
+"""Ledger section 2, bullet 3: each answer of Postgres gave the whole overdraft again, its events
+unwritten.
+"""
 
 from __future__ import annotations
 

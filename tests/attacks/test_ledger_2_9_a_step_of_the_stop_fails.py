@@ -1,4 +1,5 @@
-"""Ledger section 2, bullet 9: an exception in a step of the stop skipped the writer's last word and the journal's end.
+"""Ledger section 2, bullet 9: an exception in a step of the stop skipped the writer's last word and
+the journal's end.
 
 It cannot run on the commit of the audit, which has no `stop` of its own to call.
 """
@@ -29,13 +30,18 @@ class Broken:
 def with_broken_steps(parts: Worker) -> Worker:
     """The same parts, of which two cannot end."""
     return replace(
-        parts, dispatch=replace(parts.dispatch, abandoned=cast(AbandonedAnswers, Broken())),
+        parts,
+        dispatch=replace(parts.dispatch, abandoned=cast(AbandonedAnswers, Broken())),
         allowances=replace(parts.allowances, refusals=cast(Refusals, Broken())),
-    )  # fmt: skip
+    )
 
 
-async def test_a_step_that_fails_skips_no_later_one(database: Database, database_url: str, tmp_path: Path) -> None:
-    """The journal is drained and gone, so leases and claims come back at once and not with the next start."""
+async def test_a_step_that_fails_skips_no_later_one(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """The journal is drained and gone, so leases and claims come back at once and not with the next
+    start.
+    """
     with pytest.raises(ZeroDivisionError):
         async with serving(database_url, tmp_path, stopped_as=with_broken_steps):
             pass

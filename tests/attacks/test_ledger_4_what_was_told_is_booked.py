@@ -1,4 +1,7 @@
-"""Ledger 4: the settlement that an answer was told is the one that is booked. Without it, all tests passed."""
+"""Ledger 4: the settlement that an answer was told is the one that is booked.
+
+Without it, all tests passed.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,17 @@ from gateway.domain.pricing.tokens import UsageSource
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import DONE, body, piece, rest_of, stage
 
-USAGE = b'data: {"model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":%d}}\n\n'
+USAGE = (
+    b'data: {"model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":%d}}\n\n'
+)
 LATE_TIER = b'data: {"model":"m-1","choices":[],"service_tier":"batch"}\n\n'
 WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
 async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
-    """A tier that is named behind the usage has no price; the caller has seen one, and its receipt must not differ."""
+    """A tier that is named behind the usage has no price; the caller has seen one, and its receipt
+    must not differ.
+    """
     on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, LATE_TIER, DONE]))
     sent = await rest_of(await on.answer(body(stream=True, **WITH_USAGE)))
     told = json.loads(sent.split(b"\n\n")[1].removeprefix(b"data: "))["usage"]["cost_usd"]
@@ -27,7 +34,9 @@ async def test_a_cost_that_the_caller_was_told_is_booked() -> None:
 
 @pytest.mark.parametrize("options", [WITH_USAGE, {}])
 async def test_a_figure_that_content_follows_is_not_booked(options: dict[str, object]) -> None:
-    """It was no figure of the whole answer, whoever was told it: believed, one zero made every stream free."""
+    """It was no figure of the whole answer, whoever was told it: believed, one zero made every
+    stream free.
+    """
     on = stage(FakeUpstreamAnswer([USAGE % 0, piece("late"), DONE]))
     await rest_of(await on.answer(body(stream=True, **options)))
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.ESTIMATED, 14_000)

@@ -1,4 +1,5 @@
-"""What a full disk or a kill cut short at the first start lost a login's password, or was called a fault of Tollgate.
+"""What a full disk or a kill cut short at the first start lost a login's password, or was called a
+fault of Tollgate.
 
 Found by an attacker who played an operator of a failing system, on 2026-11-23.
 """
@@ -38,18 +39,28 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def test_no_login_is_made_before_its_password_is_kept(database: Database, database_url: str, home: Path) -> None:
-    """Postgres does not tell it again: the next start went on as the owner, and `up` told nobody."""
+def test_no_login_is_made_before_its_password_is_kept(
+    database: Database, database_url: str, home: Path
+) -> None:
+    """Postgres does not tell it again: the next start went on as the owner, and `up` told
+    nobody.
+    """
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from gateway.storage.postgres import logins; from gateway.storage.postgres.database import Database\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from gateway.storage.postgres import logins; from gateway.storage.postgres.database "
+        "import Database\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "logins.ensure(Database(sys.argv[1]), sys.argv[1], Path(sys.argv[2]), given={})"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, database_url, str(home)], cwd=REPOSITORY, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code, database_url, str(home)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert "File too large" in done.stderr
     made = logins.ensure(database, database_url, home, given={})
     assert (len(made.ready), made.notes, made.sql) == (3, (), ())
@@ -61,7 +72,10 @@ def test_a_server_that_takes_no_login_is_no_fault_of_tollgate(home: Path) -> Non
         rules = home / "pg" / "data" / "pg_hba.conf"
         before = rules.read_text()
         rules.write_text(REJECTS_ALL)
-    with pytest.raises(DatabaseUnavailable, match=r"cannot make its login.*server.log"), EmbeddedPostgres(home):
+    with (
+        pytest.raises(DatabaseUnavailable, match=r"cannot make its login.*server.log"),
+        EmbeddedPostgres(home),
+    ):
         pass
     rules.write_text(before)
     os.kill(int((home / "pg" / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGHUP)

@@ -1,7 +1,8 @@
-"""A disk that the journal filled in an outage let no gateway start again, and readiness had called it 6 % full.
+"""A disk that the journal filled in an outage let no gateway start again, and readiness had called
+it 6 % full.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 6,000 settled events lay on the disk,
-Postgres was back, and the error's advice was to make room where they lay.
+Found by an attacker who played an operator of a failing system, on 2026-11-23: 6,000 settled events
+lay on the disk, Postgres was back, and the error's advice was to make room where they lay.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ class Disk:
     @property
     def enter(self) -> tuple[str, ...]:
         """Begins the command of a process that shall see it."""
-        return ("nsenter", "--user", "--mount", "--preserve-credentials", "-t", str(self.holder.pid))
+        return (
+            "nsenter",
+            "--user",
+            "--mount",
+            "--preserve-credentials",
+            "-t",
+            str(self.holder.pid),
+        )
 
     @property
     def seen_from_here(self) -> Path:
@@ -56,11 +64,17 @@ def small_disk(tmp_path: Path) -> Iterator[Disk]:
     """In a mount namespace: nobody else sees it, and no rights are needed."""
     path = tmp_path / "disk"
     path.mkdir()
-    mount = f'mount -t tmpfs -o size={SIZE_MIB}m tmpfs "{path}" && echo mounted && exec sleep infinity'
+    mount = (
+        f'mount -t tmpfs -o size={SIZE_MIB}m tmpfs "{path}" && echo mounted && exec sleep infinity'
+    )
     if not shutil.which("unshare"):
-        pytest.skip("needs Linux mount namespaces; tests/journal/test_journal.py covers the refusal itself")
+        pytest.skip(
+            "needs Linux mount namespaces; tests/journal/test_journal.py covers the refusal itself"
+        )
     holder = subprocess.Popen(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         assert holder.stdout is not None
@@ -81,11 +95,17 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 
 
 def test_what_fills_the_disk_is_written_before_a_new_journal_is_made(
-    small_disk: Disk, admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    small_disk: Disk,
+    admission: PostgresGate,
+    start_gateway: StartGateway,
+    fake_upstream: FakeUpstreamProcess,
 ) -> None:
     """Without Postgres the start says what to do, and that nothing there may be deleted."""
     gateway = start_gateway(
-        small(fake_upstream.url), database_url=admission.url, enter=small_disk.enter, journal_dir=small_disk.path
+        small(fake_upstream.url),
+        database_url=admission.url,
+        enter=small_disk.enter,
+        journal_dir=small_disk.path,
     )
     admission.shut()
     asked = [ask(gateway, model="vllm", fake="out=40").headers["x-request-id"] for _ in range(5)]

@@ -1,8 +1,9 @@
-"""Where a journal's files could not be opened by name for a moment, or were deleted, what was settled was never booked.
+"""Where a journal's files could not be opened by name for a moment, or were deleted, what was
+settled was never booked.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23. One failed open of a segment was taken
-for damage: USD 158.70 were never booked, and a hard budget got its share back. With the folder deleted, 160 of 160
-requests were served and none was booked.
+Found by an attacker who played an operator of a failing system, on 2026-11-23. One failed open of a
+segment was taken for damage: USD 158.70 were never booked, and a hard budget got its share back.
+With the folder deleted, 160 of 160 requests were served and none was booked.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from tests.waiting import eventually
 
 
 def own_journal(root: Path) -> OwnJournal:
-    return open_own(root, max_bytes=64 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda _: None)
+    return open_own(
+        root, max_bytes=64 * 2**20, syncs=False, on_failed_sync=print, on_synced=lambda _: None
+    )
 
 
 async def settled(own: OwnJournal) -> Any:
@@ -74,7 +77,9 @@ async def test_a_left_segment_that_cannot_be_opened_now_is_for_the_next_try(tmp_
     with pytest.raises(FileNotFoundError):
         list(reader.segments.records(1))
     path.with_suffix(".away").rename(path)
-    assert [key for key, _ in reader.read(upto=None, max_records=9, max_bytes=10**6).documents] == [one.key]
+    assert [key for key, _ in reader.read(upto=None, max_records=9, max_bytes=10**6).documents] == [
+        one.key
+    ]
 
 
 async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
@@ -90,9 +95,15 @@ async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 
 async def test_a_file_in_the_folders_place_is_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """It was taken for a broken disk, and the process ended with 2,350 events that Postgres never got."""
+    """It was taken for a broken disk, and the process ended with 2,350 events that Postgres never
+    got.
+    """
     own = open_own(
-        tmp_path / "root", max_bytes=64 * 2**20, syncs=True, on_failed_sync=pytest.fail, on_synced=lambda _: None
+        tmp_path / "root",
+        max_bytes=64 * 2**20,
+        syncs=True,
+        on_failed_sync=pytest.fail,
+        on_synced=lambda _: None,
     )
     one = await settled(own)
     shutil.rmtree(tmp_path / "root")
@@ -105,7 +116,9 @@ async def test_a_file_in_the_folders_place_is_a_folder_that_is_gone(tmp_path: Pa
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bool) -> None:
-    """Attempts that were admitted before it went may fill a segment: the process ended then, as of a broken disk."""
+    """Attempts that were admitted before it went may fill a segment: the process ended then, as of
+    a broken disk.
+    """
     own = own_journal(tmp_path)
     one = event()
     held = [event(number) for number in range(1, 6001)]

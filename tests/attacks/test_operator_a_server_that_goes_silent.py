@@ -29,7 +29,9 @@ def admission(database_url: str) -> Iterator[PostgresGate]:
 
 
 @pytest.mark.parametrize("command", ["doctor", "budget list", "report spend"])
-def test_a_command_ends_where_no_question_is_answered(admission: PostgresGate, tmp_path: Path, command: str) -> None:
+def test_a_command_ends_where_no_question_is_answered(
+    admission: PostgresGate, tmp_path: Path, command: str
+) -> None:
     """A job of cron hung for ever, and the next one beside it."""
     cli = Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=admission.url)))
     cli.ok("db", "upgrade")
@@ -42,10 +44,17 @@ def test_a_command_ends_where_no_question_is_answered(admission: PostgresGate, t
 def test_a_long_question_of_a_server_that_lives_is_waited_for(database: Database) -> None:
     """The server is looked at from outside: a migration may take hours."""
     with database.begin() as connection:
-        assert connection.execute(text(f"SELECT 7 FROM pg_sleep({module.LOOK_AFTER_S + 1})")).scalar_one() == 7
+        assert (
+            connection.execute(
+                text(f"SELECT 7 FROM pg_sleep({module.LOOK_AFTER_S + 1})")
+            ).scalar_one()
+            == 7
+        )
 
 
-def test_a_server_without_room_for_a_look_is_alive(database: Database, admission: PostgresGate) -> None:
+def test_a_server_without_room_for_a_look_is_alive(
+    database: Database, admission: PostgresGate
+) -> None:
     """An error is an answer."""
     assert database.answers()
     behind = Database(admission.url)

@@ -1,6 +1,7 @@
 """A SIGTERM in the first milliseconds of serving was dropped: the gateway served on, until SIGKILL.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 3 of 3 within 2 ms of "serving".
+Found by an attacker who played an operator of a failing system, on 2026-11-23: 3 of 3 within 2 ms
+of "serving".
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ def test_a_stop_just_after_the_start_ends_the_gateway(
     log = gateway.log_path.with_suffix(".second.log")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.main", "serve"], env=dict(gateway.variables), cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", "serve"],
+            env=dict(gateway.variables),
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
     try:
         eventually(lambda: b'"serving"' in log.read_bytes(), "the line", within_s=60)
         time.sleep(after_ms / 1000)

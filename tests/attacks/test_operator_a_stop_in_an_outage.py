@@ -1,7 +1,8 @@
-"""A clean stop while Postgres was away removed the journal: what it had leased was held for a day, then booked as lost.
+"""A clean stop while Postgres was away removed the journal: what it had leased was held for a day,
+then booked as lost.
 
-Found by an attacker who played an operator of a failing system, on 2026-11-23: 1.85 USD that nobody spent, and a month
-that could not be closed.
+Found by an attacker who played an operator of a failing system, on 2026-11-23: 1.85 USD that nobody
+spent, and a month that could not be closed.
 """
 
 from __future__ import annotations

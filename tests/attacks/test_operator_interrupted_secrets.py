@@ -31,12 +31,16 @@ def test_an_empty_pepper_is_made_again(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     """The next run begins as if there had been none."""
     code = (
-        "import resource, signal, sys; from pathlib import Path; from gateway.storage.policy import pepper\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "import resource, signal, sys; from pathlib import Path; from gateway.storage.policy "
+        "import pepper\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "pepper.create(Path(sys.argv[1]))"
     )
     path = tmp_path / "pepper"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
     assert "cannot be written: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,6 @@
-"""Issue 16: a caller that closed on receiving the upstream's error event turned `upstream_error` into `client_gone`."""
+"""Issue 16: a caller that closed on receiving the upstream's error event turned `upstream_error`
+into `client_gone`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ async def test_it_stays_an_upstream_error(own: bool) -> None:
     """docs/reference/outcomes.md says so, whenever the caller closes."""
     upstream = FakeUpstreamAnswer([piece("a", 1), ERROR, piece("b", 2)])
     on = stage(upstream)
-    answer = await on.answer(body(stream=True), factories.deployment(provider="vllm", is_self_hosted=own))
+    answer = await on.answer(
+        body(stream=True), factories.deployment(provider="vllm", is_self_hosted=own)
+    )
     assert answer.rest is not None
     assert b'"error"' in await anext(answer.rest)
     await answer.rest.aclose()

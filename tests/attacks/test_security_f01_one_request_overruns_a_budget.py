@@ -34,7 +34,9 @@ prompts = st.one_of(
     st.lists(ids, min_size=1, max_size=6),
     st.lists(st.one_of(text, ids), min_size=1, max_size=4),
 )
-contents = st.one_of(text, st.lists(st.sampled_from([PICTURE, {"type": "text", "text": "hi"}]), min_size=1))
+contents = st.one_of(
+    text, st.lists(st.sampled_from([PICTURE, {"type": "text", "text": "hi"}]), min_size=1)
+)
 maximum = st.one_of(st.none(), st.sampled_from([0, 1, 7, 100, 900, 2**24, 2**24 + 1]))
 
 
@@ -50,7 +52,9 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         if draw(st.sampled_from([False, False, True])):
             body["prediction"] = {"type": "content", "content": draw(text)}
     elif path == "responses":
-        turns = st.lists(st.builds(lambda said: {"role": "user", "content": said}, text), min_size=1)
+        turns = st.lists(
+            st.builds(lambda said: {"role": "user", "content": said}, text), min_size=1
+        )
         body["input"] = draw(st.one_of(text, turns, st.lists(text, min_size=2, max_size=3)))
     else:
         body["prompt" if path == "completions" else "input"] = draw(prompts)
@@ -67,7 +71,8 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 def test_what_is_spent_never_exceeds_the_limit_whatever_is_sent(poor: Bounded) -> None:
-    """All endpoints, lists, token ids, pictures and every spelling of a maximum, on one budget each.
+    """All endpoints, lists, token ids, pictures and every spelling of a maximum, on one budget
+    each.
 
     A failure prints the request: replay it alone.
     """
@@ -112,7 +117,11 @@ def test_a_maximum_that_the_endpoint_does_not_know_is_none(poor: Bounded) -> Non
 
 def test_the_cap_of_a_deployment_is_sent_beside_a_member_that_does_not_count(poor: Bounded) -> None:
     """The caller's own word took its place, and bounded nothing."""
-    body = {"model": "capped", "messages": [{"role": "user", "content": "hi"}], "max_output_tokens": 1}
+    body = {
+        "model": "capped",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_output_tokens": 1,
+    }
     bill = poor.try_one("chat/completions", body)
     assert bill is not None
     assert bill.output_tokens == 100
@@ -139,13 +148,19 @@ def test_a_plain_request_without_a_budget_passes_as_it_came(
     on = bounded(start_gateway, permissive_engine, team="")
     seed = random.Random(16)
     for named in [*MAXIMA, None]:
-        body = {"model": "older", "messages": [{"role": "user", "content": "hi"}], "n": seed.randint(1, 3)}
+        body = {
+            "model": "older",
+            "messages": [{"role": "user", "content": "hi"}],
+            "n": seed.randint(1, 3),
+        }
         body |= {} if named is None else {named: 50}
         assert on.post("chat/completions", json.dumps(body).encode()).status_code == 200
         assert on.engine.bills[-1].body == {**body, "model": "m"}
 
 
-def test_a_token_limit_sends_the_bound_too(start_gateway: StartGateway, permissive_engine: Engine) -> None:
+def test_a_token_limit_sends_the_bound_too(
+    start_gateway: StartGateway, permissive_engine: Engine
+) -> None:
     """Tokens are taken at the bound before a request is sent: it must be one."""
     team = ", limits: {tokens_per_minute: 100000}"
     on = bounded(start_gateway, permissive_engine, team=team)

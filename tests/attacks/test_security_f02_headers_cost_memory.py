@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.raw_callers import CHAT, answer, connected, refusal, request, resident_bytes, send_all, two_teams
+from tests.attacks.raw_callers import (
+    CHAT,
+    answer,
+    connected,
+    refusal,
+    request,
+    resident_bytes,
+    send_all,
+    two_teams,
+)
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 
 MIB = 2**20
@@ -49,4 +58,8 @@ def test_the_limits_are_where_they_are_said_to_be(gateway: Gateway) -> None:
         with connected(gateway) as connection:
             path = "/healthz?" + "x" * (target - len("/healthz?"))
             connection.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-            assert (answer(connection)[0], "") == found if found[0] == 200 else refusal(connection) == found
+            assert (
+                (answer(connection)[0], "") == found
+                if found[0] == 200
+                else refusal(connection) == found
+            )

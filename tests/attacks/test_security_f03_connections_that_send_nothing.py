@@ -1,4 +1,6 @@
-"""Security F3: connections that send nothing lived for ever, and took all descriptors, the ledger's too."""
+"""Security F3: connections that send nothing lived for ever, and took all descriptors, the ledger's
+too.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,22 @@ from tests.attacks.raw_callers import (
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
 
 
-def started(start_gateway: StartGateway, upstream: FakeUpstreamProcess, **settings: object) -> Gateway:
+def started(
+    start_gateway: StartGateway, upstream: FakeUpstreamProcess, **settings: object
+) -> Gateway:
     """A gateway with short deadlines."""
     return start_gateway(two_teams(f"{upstream.url}/v1"), **settings)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"]
+)
 def test_a_head_that_does_not_come_ends_the_connection(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, sent: bytes
 ) -> None:
-    """Nothing, half a line, half a head and empty lines were all open after 420 s; who has begun is told why."""
+    """Nothing, half a line, half a head and empty lines were all open after 420 s; who has begun is
+    told why.
+    """
     gateway = started(start_gateway, fake_upstream, head_s=0.5)
     with connected(gateway) as connection:
         connection.sendall(sent)
@@ -72,10 +80,14 @@ def test_a_body_that_stalls_is_a_408(
 def test_a_body_that_nobody_reads_stalls_no_longer(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Without a key the answer comes at once, and the rest of the request is waited for no longer than another's."""
+    """Without a key the answer comes at once, and the rest of the request is waited for no longer
+    than another's.
+    """
     gateway = started(start_gateway, fake_upstream, body_grace_s=0.2)
     with connected(gateway) as connection:
-        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{".encode())
+        connection.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{".encode()
+        )
         assert refusal(connection) == (401, "invalid_api_key")
         assert is_ended(connection)
 
@@ -86,7 +98,9 @@ def test_a_body_is_whole_in_time_however_fast_it_comes(
     """The rate alone would let a chunked body run for ever."""
     gateway = started(start_gateway, fake_upstream, body_s=1)
     with connected(gateway) as connection:
-        connection.sendall(request(gateway, b"")[:-2].replace(b"content-length: 0", b"transfer-encoding: chunked"))
+        connection.sendall(
+            request(gateway, b"")[:-2].replace(b"content-length: 0", b"transfer-encoding: chunked")
+        )
         connection.sendall(b"\r\n1\r\n \r\n")
         assert refusal(connection) == (408, "request_timeout")
 

@@ -1,4 +1,6 @@
-"""Security F4: one key took all places for requests, by bodies that never came and streams that were not read."""
+"""Security F4: one key took all places for requests, by bodies that never came and streams that
+were not read.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def refused(connections: list[socket.socket]) -> int:
 
 
 def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGateway) -> None:
-    """In flight after 60 s, its hold kept another team's budget: only the caller's leaving ended it."""
+    """In flight after 60 s, its hold kept another team's budget: only the caller's leaving ended
+    it.
+    """
     piece = event({"id": "1", "choices": [{"index": 0, "delta": {"content": "x" * 60_000}}]})
 
     def endless(connection: socket.socket) -> None:
@@ -62,14 +66,19 @@ def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGatew
             connection.sendall(piece)
 
     with contextlib.contextmanager(raw_upstream)({"m": endless}) as upstream:
-        gateway = start_gateway(two_teams(upstream.url, model="m", provider="openai_compatible"), write_s=1)
+        gateway = start_gateway(
+            two_teams(upstream.url, model="m", provider="openai_compatible"), write_s=1
+        )
         with connected(gateway, receive_buffer=4096) as connection:
             connection.sendall(request(gateway, question(stream=True), team="red"))
             head = connection.recv(4096)
             request_id = head.partition(b"x-request-id: ")[2].partition(b"\r\n")[0].decode()
             (settled,) = gateway.events(request_id)
             assert settled["outcome"] == "client_gone"
-            eventually(lambda: "tollgate_inflight 0" in gateway.metrics().replace(".0", ""), "the end of it")
+            eventually(
+                lambda: "tollgate_inflight 0" in gateway.metrics().replace(".0", ""),
+                "the end of it",
+            )
 
 
 def test_who_leaves_an_answer_unread_does_not_keep_its_connection(

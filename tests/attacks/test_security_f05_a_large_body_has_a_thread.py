@@ -15,7 +15,9 @@ from gateway.domain.policy.policy import Priority
 from tests.memory_transport import Line
 from tests.unit.edge.test_forward_shedding import KEYS, Door
 
-LARGE = json.dumps({"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BYTES}]}).encode()
+LARGE = json.dumps(
+    {"model": "assistant", "messages": [{"role": "user", "content": "x" * LARGE_BYTES}]}
+).encode()
 
 
 def asked(door: Door, body: bytes) -> Line:
@@ -23,7 +25,8 @@ def asked(door: Door, body: bytes) -> Line:
     line = Line(door.edge)
     line.send(
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
-        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b" % (KEYS[Priority.HIGH].encode(), len(body), body)
+        b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n%b"
+        % (KEYS[Priority.HIGH].encode(), len(body), body)
     )
     return line
 

@@ -1,7 +1,8 @@
-"""Security F5: a body of 10 MiB was decoded on the event loop, which took seconds and half a gigabyte.
+"""Security F5: a body of 10 MiB was decoded on the event loop, which took seconds and half a
+gigabyte.
 
-`python -m bench.hostile_bodies` measures the time; here is what does not depend on the machine. Commit e47127a
-reads most of these bodies.
+`python -m bench.hostile_bodies` measures the time; here is what does not depend on the machine.
+Commit e47127a reads most of these bodies.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def names(body: Body) -> str:
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=names)
 def test_a_body_of_the_audit_is_refused_before_it_is_decoded(hostile: Body) -> None:
-    """Each of them held more objects than memory for the body; now nothing but counts is made of it."""
+    """Each of them held more objects than memory for the body; now nothing but counts is made of
+    it.
+    """
     _, operation, make = hostile
     body = make(10 * MIB)
     tracemalloc.start()
@@ -44,11 +47,17 @@ def test_a_body_of_the_audit_is_refused_before_it_is_decoded(hostile: Body) -> N
 
 
 @pytest.mark.parametrize(
-    "piece", [b",[]", b",{}", b',""', b",null", b",1", b',{"a":1}', b',{"role":"u","content":""}'], ids=repr
+    "piece",
+    [b",[]", b",{}", b',""', b",null", b",1", b',{"a":1}', b',{"role":"u","content":""}'],
+    ids=repr,
 )
-@pytest.mark.parametrize("member", ["messages", "stop", "logit_bias", "tomorrow", "tools", "prompt_cache_key"])
+@pytest.mark.parametrize(
+    "member", ["messages", "stop", "logit_bias", "tomorrow", "tools", "prompt_cache_key"]
+)
 def test_values_of_every_kind_count_in_every_member(member: str, piece: bytes) -> None:
-    """Only members of objects were counted, in the messages alone, and after everything had been decoded."""
+    """Only members of objects were counted, in the messages alone, and after everything had been
+    decoded.
+    """
     opening = MODEL + b'"messages":[],' if member != "messages" else MODEL
     body = padded(opening + b'"%b":[{"image_url":"data:,"}' % member.encode(), piece, b"]}")(SIZE)
     with pytest.raises(InvalidRequest):
@@ -77,7 +86,9 @@ def test_a_long_name_is_refused_before_it_is_looked_for() -> None:
 
 
 def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
-    """The blanks before the first member were written again for each member: gigabytes for a thousand."""
+    """The blanks before the first member were written again for each member: gigabytes for a
+    thousand.
+    """
     members = ",".join(f'"m{n}": 1' for n in range(900))
     body = b"{" + b" " * MIB + b'"model": "m", "messages": [], %b}' % members.encode()
     tracemalloc.start()
@@ -91,7 +102,9 @@ def test_a_body_of_blanks_is_read_without_copies_of_them() -> None:
 
 @pytest.mark.parametrize("honest", HONEST, ids=names)
 def test_an_honest_large_body_passes_unchanged(honest: Body) -> None:
-    """A long prompt, a picture, many inputs, many tools: the counts are of no concern to any of them."""
+    """A long prompt, a picture, many inputs, many tools: the counts are of no concern to any of
+    them.
+    """
     _, operation, make = honest
     body = make(10 * MIB)
     read = read_request(operation, body)

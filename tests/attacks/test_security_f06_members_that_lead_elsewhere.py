@@ -1,7 +1,7 @@
 """Security F6: members that route, fetch or search elsewhere passed under class `restricted`.
 
-The rows of the audit's table, through a gateway to an endpoint that counts what reaches it. On commit e47127a all
-of them reach it. `make residency` sends a larger corpus.
+The rows of the audit's table, through a gateway to an endpoint that counts what reaches it. On
+commit e47127a all of them reach it. `make residency` sends a larger corpus.
 """
 
 from __future__ import annotations
@@ -45,10 +45,20 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chat", {"skills": ["s"]}),
     ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}),
     ("chat", {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]}),
-    ("chat", {"messages": [{**USER, "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}]}),
+    (
+        "chat",
+        {
+            "messages": [
+                {**USER, "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}
+            ]
+        },
+    ),
     ("chat", {"messages": [{**USER, "content": [{"type": "image", "image": URL}]}]}),
     ("chat", {"messages": [{**USER, "content": [{"type": "file", "file": {"file_data": URL}}]}]}),
-    ("chat", {"messages": [{**USER, "content": [{"type": "image_url", "image_url": [{"url": URL}]}]}]}),
+    (
+        "chat",
+        {"messages": [{**USER, "content": [{"type": "image_url", "image_url": [{"url": URL}]}]}]},
+    ),
     ("chat", {"messages": [{**USER, "content": [{"type": "image_url", "imageUrl": URL}]}]}),
     ("responses", {"instructions": [{"content": [{"type": "input_image", "image_url": URL}]}]}),
     ("responses", {"messages": [{"content": [{"type": "input_image", "image_url": URL}]}]}),
@@ -72,7 +82,9 @@ UNKNOWN: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
-def answers(document: dict[str, Any], *bodies: tuple[str, dict[str, Any]]) -> list[tuple[Reply, int]]:
+def answers(
+    document: dict[str, Any], *bodies: tuple[str, dict[str, Any]]
+) -> list[tuple[Reply, int]]:
     """The answer to each body under a policy, and how often the endpoint was touched for it."""
 
     async def ask() -> list[tuple[Reply, int]]:
@@ -100,10 +112,14 @@ def message(reply: Reply) -> str:
 
 def test_no_row_of_the_table_reaches_an_upstream_under_a_rule() -> None:
     """Each is refused before a connection is made, though the endpoint itself is allowed."""
-    for (_, members), (reply, touched) in zip(ROWS, answers(policy(is_ruled=True), *ROWS), strict=True):
+    for (_, members), (reply, touched) in zip(
+        ROWS, answers(policy(is_ruled=True), *ROWS), strict=True
+    ):
         assert (reply.status, reply.code, touched) == (403, "residency_denied", 0), members
     engine = [("chat", members) for members in ENGINE]
-    for (_, members), (reply, touched) in zip(engine, answers(policy(is_ruled=True), *engine), strict=True):
+    for (_, members), (reply, touched) in zip(
+        engine, answers(policy(is_ruled=True), *engine), strict=True
+    ):
         assert (reply.status, reply.code, touched) == (400, "invalid_request", 0), members
 
 
@@ -124,17 +140,26 @@ def test_what_is_unknown_needs_leave_under_any_rule_and_the_refusal_names_it(mod
 
 
 def test_a_leave_of_the_deployment_lets_it_through() -> None:
-    """`allows: [unknown_fields]` and `allows: [hosted_tools]` are how an admin says that they are harmless there."""
+    """`allows: [unknown_fields]` and `allows: [hosted_tools]` are how an admin says that they are
+    harmless there.
+    """
     document = policy(is_ruled=True, allows=("unknown_fields", "hosted_tools"))
     found = answers(document, *[(operation, members) for operation, members, _ in UNKNOWN])
     assert [reply.status for reply, _ in found] == [200, 200, 200]
 
 
 @pytest.mark.parametrize(
-    "rule", [{"regions": ["any"]}, {"regions": ["any"], "at_rest": ["any"]}, {"regions": ["eu"], "mode": "shadow"}]
+    "rule",
+    [
+        {"regions": ["any"]},
+        {"regions": ["any"], "at_rest": ["any"]},
+        {"regions": ["eu"], "mode": "shadow"},
+    ],
 )
 def test_without_a_rule_that_can_deny_tomorrows_fields_work_today(rule: dict[str, Any]) -> None:
-    """`regions: [any]` without another condition is no rule, and a rule in shadow denies nothing."""
+    """`regions: [any]` without another condition is no rule, and a rule in shadow denies
+    nothing.
+    """
     document = policy(is_ruled=False)
     document["classes"]["restricted"] = rule
     found = answers(document, *[(operation, members) for operation, members, _ in UNKNOWN])
@@ -149,7 +174,9 @@ def test_a_refusal_by_place_also_names_the_field_that_is_in_the_way() -> None:
     document["routes"][0]["deployments"] = ["d-1", "d-0"]
     [(reply, touched)] = answers(document, ("chat", {"tomorrow": 1}))
     assert (reply.status, reply.code, touched) == (403, "residency_denied", 0)
-    assert "A deployment that is allowed may not be sent tomorrow: leave that out." in message(reply)
+    assert "A deployment that is allowed may not be sent tomorrow: leave that out." in message(
+        reply
+    )
 
 
 def conditions() -> Iterator[tuple[dict[str, Any], bool]]:

@@ -36,15 +36,25 @@ def test_what_the_headers_say_is_what_is_booked(red_and_blue: Gateway) -> None:
         while b"\r\n\r\n" not in head:
             head += connection.recv(65536)
     assert head.startswith(b"HTTP/1.1 200 ")
-    (event,) = red_and_blue.events(head.partition(b"x-request-id: ")[2].partition(b"\r\n")[0].decode())
+    (event,) = red_and_blue.events(
+        head.partition(b"x-request-id: ")[2].partition(b"\r\n")[0].decode()
+    )
     assert (event["project"], event["tags"]) == ("proxy-set", {"by": "proxy"})
 
 
-@pytest.mark.parametrize("name", ["authorization", "x-tollgate-project", "x-tollgate-tags", "idempotency-key"])
+@pytest.mark.parametrize(
+    "name", ["authorization", "x-tollgate-project", "x-tollgate-tags", "idempotency-key"]
+)
 @pytest.mark.parametrize("path", [CHAT, "/v1/route/explain"])
 def test_a_header_that_decides_is_sent_once(red_and_blue: Gateway, name: str, path: str) -> None:
     """The first or the last: a proxy and we could see different ones."""
-    value = f"Bearer {red_and_blue.key}" if name == "authorization" else "a=b" if "tags" in name else "one"
+    value = (
+        f"Bearer {red_and_blue.key}"
+        if name == "authorization"
+        else "a=b"
+        if "tags" in name
+        else "one"
+    )
     twice = f"{name}: {value}\r\n" * (1 if name == "authorization" else 2)
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), path=path, headers=twice))

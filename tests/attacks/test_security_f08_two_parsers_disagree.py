@@ -1,4 +1,5 @@
-"""Security F8: names that differ by case, and names that stand twice, were read differently here and upstream.
+"""Security F8: names that differ by case, and names that stand twice, were read differently here
+and upstream.
 
 Commit e47127a passes all that is refused here.
 """
@@ -16,7 +17,10 @@ from gateway.errors import InvalidRequest
 from gateway.wire.openai.request import prepare, read_request
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-SCHEMA = {"type": "object", "properties": {"Model": {"Type": "string"}, "model": {"type": "string"}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"Model": {"Type": "string"}, "model": {"type": "string"}},
+}
 
 
 def body(**members: Any) -> bytes:
@@ -51,9 +55,13 @@ def refused(sent: bytes, operation: Operation = Operation.CHAT) -> InvalidReques
     ],
 )
 def test_a_name_that_differs_by_case_alone_is_refused(name: str, meant: str | None) -> None:
-    """Go, Java and .NET match names without case and take the last one: another model would have run."""
+    """Go, Java and .NET match names without case and take the last one: another model would have
+    run.
+    """
     if meant is None:
-        assert read_request(Operation.CHAT, body(**{name: 1})).facts.named == (("unknown_fields", name),)
+        assert read_request(Operation.CHAT, body(**{name: 1})).facts.named == (
+            ("unknown_fields", name),
+        )
         return
     error = refused(body(**{name: 1}))
     assert error.param == meant
@@ -81,7 +89,9 @@ def test_no_named_member_has_a_passing_twin() -> None:
     ],
 )
 def test_parts_that_could_be_read_in_two_ways_are_refused(encoded: str) -> None:
-    """Go merges doubled objects, other parsers take the first: an address came through that nobody had looked at."""
+    """Go merges doubled objects, other parsers take the first: an address came through that nobody
+    had looked at.
+    """
     refused(messages(encoded))
 
 
@@ -108,10 +118,23 @@ def test_objects_that_decide_something_are_read_in_one_way(members: str) -> None
     [
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]},
         {"metadata": {"Model": "x", "MODEL": "y", "Stream": "z"}},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "schema": SCHEMA},
+            }
+        },
         {"messages": [{"role": "user", "content": '{"Model": 1, "model": 2}'}]},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "Model, MODEL"}]}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"Role": "x"}}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "x"}],
+                    "metadata": {"Role": "x"},
+                }
+            ]
+        },
         {"mine": {"Model": "x"}},
     ],
 )

@@ -1,4 +1,6 @@
-"""Security F9: `revoked_at` is among the columns that `tollgate_admin` may set, so it could be cleared."""
+"""Security F9: `revoked_at` is among the columns that `tollgate_admin` may set, so it could be
+cleared.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ CHANGES = [
 
 @pytest.mark.parametrize("role", ["tollgate_admin", None])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_revocation_is_never_changed(database: Database, database_url: str, change: str, role: str | None) -> None:
+def test_a_revocation_is_never_changed(
+    database: Database, database_url: str, change: str, role: str | None
+) -> None:
     """Neither an administrator's login nor the owner's can make a leaked key work again."""
     store = KeyStore(database)
     store.create(key(), created_by="ada")
@@ -35,7 +39,9 @@ def test_a_revocation_is_never_changed(database: Database, database_url: str, ch
 
 
 def test_a_revoked_key_may_still_be_noted_as_paused(database: Database, database_url: str) -> None:
-    """The trigger guards the revocation alone: other columns of the row stay as free as they were."""
+    """The trigger guards the revocation alone: other columns of the row stay as free as they
+    were.
+    """
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     store.revoke("k123456789", revoked_by="bob")

@@ -1,4 +1,6 @@
-"""Security F9: gateway, commands and dashboard logged in as the owner, so a role confined nobody who can run code."""
+"""Security F9: gateway, commands and dashboard logged in as the owner, so a role confined nobody
+who can run code.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ ESCAPES = [
 @pytest.fixture
 def cli_at(tmp_path: Path) -> Callable[..., Cli]:
     """A command line on any database, with more settings."""
-    return lambda url, **more: Cli(build_toolbox(Settings(home=tmp_path / "home", database_url=url, **more)))
+    return lambda url, **more: Cli(
+        build_toolbox(Settings(home=tmp_path / "home", database_url=url, **more))
+    )
 
 
 @pytest.fixture
@@ -105,20 +109,26 @@ def test_no_login_leaves_its_role(cli: Cli, purpose: str, escape: tuple[str, str
 
 
 def test_each_login_is_in_its_own_role_alone(cli: Cli, database_url: str) -> None:
-    """Reports must not write, the gateway must not make keys, and none of them is an owner or a superuser."""
+    """Reports must not write, the gateway must not make keys, and none of them is an owner or a
+    superuser.
+    """
     users = {purpose: user_of(url_as(cli, purpose)) for purpose in ("gateway", "reports", "admin")}
     roles = {"tollgate_gateway": "gateway", "tollgate_reader": "reports", "tollgate_admin": "admin"}
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
-            "SELECT member::regrole::text, roleid::regrole::text FROM pg_auth_members WHERE member::regrole::text = "
+            "SELECT member::regrole::text, roleid::regrole::text FROM pg_auth_members WHERE "
+            "member::regrole::text = "
             "ANY(%s)",
             ([f'"{name}"' if not name.isidentifier() else name for name in users.values()],),
         ).fetchall()
         flags = connection.execute(
-            "SELECT bool_or(rolsuper OR rolcreaterole OR rolcreatedb) FROM pg_roles WHERE rolname = ANY(%s)",
+            "SELECT bool_or(rolsuper OR rolcreaterole OR rolcreatedb) FROM pg_roles WHERE "
+            "rolname = ANY(%s)",
             (list(users.values()),),
         ).fetchone()
-    assert {(member.strip('"'), role) for member, role in rows} == {(users[kind], role) for role, kind in roles.items()}
+    assert {(member.strip('"'), role) for member, role in rows} == {
+        (users[kind], role) for role, kind in roles.items()
+    }
     assert flags == (False,)
 
 
@@ -132,7 +142,9 @@ def test_the_passwords_are_in_the_home_for_its_owner_alone(cli: Cli) -> None:
     assert path.read_bytes() == before
 
 
-def test_the_owners_address_is_still_printed_and_names_the_narrower_ones(cli: Cli, database_url: str) -> None:
+def test_the_owners_address_is_still_printed_and_names_the_narrower_ones(
+    cli: Cli, database_url: str
+) -> None:
     """Scripts go on; whoever reads the screen learns what is enough for reading."""
     ran = cli("db", "url")
     assert ran.out.strip() == database_url
@@ -149,9 +161,13 @@ def test_administration_uses_its_own_login(cli: Cli, database_url: str, policy_f
     assert logins == [(user_of(url_as(cli, "admin")),)]
 
 
-def test_serving_uses_its_own_login(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_serving_uses_its_own_login(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """With the owner's address in its environment, as before: the home has what it needs."""
-    gateway = start_gateway(policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]"))
+    gateway = start_gateway(
+        policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]")
+    )
     gateway.tollgate("db", "upgrade")
     gateway.stop()
     gateway.start()
@@ -159,16 +175,20 @@ def test_serving_uses_its_own_login(start_gateway: StartGateway, fake_upstream: 
     assert answer.status_code == 200, answer.text
     gateway.events(answer.headers["x-request-id"])
     rows = gateway.query(
-        "SELECT DISTINCT usename, application_name FROM pg_stat_activity WHERE datname = current_database() AND "
+        "SELECT DISTINCT usename, application_name FROM pg_stat_activity WHERE datname = "
+        "current_database() AND "
         "application_name LIKE 'tollgate%%' AND pid <> pg_backend_pid()"
     )
     assert {row["usename"] for row in rows} <= {
-        user_of(gateway.tollgate("db", "url", "--as", purpose)) for purpose in ("gateway", "reports")
+        user_of(gateway.tollgate("db", "url", "--as", purpose))
+        for purpose in ("gateway", "reports")
     }
     assert rows
 
 
-def test_a_home_without_logins_goes_on_as_the_owner(cli_at: Callable[..., Cli], cli: Cli, database_url: str) -> None:
+def test_a_home_without_logins_goes_on_as_the_owner(
+    cli_at: Callable[..., Cli], cli: Cli, database_url: str
+) -> None:
     """After an upgrade of Tollgate the first commands come before `db upgrade`."""
     (cli.toolbox.options.home / "logins").unlink()
     ran = cli("db", "url", "--as", "reports")
@@ -181,8 +201,12 @@ def test_a_home_without_logins_goes_on_as_the_owner(cli_at: Callable[..., Cli], 
     assert user_of(url_as(cli, "reports")) != user_of(database_url)
 
 
-def test_addresses_in_the_settings_are_made_and_not_kept(cli_at: Callable[..., Cli], database_url: str) -> None:
-    """Compose gives each service its own login; the migration makes them with the passwords of its settings."""
+def test_addresses_in_the_settings_are_made_and_not_kept(
+    cli_at: Callable[..., Cli], database_url: str
+) -> None:
+    """Compose gives each service its own login; the migration makes them with the passwords of its
+    settings.
+    """
     parts = urlsplit(database_url)
     name = f"{parts.path.strip('/')}_own"
     place = parts.netloc.rpartition("@")[2]
@@ -195,8 +219,12 @@ def test_addresses_in_the_settings_are_made_and_not_kept(cli_at: Callable[..., C
         assert connection.execute("SELECT count(*) FROM finance.usage_events").fetchone() == (0,)
 
 
-def test_who_may_not_make_logins_is_given_the_sql(cli_at: Callable[..., Cli], own_server: str) -> None:
-    """An owner without CREATEROLE: an administrator runs the lines, and the next upgrade uses the logins."""
+def test_who_may_not_make_logins_is_given_the_sql(
+    cli_at: Callable[..., Cli], own_server: str
+) -> None:
+    """An owner without CREATEROLE: an administrator runs the lines, and the next upgrade uses the
+    logins.
+    """
     poor = cli_at(own_server)
     superuser = {**conninfo_to_dict(own_server), "user": "postgres", "password": None}
     with psycopg.connect(**superuser, autocommit=True) as connection:
@@ -218,15 +246,33 @@ def test_doctor_warns_of_the_owners_login(cli: Cli) -> None:
     fine = {row["check"]: row for row in json.loads(cli("doctor", "--format", "json").out)}
     assert fine["logins"]["status"] == "ok"
     (cli.toolbox.options.home / "logins").unlink()
-    rows = [row for row in json.loads(cli("doctor", "--format", "json").out) if row["check"] == "logins"]
+    rows = [
+        row for row in json.loads(cli("doctor", "--format", "json").out) if row["check"] == "logins"
+    ]
     assert [row["status"] for row in rows] == ["warn"]
     assert "db upgrade" in rows[0]["what to do"]
 
 
 def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
-    """It kept everything that did not end in _API_KEY, _SECRET or _TOKEN: so the administrator's database too."""
-    kept = {"PATH", "HOME", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "STREAMLIT_SERVER_COOKIE_SECRET"}
-    secret = {"TOLLGATE_ADMIN_DATABASE_URL", "TOLLGATE_DATABASE_URL", "AWS_SESSION", "PGPASSWORD", "MY_CREDENTIAL"}
+    """It kept everything that did not end in _API_KEY, _SECRET or _TOKEN: so the administrator's
+    database too.
+    """
+    kept = {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TZ",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "STREAMLIT_SERVER_COOKIE_SECRET",
+    }
+    secret = {
+        "TOLLGATE_ADMIN_DATABASE_URL",
+        "TOLLGATE_DATABASE_URL",
+        "AWS_SESSION",
+        "PGPASSWORD",
+        "MY_CREDENTIAL",
+    }
     before = dict(os.environ)
     try:
         os.environ.update(dict.fromkeys(kept | secret, "x"))
@@ -239,8 +285,12 @@ def test_the_dashboard_learns_the_reports_address_and_no_secret() -> None:
     assert not secret & set(given)
 
 
-def test_commands_that_write_events_use_the_gateways_login(cli: Cli, writers: Callable[[], set[str]]) -> None:
-    """Demo data writes events, prices and months as serving does; a retried record is an event too."""
+def test_commands_that_write_events_use_the_gateways_login(
+    cli: Cli, writers: Callable[[], set[str]]
+) -> None:
+    """Demo data writes events, prices and months as serving does; a retried record is an event
+    too.
+    """
     cli.ok("demo-data", "--small")
     assert writers() == {user_of(url_as(cli, "gateway"))}
 
@@ -250,7 +300,9 @@ def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
 ) -> None:
     """The retry books in the gateway's role, and notes in the audit log who asked for it."""
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ALTER TABLE tollgate.usage_events ADD CONSTRAINT older CHECK (false) NOT VALID")
+        connection.execute(
+            "ALTER TABLE tollgate.usage_events ADD CONSTRAINT older CHECK (false) NOT VALID"
+        )
         Ledger(database).write_documents([encode_event(event(1))])
         connection.execute("ALTER TABLE tollgate.usage_events DROP CONSTRAINT older")
         cli.ok("reconcile", "retry")
@@ -262,7 +314,9 @@ def test_who_dealt_with_a_record_is_named_by_the_administrations_login(
 
 
 def test_new_passwords_reach_who_serves(cli: Cli) -> None:
-    """A gateway kept the old one, and was cut off when its connections ended (an operator's attack of 2026-11-23)."""
+    """A gateway kept the old one, and was cut off when its connections ended (an operator's attack
+    of 2026-11-23).
+    """
     url, home = url_as(cli, "gateway"), cli.toolbox.options.home
     serving = Database(url, role="tollgate_gateway", renew=lambda: renewed(url, As.GATEWAY, home))
     stale = Database(url, role="tollgate_gateway")

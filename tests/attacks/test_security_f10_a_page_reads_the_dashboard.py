@@ -1,4 +1,6 @@
-"""Security F10: a web page could read dashboard and metrics by a name that it points at this machine."""
+"""Security F10: a web page could read dashboard and metrics by a name that it points at this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from tests.integration.money.test_gateway_budgets import policy
 from tests.waiting import eventually
 
 UPGRADE = {
-    "upgrade": "websocket", "connection": "Upgrade", "sec-websocket-version": "13",
+    "upgrade": "websocket",
+    "connection": "Upgrade",
+    "sec-websocket-version": "13",
     "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-}  # fmt: skip
+}
 AUTH = """\
 [auth]
 redirect_uri = "http://127.0.0.1/oauth2callback"
@@ -56,35 +60,57 @@ def dashboard(url: str, home: Path, bound: str, *more: str, hosts: str = "[]") -
     (home / ".streamlit").mkdir(exist_ok=True)
     (home / ".streamlit" / "secrets.toml").write_text(AUTH)
     variables = {
-        "PATH": os.environ["PATH"], "HOME": str(home), "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": url,
-        "TOLLGATE_DASHBOARD_PORT": str(port), "TOLLGATE_DASHBOARD_HOST": bound, "TOLLGATE_DASHBOARD_HOSTS": hosts,
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": url,
+        "TOLLGATE_DASHBOARD_PORT": str(port),
+        "TOLLGATE_DASHBOARD_HOST": bound,
+        "TOLLGATE_DASHBOARD_HOSTS": hosts,
+    }
     process = subprocess.Popen(
-        [sys.executable, "-m", "gateway.main", "dashboard", *more], env=variables, stdin=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway.main", "dashboard", *more],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
-        eventually(lambda: status(port, "/_stcore/health", f"127.0.0.1:{port}") == 200, "the dashboard", within_s=120)
+        eventually(
+            lambda: status(port, "/_stcore/health", f"127.0.0.1:{port}") == 200,
+            "the dashboard",
+            within_s=120,
+        )
         yield port
     finally:
         process.terminate()
         process.wait(30)
 
 
-def test_a_loopback_dashboard_answers_to_loopback_names_alone(database_url: str, tmp_path: Path) -> None:
+def test_a_loopback_dashboard_answers_to_loopback_names_alone(
+    database_url: str, tmp_path: Path
+) -> None:
     """The WebSocket too: its Origin equals its Host, so Streamlit's own check lets it in."""
-    with dashboard(database_url, tmp_path / "home", "127.0.0.1", hosts='["tollgate.example"]') as port:
+    with dashboard(
+        database_url, tmp_path / "home", "127.0.0.1", hosts='["tollgate.example"]'
+    ) as port:
         for host in ("127.0.0.1", "localhost", "[::1]", "tollgate.example"):
             assert status(port, "/", f"{host}:{port}") == 200
         for host in ("evil.example", "10.0.0.7", "localhost.evil.example"):
             assert status(port, "/", f"{host}:{port}") == 400
         origins = {"origin": f"http://evil.example:{port}"}
-        assert status(port, "/_stcore/stream", f"evil.example:{port}", **UPGRADE, **origins) in (400, 403)
+        assert status(port, "/_stcore/stream", f"evil.example:{port}", **UPGRADE, **origins) in (
+            400,
+            403,
+        )
         origins = {"origin": f"http://localhost:{port}"}
         assert status(port, "/_stcore/stream", f"localhost:{port}", **UPGRADE, **origins) == 101
 
 
-def test_an_open_dashboard_with_sign_in_starts_and_wants_names_listed(database_url: str, tmp_path: Path) -> None:
+def test_an_open_dashboard_with_sign_in_starts_and_wants_names_listed(
+    database_url: str, tmp_path: Path
+) -> None:
     """Under the allow-list of variables; a name that is not listed is refused on any bind."""
     with dashboard(database_url, tmp_path / "home", "0.0.0.0") as port:
         assert status(port, "/", f"127.0.0.1:{port}") == 200
@@ -97,7 +123,9 @@ def test_metrics_answer_to_no_name_that_is_not_listed(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, bound: str
 ) -> None:
     """A scrape by pod address goes on where the listener is not on loopback."""
-    gateway = start_gateway(policy(fake_upstream.url), metrics_host=bound, metrics_hosts='["metrics.example"]')
+    gateway = start_gateway(
+        policy(fake_upstream.url), metrics_host=bound, metrics_hosts='["metrics.example"]'
+    )
     port = gateway.metrics_port
     assert status(port, "/metrics", f"127.0.0.1:{port}") == 200
     assert status(port, "/metrics", f"metrics.example:{port}") == 200
@@ -108,15 +136,24 @@ def test_metrics_answer_to_no_name_that_is_not_listed(
 @pytest.mark.parametrize(
     ("host", "bound", "is_answered"),
     [
-        ("LOCALHOST:1", "127.0.0.1", True), ("localhost.", "::1", True), ("127.0.0.2", "localhost", True),
-        ("[::1]:80", "127.0.0.1", True), ("tollgate.example:1", "0.0.0.0", True),
+        ("LOCALHOST:1", "127.0.0.1", True),
+        ("localhost.", "::1", True),
+        ("127.0.0.2", "localhost", True),
+        ("[::1]:80", "127.0.0.1", True),
+        ("tollgate.example:1", "0.0.0.0", True),
         ("Tollgate.Example", "127.0.0.1", True),
-        ("[fe80::1]:80", "::", True), ("[fe80::1]:80", "::1", False), ("evil.example", "0.0.0.0", False),
-        ("127.0.0.1.evil.example", "0.0.0.0", False), ("", "127.0.0.1", False), (None, "127.0.0.1", False),
-        ("localhost, evil.example", "127.0.0.1", False), ("evil@localhost", "127.0.0.1", False),
-        ("2130706433", "0.0.0.0", False), ("10.0.0.7", "gateway.example", True),
+        ("[fe80::1]:80", "::", True),
+        ("[fe80::1]:80", "::1", False),
+        ("evil.example", "0.0.0.0", False),
+        ("127.0.0.1.evil.example", "0.0.0.0", False),
+        ("", "127.0.0.1", False),
+        (None, "127.0.0.1", False),
+        ("localhost, evil.example", "127.0.0.1", False),
+        ("evil@localhost", "127.0.0.1", False),
+        ("2130706433", "0.0.0.0", False),
+        ("10.0.0.7", "gateway.example", True),
     ],
-)  # fmt: skip
+)
 def test_a_name_must_be_local_or_listed(host: str | None, bound: str, is_answered: bool) -> None:
     """IP literals pass on other binds: rebinding needs a name."""
     assert answers_to(host, bound=bound, listed=("tollgate.example",)) == is_answered

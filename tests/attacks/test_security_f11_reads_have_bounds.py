@@ -1,4 +1,6 @@
-"""Security F11: reads of own usage and receipts were unlimited, and shared the threads of the background jobs."""
+"""Security F11: reads of own usage and receipts were unlimited, and shared the threads of the
+background jobs.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def test_a_flood_of_one_team_leaves_the_others_their_reads() -> None:
 
 
 async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> None:
-    """It hung for more than a minute and kept its thread; a place that is freed too early would let more in."""
+    """It hung for more than a minute and kept its thread; a place that is freed too early would let
+    more in.
+    """
     admission, ended = threading.Event(), list[bool]()
     reads = OwnReads(Unlimited(), patience_s=0.05)
     for _ in range(AT_ONCE_PER_TEAM):
@@ -65,7 +69,9 @@ async def test_a_read_that_hangs_is_a_503_and_frees_its_place_when_it_ends() -> 
 
 
 @pytest.fixture
-def gateway(admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
+def gateway(
+    admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> Gateway:
     """A gateway that reaches Postgres through the gate."""
     return start_gateway(small(fake_upstream.url), database_url=admission.url)
 
@@ -80,11 +86,18 @@ def chat(gateway: Gateway) -> int:
     """The status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {gateway.key}"}
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60).status_code
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=60
+    ).status_code
 
 
-def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(gateway: Gateway, admission: PostgresGate) -> None:
-    """It hung for more than 60 s. Requests go on meanwhile, and so do reads once new connections work."""
+def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(
+    gateway: Gateway, admission: PostgresGate
+) -> None:
+    """It hung for more than 60 s.
+
+    Requests go on meanwhile, and so do reads once new connections work.
+    """
     assert usage(gateway).status_code == 200
     admission.hang()
     for _ in range(2):
@@ -96,7 +109,9 @@ def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(gateway: Gatewa
     eventually(lambda: usage(gateway).status_code == 200, "Postgres")
     admission.freeze()
     began_s = time.monotonic()
-    assert usage(gateway).status_code in (200, 503), "the connection is replaced, if that is soon enough"
+    assert usage(gateway).status_code in (200, 503), (
+        "the connection is replaced, if that is soon enough"
+    )
     assert time.monotonic() - began_s < ANSWERS_WITHIN_S
     eventually(lambda: usage(gateway).status_code == 200, "a new connection")
 
@@ -104,8 +119,12 @@ def test_a_postgres_that_hangs_costs_a_read_five_seconds_at_most(gateway: Gatewa
 def test_reads_count_under_the_teams_request_limit(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A figure that nobody may ask for a thousand times a second: the same limit, and the same 429."""
-    limited = small(fake_upstream.url).replace("routes: [vllm]", "routes: [vllm], limits: {requests_per_minute: 5}")
+    """A figure that nobody may ask for a thousand times a second: the same limit, and the same
+    429.
+    """
+    limited = small(fake_upstream.url).replace(
+        "routes: [vllm]", "routes: [vllm], limits: {requests_per_minute: 5}"
+    )
     gateway = start_gateway(limited)
     answers = [usage(gateway) for _ in range(7)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2

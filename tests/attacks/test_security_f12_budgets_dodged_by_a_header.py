@@ -1,4 +1,6 @@
-"""Security F12: each made-up project in a header had a budget of its own, and no header none at all."""
+"""Security F12: each made-up project in a header had a budget of its own, and no header none at
+all.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ PROJECTS = f", projects: [{{name: checkout}}, {EACH_PROJECT}]"
 
 def ask(gateway: Gateway, project: str | None, *, key: str | None = None) -> httpx2.Response:
     body = {
-        "model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100, "fake": "out=100",
-    }  # fmt: skip
+        "model": "chat",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 100,
+        "fake": "out=100",
+    }
     headers = {"authorization": f"Bearer {key or gateway.keys['payments']}"}
     if project is not None:
         headers["x-tollgate-project"] = project
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    )
 
 
 @pytest.fixture
@@ -52,7 +59,9 @@ def test_every_request_counts_under_some_budget(gateway: Gateway, project: str |
     statuses = [ask(gateway, project).status_code for _ in range(12)]
     assert statuses.count(402) >= 6
     account = f"payments/project:{project or '*'}/month"
-    (row,) = gateway.query("SELECT * FROM finance.budgets WHERE account = %s AND starts_at IS NOT NULL", account)
+    (row,) = gateway.query(
+        "SELECT * FROM finance.budgets WHERE account = %s AND starts_at IS NOT NULL", account
+    )
     assert row["spent_usd"] <= Decimal("0.005")
 
 
@@ -62,7 +71,11 @@ def test_another_team_names_what_it_likes(gateway: Gateway) -> None:
 
 
 def findings(team: str) -> list[str]:
-    return [note.message for note in parse(policy("http://127.0.0.1:1", team=team)).notes if "dodge" in note.message]
+    return [
+        note.message
+        for note in parse(policy("http://127.0.0.1:1", team=team)).notes
+        if "dodge" in note.message
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +89,9 @@ def findings(team: str) -> list[str]:
         ("", False),
     ],
 )
-def test_validate_names_the_team_whose_project_budgets_can_be_dodged(team: str, is_found: bool) -> None:
+def test_validate_names_the_team_whose_project_budgets_can_be_dodged(
+    team: str, is_found: bool
+) -> None:
     """A finding, and no error: the document is in force today."""
     found = findings(team)
     assert len(found) == is_found

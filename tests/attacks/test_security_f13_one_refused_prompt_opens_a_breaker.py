@@ -1,4 +1,6 @@
-"""Security F13: one team's flagged prompt, answered 403, sent every team to the dearer deployment."""
+"""Security F13: one team's flagged prompt, answered 403, sent every team to the dearer
+deployment.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.integration.policy import PRICE
 from tests.unit.deployments.test_dispatch import ONE, TWO, dispatch, ok, says
 
 OPENROUTER = (
-    b'{"error":{"code":403,"message":"Your chosen model requires moderation","metadata":{"reasons":["violence"],'
+    b'{"error":{"code":403,"message":"Your chosen model requires '
+    b'moderation","metadata":{"reasons":["violence"],'
     b'"flagged_input":"...","provider_name":"x"}}}'
 )
 MODERATION = [
@@ -26,7 +29,10 @@ MODERATION = [
     b'{"error":{"message":"no","type":"invalid_request_error","code":"moderation_blocked"}}',
     b'{"error":{"message":"no","type":"content_filter","code":null}}',
 ]
-NO_PERMISSION = b'{"error":{"message":"no access to the moderation endpoint","type":"permission_error","code":403}}'
+NO_PERMISSION = (
+    b'{"error":{"message":"no access to the moderation '
+    b'endpoint","type":"permission_error","code":403}}'
+)
 POLICY = """\
 version: 1
 classes: {{internal: {{regions: [any]}}}}
@@ -37,7 +43,7 @@ routes: [{{name: chat, deployments: [cheap, dear], objective: priority}}]
 teams:
   - {{name: red, cost_centre: CC-1, data_class: internal, routes: [chat]}}
   - {{name: blue, cost_centre: CC-2, data_class: internal, routes: [chat]}}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -47,9 +53,16 @@ def gateway(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> 
 
 
 def ask(gateway: Gateway, team: str, **members: Any) -> httpx2.Response:
-    body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5, **members}
+    body = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 5,
+        **members,
+    }
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    )
 
 
 def served_by(gateway: Gateway, team: str) -> str:
@@ -71,7 +84,10 @@ def test_what_two_teams_hear_is_the_deployments_own(gateway: Gateway) -> None:
     for _ in range(LEAST_OUTCOMES):
         ask(gateway, "red", fake="403")
         ask(gateway, "blue", fake="403")
-    assert 'tollgate_breaker_opened_total{deployment="cheap",reason="upstream_auth"} 1.0' in gateway.metrics()
+    assert (
+        'tollgate_breaker_opened_total{deployment="cheap",reason="upstream_auth"} 1.0'
+        in gateway.metrics()
+    )
 
 
 async def test_a_403_is_still_tried_elsewhere() -> None:

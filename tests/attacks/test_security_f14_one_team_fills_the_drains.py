@@ -1,4 +1,6 @@
-"""Security F14: one team filled the places for answers that are read on, and others' were booked at one token."""
+"""Security F14: one team filled the places for answers that are read on, and others' were booked at
+one token.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from tests.waiting import soon
 
 
 async def test_a_team_leaves_a_place_and_what_is_not_read_on_is_unknown() -> None:
-    """Its fourth answer of four places is not read on; the provider bills it, so it stands at its hold."""
+    """Its fourth answer of four places is not read on; the provider bills it, so it stands at its
+    hold.
+    """
     answers = [FakeUpstreamAnswer([piece("a"), TAIL, DONE]) for _ in range(4)]
     on = Stage(FakeTransport(list(answers)), limits=DrainLimits(answers=4, seconds=60, events=100))
     for _ in range(4):

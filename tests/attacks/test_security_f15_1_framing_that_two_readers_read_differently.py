@@ -1,4 +1,6 @@
-"""Security F15, first bullet: codings read as plain, two Hosts, HTTP/2.0, a WebSocket POST without an answer."""
+"""Security F15, first bullet: codings read as plain, two Hosts, HTTP/2.0, a WebSocket POST without
+an answer.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,25 @@ from tests.gateway_process import Gateway
 BODY = question()
 CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 LENGTH = b"content-length: %d\r\n" % len(BODY)
-# Each was answered with 200, or not at all: (what stands before the version, version, headers, body).
+# Each was answered with 200, or not at all: (what stands before the version, version, headers,
+# body).
 PASSED = {
-    "identity, chunked": (CHAT, "1.1", b"host: x\r\ntransfer-encoding: identity, chunked\r\n", CHUNKS),
+    "identity, chunked": (
+        CHAT,
+        "1.1",
+        b"host: x\r\ntransfer-encoding: identity, chunked\r\n",
+        CHUNKS,
+    ),
     "gzip, chunked": (CHAT, "1.1", b"host: x\r\ntransfer-encoding: gzip, chunked\r\n", CHUNKS),
     "two hosts": (CHAT, "1.1", b"host: x\r\nhost: y\r\n" + LENGTH, BODY),
     "HTTP/2.0": (CHAT, "2.0", b"host: x\r\n" + LENGTH, BODY),
     "another host": (f"http://y{CHAT}", "1.1", b"host: x\r\n" + LENGTH, BODY),
-    "a WebSocket": (CHAT, "1.1", b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n" + LENGTH, BODY),
+    "a WebSocket": (
+        CHAT,
+        "1.1",
+        b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n" + LENGTH,
+        BODY,
+    ),
 }
 
 
@@ -47,7 +60,9 @@ def test_what_is_ambiguous_ends_the_connection(red_and_blue: Gateway, name: str)
 def test_an_upgrade_without_a_body_is_ignored(red_and_blue: Gateway) -> None:
     """RFC 9110 §7.8: the request is answered as if it were not there, and the connection ends."""
     with connected(red_and_blue) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        connection.sendall(
+            b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+        )
         assert answer(connection)[0] == 200
         assert is_ended(connection)
 
@@ -57,5 +72,7 @@ def test_a_target_with_our_own_host_is_served(red_and_blue: Gateway) -> None:
     target = f"http://127.0.0.1:{red_and_blue.port}{CHAT}"
     sent = request(red_and_blue, question(), path=target)
     with connected(red_and_blue) as connection:
-        connection.sendall(sent.replace(b"host: 127.0.0.1", f"host: 127.0.0.1:{red_and_blue.port}".encode()))
+        connection.sendall(
+            sent.replace(b"host: 127.0.0.1", f"host: 127.0.0.1:{red_and_blue.port}".encode())
+        )
         assert answer(connection)[0] == 200

@@ -17,12 +17,18 @@ CURL = re.compile(r"curl (?:[^\n]|\\\n)*")
 @pytest.mark.parametrize(
     "header",
     [
-        "content-type: multipart/form-data; boundary=x", "content-type: application/x-www-form-urlencoded",
-        "content-type: text/plain", "content-type: application/jsonp", "content-encoding: gzip",
-        "content-encoding: identity\r\ncontent-encoding: br", "content-encoding: gzip\r\ncontent-encoding: identity",
+        "content-type: multipart/form-data; boundary=x",
+        "content-type: application/x-www-form-urlencoded",
+        "content-type: text/plain",
+        "content-type: application/jsonp",
+        "content-encoding: gzip",
+        "content-encoding: identity\r\ncontent-encoding: br",
+        "content-encoding: gzip\r\ncontent-encoding: identity",
     ],
-)  # fmt: skip
-def test_another_media_type_or_a_coding_is_a_415(red_and_blue: Gateway, path: str, header: str) -> None:
+)
+def test_another_media_type_or_a_coding_is_a_415(
+    red_and_blue: Gateway, path: str, header: str
+) -> None:
     """On every endpoint that reads a body, whichever of two headers says it."""
     with connected(red_and_blue) as connection:
         connection.sendall(request(red_and_blue, question(), path=path, headers=f"{header}\r\n"))
@@ -40,10 +46,14 @@ def test_the_message_gives_the_header_that_is_missing(red_and_blue: Gateway) -> 
 @pytest.mark.parametrize(
     "header",
     [
-        "", "content-type: application/json\r\n", "content-type: Application/JSON; charset=utf-8\r\n",
-        "content-type:\r\n", "content-type: application/vnd.api+json\r\n", "content-encoding: identity\r\n",
+        "",
+        "content-type: application/json\r\n",
+        "content-type: Application/JSON; charset=utf-8\r\n",
+        "content-type:\r\n",
+        "content-type: application/vnd.api+json\r\n",
+        "content-encoding: identity\r\n",
     ],
-)  # fmt: skip
+)
 def test_json_passes_under_every_name_and_without_one(red_and_blue: Gateway, header: str) -> None:
     """A request without Content-Type is read as JSON."""
     with connected(red_and_blue) as connection:
@@ -56,8 +66,13 @@ def test_json_passes_under_every_name_and_without_one(red_and_blue: Gateway, hea
     [
         path.relative_to(REPOSITORY)
         for folder in ("README.md", "docs", "gateway", "dashboard", "engine")
-        for path in ([REPOSITORY / folder] if folder.endswith(".md") else sorted((REPOSITORY / folder).rglob("*")))
-        if path.suffix in (".md", ".py") and re.search(r"curl (?:[^\n]|\\\n)*\s(?:-d|--data)", path.read_text("utf-8"))
+        for path in (
+            [REPOSITORY / folder]
+            if folder.endswith(".md")
+            else sorted((REPOSITORY / folder).rglob("*"))
+        )
+        if path.suffix in (".md", ".py")
+        and re.search(r"curl (?:[^\n]|\\\n)*\s(?:-d|--data)", path.read_text("utf-8"))
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ deployments:
   - {{name: one, model: plain-1, provider: vllm, region: unknown, base_url: "{upstream}/v1", price: {price}}}
 routes: [{{name: chat, deployments: [one]}}]
 teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [chat]}}]
-"""
+"""  # noqa: E501
 
 
 def test_no_salt_is_made_from_the_pepper_itself(
@@ -35,7 +35,9 @@ def test_no_salt_is_made_from_the_pepper_itself(
         hmac.new(secret, b"payments", sha256).hexdigest()[:32],
     }
     again = gateway_chat(gateway.base_url, gateway.key)
-    assert json.loads(fake_upstream.entry(again.headers["x-request-id"])["body"])["cache_salt"] == sent
+    assert (
+        json.loads(fake_upstream.entry(again.headers["x-request-id"])["body"])["cache_salt"] == sent
+    )
 
 
 def gateway_chat(base_url: str, key: str) -> httpx2.Response:

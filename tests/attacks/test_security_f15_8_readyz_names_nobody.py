@@ -1,7 +1,8 @@
 """Security F15: `/readyz` tells the state of journal and writer to anybody.
 
-Refuted: it is what the endpoint promises (each failed check with its remedy), to whoever may reach the listener, and
-an orchestrator has no key. It holds figures about this replica alone: no team, key, deployment, path or address.
+Refuted: it is what the endpoint promises (each failed check with its remedy), to whoever may reach
+the listener, and an orchestrator has no key. It holds figures about this replica alone: no team,
+key, deployment, path or address.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ def test_readiness_names_no_team_key_path_or_address(red_and_blue: Gateway) -> N
     assert told.status_code == 200
     assert {check["check"] for check in told.json()["checks"]} >= {"journal", "writer"}
     database = urlsplit(red_and_blue.database_url)
-    secrets = [*red_and_blue.keys.values(), *(key.split("_")[1] for key in red_and_blue.keys.values())]
+    secrets = [
+        *red_and_blue.keys.values(),
+        *(key.split("_")[1] for key in red_and_blue.keys.values()),
+    ]
     for word in ("red", "blue", "vllm", str(red_and_blue.home), database.path.strip("/"), *secrets):
         assert f'"{word}"' not in told.text
         assert f" {word}" not in told.text

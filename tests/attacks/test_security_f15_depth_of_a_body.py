@@ -1,7 +1,8 @@
 """Security F15 and 1h: bodies nested up to 980 levels passed, which other parsers may not read.
 
-The audit also asks about `1e999` and numbers of a million digits in unknown fields. They are no hole: the gateway
-neither reads nor changes them, and they take it no time. The members that it reads refuse them, as on commit e47127a.
+The audit also asks about `1e999` and numbers of a million digits in unknown fields. They are no
+hole: the gateway neither reads nor changes them, and they take it no time. The members that it
+reads refuse them, as on commit e47127a.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ def nested(levels: int, member: str, *, filling: str = "") -> bytes:
     return b'{"model":"m","%b":%b}' % (member.encode(), inner.encode())
 
 
-@pytest.mark.parametrize("member", ["tomorrow", "metadata", "tools", "messages", "stop", "response_format", "input"])
+@pytest.mark.parametrize(
+    "member", ["tomorrow", "metadata", "tools", "messages", "stop", "response_format", "input"]
+)
 def test_a_body_nests_at_most_64_levels(member: str) -> None:
     """In whichever member: what one parser reads another may not."""
     with pytest.raises(InvalidRequest, match="deeper than 64 levels"):

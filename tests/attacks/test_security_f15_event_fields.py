@@ -1,7 +1,9 @@
-"""Security F15: `event:`, `id:`, `retry:` and comments of an upstream reach the caller. Refuted: that is meant.
+"""Security F15: `event:`, `id:`, `retry:` and comments of an upstream reach the caller.
 
-DESIGN §10.20 settles it: events are forwarded unchanged. None of these fields can begin another event or a header: they
-end with the event that they stand in.
+Refuted: that is meant.
+
+DESIGN §10.20 settles it: events are forwarded unchanged. None of these fields can begin another
+event or a header: they end with the event that they stand in.
 """
 
 from __future__ import annotations
@@ -10,9 +12,15 @@ from gateway.wire.openai.answer import chat_stream
 
 
 def test_fields_of_an_event_pass_as_they_came() -> None:
-    """A client of tomorrow's fields works today; a proxy that drops them breaks one that resumes by `id`."""
+    """A client of tomorrow's fields works today; a proxy that drops them breaks one that resumes by
+    `id`.
+    """
     stream = chat_stream(
-        model="m-1", cost=lambda _: None, wants_usage=True, wants_running_usage=True, asked_running_usage=False
+        model="m-1",
+        cost=lambda _: None,
+        wants_usage=True,
+        wants_running_usage=True,
+        asked_running_usage=False,
     )
     event = b': ping\nevent: message\nid: 7\nretry: 10\ndata: {"model":"m-1","choices":[]}\n\n'
     assert stream.feed(event) == event

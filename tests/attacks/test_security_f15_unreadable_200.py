@@ -18,7 +18,8 @@ EMBEDDINGS = b'{"model":"assistant","input":["a","b"]}'
 
 
 UNREADABLE = {
-    gzip.compress(WHOLE, mtime=0): UsageSource.PROVIDER,  # which says what it took, though nobody asked for gzip
+    # The whole answer says its usage, although nobody asked for gzip.
+    gzip.compress(WHOLE, mtime=0): UsageSource.PROVIDER,
     gzip.compress(b"<html>", mtime=0): UsageSource.ESTIMATED,
     **dict.fromkeys([b"<html>", b"[]", b"\xff\xfe", b"", WHOLE[:-1]], UsageSource.ESTIMATED),
 }

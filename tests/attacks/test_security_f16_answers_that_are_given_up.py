@@ -1,4 +1,6 @@
-"""Security F16: an answer that was given up stayed in memory until the collector came, which is seldom."""
+"""Security F16: an answer that was given up stayed in memory until the collector came, which is
+seldom.
+"""
 
 from __future__ import annotations
 
@@ -91,10 +93,17 @@ async def while_waited_for(exchange: Exchange) -> None:
 
 
 STATES = [
-    (_silent, at_once), (_silent, while_waited_for), (_silent, after_its_end), (_buffered, after_a_head),
-    (_buffered, over_a_limit), (_cut, after_its_end), (_cut, over_a_limit), (_malformed, after_its_end),
-    (_whole, after_its_end), (_whole, at_once),
-]  # fmt: skip
+    (_silent, at_once),
+    (_silent, while_waited_for),
+    (_silent, after_its_end),
+    (_buffered, after_a_head),
+    (_buffered, over_a_limit),
+    (_cut, after_its_end),
+    (_cut, over_a_limit),
+    (_malformed, after_its_end),
+    (_whole, after_its_end),
+    (_whole, at_once),
+]
 
 
 @pytest.mark.parametrize(("script", "ends"), STATES, ids=lambda one: one.__name__.strip("_"))
@@ -115,7 +124,9 @@ async def test_a_closed_exchange_goes_with_its_last_reference(
             gc.enable()
 
 
-async def _once(server: Server, client: Client, ends: Callable[[Exchange], Awaitable[None]]) -> None:
+async def _once(
+    server: Server, client: Client, ends: Callable[[Exchange], Awaitable[None]]
+) -> None:
     await ends(await client.send(server.port, first_byte_s=0.2))
 
 
@@ -124,7 +135,9 @@ def _alive() -> list[object]:
 
 
 def endless(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{")
+    connection.sendall(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"
+    )
     while True:
         connection.sendall(b" " * MIB)
 
@@ -133,10 +146,15 @@ def embeddings(connection: socket.socket) -> None:
     """What 2,048 inputs of 3,072 dimensions are answered with, as decimals: 130 MB."""
     vector = b"[" + b",".join([b"-0.0123456789012345"] * DIMENSIONS) + b"]"
     items = b",".join([b'{"object":"embedding","index":0,"embedding":' + vector + b"}"] * INPUTS)
-    body = b'{"object":"list","data":[%b],"model":"m","usage":{"prompt_tokens":2048,"total_tokens":2048}}' % items
+    body = (
+        b'{"object":"list","data":[%b],"model":"m","usage":{"prompt_tokens":2048,"total_tokens":2048}}'
+        % items
+    )
     assert len(body) > 120_000_000
     connection.sendall(
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        % len(body)
+        + body
     )
 
 
@@ -149,8 +167,13 @@ def test_an_endless_answer_is_bought_once_and_leaves_nothing(
     start_gateway: StartGateway, upstream: RawUpstream
 ) -> None:
     """RSS went from 338 to 531 to 723 MB with one request each, and stayed there."""
-    gateway = start_gateway(policy(upstream.url, {"endless": "openai_compatible", "other": "openai_compatible"},
-                                   {"both": ["endless", "other"]}))  # fmt: skip
+    gateway = start_gateway(
+        policy(
+            upstream.url,
+            {"endless": "openai_compatible", "other": "openai_compatible"},
+            {"both": ["endless", "other"]},
+        )
+    )
     idle_bytes = resident_bytes(gateway)
     for _ in range(3):
         answer = ask(gateway, "both")
@@ -163,7 +186,9 @@ def test_an_endless_answer_is_bought_once_and_leaves_nothing(
     )
 
 
-def test_the_largest_legal_request_for_embeddings_is_served(start_gateway: StartGateway, upstream: RawUpstream) -> None:
+def test_the_largest_legal_request_for_embeddings_is_served(
+    start_gateway: StartGateway, upstream: RawUpstream
+) -> None:
     """It ended in 502, was billed three times, and left 192 MB."""
     gateway = start_gateway(policy(upstream.url, {"large": "openai_compatible"}))
     idle_bytes = resident_bytes(gateway)
@@ -173,7 +198,11 @@ def test_the_largest_legal_request_for_embeddings_is_served(start_gateway: Start
         assert len(answer.content) > 120_000_000
         assert json.loads(answer.content[-200:].partition(b'"usage":')[2][:-1])["cost_usd"] > 0
         row = only_event(gateway, answer)
-        assert (row["outcome"], row["usage_source"], row["input_tokens"]) == ("ok", "provider", 2048)
+        assert (row["outcome"], row["usage_source"], row["input_tokens"]) == (
+            "ok",
+            "provider",
+            2048,
+        )
         del answer
     assert upstream.asked == ["large"] * 2
     eventually(

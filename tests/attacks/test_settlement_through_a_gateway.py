@@ -1,6 +1,8 @@
-"""Ledger 1.3, 1.4, 1.14 to 1.16, checks D1 and D2, security F15: end to end, with upstreams on bare sockets.
+"""Ledger 1.3, 1.4, 1.14 to 1.16, checks D1 and D2, security F15: end to end, with upstreams on bare
+sockets.
 
-The rules behind them are tested one by one in the files of those names; here is what a caller and an auditor see.
+The rules behind them are tested one by one in the files of those names; here is what a caller and
+an auditor see.
 """
 
 from __future__ import annotations
@@ -23,23 +25,49 @@ import pytest
 from tests.attacks.settling import BODIES, DONE, USAGE, ask, only_event, open_stream, policy
 from tests.gateway_process import Gateway, new_database
 from tests.integration.policy import USD_PER_TOKEN
-from tests.integration.raw_upstream import STREAM, Answering, RawUpstream, event, sends, token, whole
+from tests.integration.raw_upstream import (
+    STREAM,
+    Answering,
+    RawUpstream,
+    event,
+    sends,
+    token,
+    whole,
+)
 
 ERROR = json.dumps({"error": {"message": "no", "type": "server_error"}}).encode()
-CHAT = {"id": "c", "model": "m", "choices": [{"message": {"content": "hi " * 20}, "finish_reason": "stop"}]}
+CHAT = {
+    "id": "c",
+    "model": "m",
+    "choices": [{"message": {"content": "hi " * 20}, "finish_reason": "stop"}],
+}
 EMBEDDING = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
-RESPONSE = {"id": "r", "model": "m", "status": "completed", "output": [{"type": "message", "content": []}]}
-CREATED = event({"type": "response.created", "response": {"id": "r", "model": "m", "status": "in_progress"}})
-FAILED = event({"type": "response.failed", "response": {"id": "r", "model": "m", "error": {"message": "no"}}})
+RESPONSE = {
+    "id": "r",
+    "model": "m",
+    "status": "completed",
+    "output": [{"type": "message", "content": []}],
+}
+CREATED = event(
+    {"type": "response.created", "response": {"id": "r", "model": "m", "status": "in_progress"}}
+)
+FAILED = event(
+    {"type": "response.failed", "response": {"id": "r", "model": "m", "error": {"message": "no"}}}
+)
 COMPLETED = event(
-    {"type": "response.completed", "response": {**RESPONSE, "usage": {"input_tokens": 3, "output_tokens": 2}}}
+    {
+        "type": "response.completed",
+        "response": {**RESPONSE, "usage": {"input_tokens": 3, "output_tokens": 2}},
+    }
 )
 HALF = b'{"id":"c-9","model":"m","choices":[{"message":{"content":"\\ud83d"}}],"usage":%s}'
 HALF_CHUNK = b'{"model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}'
 TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
 EARLY = event({"model": "m", "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 0}})
 ENDED = event({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-MOONSHOT = event({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]})
+MOONSHOT = event(
+    {"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]}
+)
 LONG = json.dumps({**CHAT, "choices": [{"message": {"content": "hi " * 50_000}}]}).encode()
 MADE = 40_000
 QUIET_S = 1.0  # nothing was taken for so long: every buffer on the way is full
@@ -55,7 +83,9 @@ def plain(value: object) -> Answering:
 
 
 class Flood:
-    """A stream of many tokens with running usage, written as fast as the gateway's kernel takes it."""
+    """A stream of many tokens with running usage, written as fast as the gateway's kernel takes
+    it.
+    """
 
     def __init__(self) -> None:
         self.acknowledged = 0  # tokens whose bytes the gateway's kernel has, when no more fits
@@ -67,8 +97,14 @@ class Flood:
         connection.setblocking(False)
         self._ends = [len(STREAM)]  # of all bytes sent, behind each token
         for made in range(1, MADE + 1):
-            part = json.dumps({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "a"}}],
-                               "usage": {"prompt_tokens": 10, "completion_tokens": made}})  # fmt: skip
+            part = json.dumps(
+                {
+                    "id": "c",
+                    "model": "m",
+                    "choices": [{"index": 0, "delta": {"content": "a"}}],
+                    "usage": {"prompt_tokens": 10, "completion_tokens": made},
+                }
+            )
             if not self._sent(connection, event(part.encode())):
                 return
             self._ends.append(self._ends[-1] + len(event(part.encode())))
@@ -99,7 +135,9 @@ class Flood:
     def _note_over(self, connection: socket.socket) -> None:
         """Note which tokens have left our own kernel, which may keep 64 KiB of them."""
         if not self.is_over.is_set():
-            (unacknowledged,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+            (unacknowledged,) = struct.unpack(
+                "i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))
+            )
             self.acknowledged = bisect.bisect_right(self._ends, self._ends[-1] - unacknowledged) - 1
             self.is_over.set()
 
@@ -111,28 +149,42 @@ UPSTREAMS: dict[str, Answering] = {
     "good-responses": sends(STREAM, CREATED, COMPLETED),
     "failed": sends(STREAM + CREATED + FAILED),
     "flood": FLOOD,
-    "t408": sends(status(408)), "t504": sends(status(504)), "t524": sends(status(524)), "t500": sends(status(500)),
+    "t408": sends(status(408)),
+    "t504": sends(status(504)),
+    "t524": sends(status(524)),
+    "t500": sends(status(500)),
     "half": plain(HALF % json.dumps(USAGE).encode()),
     "half-stream": sends(STREAM, event(HALF_CHUNK), TAIL, DONE),
     "no-blank": sends(STREAM, token("hi"), TAIL, b"data: [DONE]\n"),
     "cr-only": sends(STREAM, (token("hi") + TAIL + DONE).replace(b"\n", b"\r")),
-    "mute-chat": plain(CHAT), "mute-completions": plain({**CHAT, "choices": [{"text": "hi " * 20}]}),
-    "mute-embeddings": plain(EMBEDDING), "mute-responses": plain(RESPONSE),
-    "e200": plain(ERROR), "e200-stream": sends(STREAM, event(ERROR), DONE),
-    "gzip": plain(b"\x1f\x8b\x08\x00junk"), "page": plain(b"<html>" * 50),
-    "early": sends(STREAM, EARLY, *[token("hi ")] * 50, DONE), "early-cut": sends(STREAM, EARLY, *[token("hi ")] * 50),
+    "mute-chat": plain(CHAT),
+    "mute-completions": plain({**CHAT, "choices": [{"text": "hi " * 20}]}),
+    "mute-embeddings": plain(EMBEDDING),
+    "mute-responses": plain(RESPONSE),
+    "e200": plain(ERROR),
+    "e200-stream": sends(STREAM, event(ERROR), DONE),
+    "gzip": plain(b"\x1f\x8b\x08\x00junk"),
+    "page": plain(b"<html>" * 50),
+    "early": sends(STREAM, EARLY, *[token("hi ")] * 50, DONE),
+    "early-cut": sends(STREAM, EARLY, *[token("hi ")] * 50),
     "early-vllm": sends(STREAM, EARLY, *[token("hi ")] * 50, ENDED, DONE),
-    "early-response": sends(STREAM, COMPLETED, *[event({"type": "response.output_text.delta", "delta": "hi "})] * 50),
+    "early-response": sends(
+        STREAM, COMPLETED, *[event({"type": "response.output_text.delta", "delta": "hi "})] * 50
+    ),
     "queued": plain({"id": "r", "model": "m", "status": "queued", "output": []}),
     "moonshot": sends(STREAM, *[token("hi ")] * 5, MOONSHOT, DONE),
     "gzip-usage": plain(gzip.compress(json.dumps({**CHAT, "usage": USAGE}).encode())),
     "gzip-long": plain(gzip.compress(LONG)),
-}  # fmt: skip
+}
 ROUTES = {
-    "failed-else": ["failed", "good-responses"], "e200-else": ["e200", "good"], "gzip-else": ["gzip", "good"],
-    "page-stream-else": ["page", "good-stream"], "e200-stream-else": ["e200-stream", "good-stream"],
-    "e200-json-stream-else": ["e200", "good-stream"], "half-else": ["half", "good"],
-}  # fmt: skip
+    "failed-else": ["failed", "good-responses"],
+    "e200-else": ["e200", "good"],
+    "gzip-else": ["gzip", "good"],
+    "page-stream-else": ["page", "good-stream"],
+    "e200-stream-else": ["e200-stream", "good-stream"],
+    "e200-json-stream-else": ["e200", "good-stream"],
+    "half-else": ["half", "good"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +196,15 @@ def upstream() -> Iterator[RawUpstream]:
 
 @pytest.fixture(scope="module")
 def gateway(
-    launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str, upstream: RawUpstream
+    launch_gateway: Callable[..., Iterator[Gateway]],
+    postgres_url: str,
+    migrated_template: str,
+    upstream: RawUpstream,
 ) -> Iterator[Gateway]:
-    providers = {name: "vllm" if name in ("flood", "early-vllm") else "openai_compatible" for name in UPSTREAMS}
+    providers = {
+        name: "vllm" if name in ("flood", "early-vllm") else "openai_compatible"
+        for name in UPSTREAMS
+    }
     with _database(postgres_url, migrated_template) as url:
         yield from launch_gateway(policy(upstream.url, providers, ROUTES), url)
 
@@ -171,14 +229,18 @@ def test_1_03_a_response_that_fails_at_once_is_tried_elsewhere(gateway: Gateway)
 
 
 def test_1_04_what_the_kernel_had_when_a_caller_left_is_metered(gateway: Gateway) -> None:
-    """17,133 of 40,000 tokens were booked, and the rest was charged to other teams' unknown attempts."""
+    """17,133 of 40,000 tokens were booked, and the rest was charged to other teams' unknown
+    attempts.
+    """
     with open_stream(gateway, "flood") as connection:
         head = b""
         while len(head) < SLOW_CALLER_READS:
             head += connection.recv(SLOW_CALLER_READS)
         assert FLOOD.is_over.wait(30)
         acknowledged = FLOOD.acknowledged
-    request_id = next(line for line in head.decode().split("\r\n") if line.startswith("x-request-id: "))[14:]
+    request_id = next(
+        line for line in head.decode().split("\r\n") if line.startswith("x-request-id: ")
+    )[14:]
     (row,) = gateway.events(request_id)
     assert booked(row) in (("client_gone", "derived"), ("client_gone", "provider"))
     assert row["output_tokens"] >= acknowledged
@@ -199,11 +261,15 @@ def test_1_14_a_timeout_of_a_proxy_is_unknown_at_its_hold(gateway: Gateway, mode
 def test_1_14_an_error_that_says_so_is_free(gateway: Gateway) -> None:
     """500 is the upstream's own word that there is no answer."""
     answer = ask(gateway, "t500")
-    rows = gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+    rows = gateway.events(
+        answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"])
+    )
     assert {booked(row) for row in rows} == {("upstream_error", "none")}
 
 
-def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(gateway: Gateway, upstream: RawUpstream) -> None:
+def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(
+    gateway: Gateway, upstream: RawUpstream
+) -> None:
     """It was bought three times and refused, though each answer said its usage."""
     before = len(upstream.asked)
     answer = ask(gateway, "half-else")
@@ -211,7 +277,11 @@ def test_1_15_half_a_surrogate_pair_is_bought_once_and_read(gateway: Gateway, up
     assert b'"content":"\\ud83d"' in answer.content
     assert b'"model":"half-else"' in answer.content
     row = only_event(gateway, answer)
-    assert (booked(row), row["output_tokens"], row["upstream_request_id"]) == (("ok", "provider"), 5, "c-9")
+    assert (booked(row), row["output_tokens"], row["upstream_request_id"]) == (
+        ("ok", "provider"),
+        5,
+        "c-9",
+    )
 
 
 def test_1_15_in_a_stream_too(gateway: Gateway) -> None:
@@ -233,12 +303,16 @@ def test_1_16_a_last_event_without_its_blank_line_is_read(gateway: Gateway, mode
 
 @pytest.mark.parametrize("operation", BODIES)
 def test_d1_a_whole_answer_without_usage_is_counted(gateway: Gateway, operation: str) -> None:
-    """61 % of a hard budget could not be spent that day: each such answer stood at its whole hold."""
+    """61 % of a hard budget could not be spent that day: each such answer stood at its whole
+    hold.
+    """
     answer = ask(gateway, "mute-" + operation.partition("/")[0], operation)
     assert answer.status_code == 200
     row = only_event(gateway, answer)
     assert (booked(row), row["held_usd"]) == (("ok", "estimated"), None)
-    bound = (len(answer.request.content) + 64) * USD_PER_TOKEN["input"] + 20 * USD_PER_TOKEN["output"]
+    bound = (len(answer.request.content) + 64) * USD_PER_TOKEN["input"] + 20 * USD_PER_TOKEN[
+        "output"
+    ]
     assert 0 < row["cost_usd"] * 10**9 <= bound
 
 
@@ -246,7 +320,11 @@ def test_d1_a_whole_answer_without_usage_is_counted(gateway: Gateway, operation:
 def test_d2_a_200_that_is_an_error_is_tried_elsewhere(gateway: Gateway, operation: str) -> None:
     """Official SDKs hand such a body on as a completion whose `choices` is None."""
     answer = ask(gateway, "e200-else", operation)
-    assert (answer.status_code, answer.headers["x-tollgate-attempts"], "error" in answer.json()) == (200, "2", False)
+    assert (
+        answer.status_code,
+        answer.headers["x-tollgate-attempts"],
+        "error" in answer.json(),
+    ) == (200, "2", False)
     rows = gateway.events(answer.headers["x-request-id"], count=2)
     assert [row["outcome"] for row in rows] == ["upstream_error", "ok"]
 
@@ -256,14 +334,18 @@ def test_d2_alone_it_is_502(gateway: Gateway, operation: str) -> None:
     """In the caller's dialect, and with the error's own usage: it states none."""
     answer = ask(gateway, "e200", operation)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
-    rows = gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+    rows = gateway.events(
+        answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"])
+    )
     assert {booked(row) for row in rows} == {("upstream_error", "none")}
 
 
 @pytest.mark.parametrize("route", ["e200-stream-else", "e200-json-stream-else"])
 @pytest.mark.parametrize("operation", ["chat/completions", "completions"])
 def test_d2_streamed_it_is_the_same(gateway: Gateway, route: str, operation: str) -> None:
-    """Whether the error comes as an event, or as the JSON body that the caller of a stream did not ask for."""
+    """Whether the error comes as an event, or as the JSON body that the caller of a stream did not
+    ask for.
+    """
     answer = ask(gateway, route, operation, stream=True)
     assert "[DONE]" in answer.text
     rows = gateway.events(answer.headers["x-request-id"], count=2)
@@ -274,7 +356,9 @@ def test_d2_streamed_it_is_the_same(gateway: Gateway, route: str, operation: str
 def test_f15_a_200_that_cannot_be_read_is_bought_once(
     gateway: Gateway, upstream: RawUpstream, route: str, first: str
 ) -> None:
-    """Whoever answered with success did the work, and bills it three times if it is asked three times."""
+    """Whoever answered with success did the work, and bills it three times if it is asked three
+    times.
+    """
     before = len(upstream.asked)
     answer = ask(gateway, route, stream="stream" in route)
     assert (answer.status_code, upstream.asked[before:]) == (502, [first])
@@ -283,8 +367,12 @@ def test_f15_a_200_that_cannot_be_read_is_bought_once(
 
 @pytest.mark.parametrize("model", ["early", "early-cut", "early-vllm"])
 @pytest.mark.parametrize("asks", [False, True])
-def test_usage_that_content_follows_is_not_the_last_word(gateway: Gateway, model: str, asks: bool) -> None:
-    """The caller's own `include_usage` made the figure before the text final: 2,000 pieces were booked as 0 tokens."""
+def test_usage_that_content_follows_is_not_the_last_word(
+    gateway: Gateway, model: str, asks: bool
+) -> None:
+    """The caller's own `include_usage` made the figure before the text final: 2,000 pieces were
+    booked as 0 tokens.
+    """
     members = {"stream_options": {"include_usage": True}} if asks else {}
     answer = ask(gateway, model, stream=True, max_tokens=60, **members)
     assert answer.text.count("hi ") == 50
@@ -293,7 +381,9 @@ def test_usage_that_content_follows_is_not_the_last_word(gateway: Gateway, model
     assert (row["output_tokens"] or 0) > 20 or row["held_usd"] > 0
 
 
-def test_a_response_that_goes_on_after_its_end_is_not_booked_at_its_figure(gateway: Gateway) -> None:
+def test_a_response_that_goes_on_after_its_end_is_not_booked_at_its_figure(
+    gateway: Gateway,
+) -> None:
     """As of a chat."""
     answer = ask(gateway, "early-response", "responses", stream=True)
     assert booked(only_event(gateway, answer))[1] in ("estimated", "unknown")
@@ -313,7 +403,10 @@ def test_usage_in_the_last_choice_is_read(gateway: Gateway) -> None:
 
 
 def test_a_compressed_answer_is_read_for_its_usage(gateway: Gateway) -> None:
-    """Nobody asked for it, so it is refused; but it was bought. It was estimated by its compressed size."""
+    """Nobody asked for it, so it is refused; but it was bought.
+
+    It was estimated by its compressed size.
+    """
     answer = ask(gateway, "gzip-usage")
     assert answer.status_code == 502
     row = only_event(gateway, answer)

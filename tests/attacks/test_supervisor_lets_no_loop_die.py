@@ -1,6 +1,8 @@
-"""Ledger 1.2 d and section 2: a background loop that dies is started again, counted, and told to readiness.
+"""Ledger 1.2 d and section 2: a background loop that dies is started again, counted, and told to
+readiness.
 
-The commit of the audit has no supervisor: most of its loops ended silently, the first error that they did not expect.
+The commit of the audit has no supervisor: most of its loops ended silently, the first error that
+they did not expect.
 """
 
 from __future__ import annotations
@@ -45,19 +47,35 @@ class Died(Exception):
 async def serving(
     database_url: str, home: Path, *, stopped_as: Callable[[Worker], Worker] = lambda parts: parts
 ) -> AsyncIterator[Worker]:
-    """All parts of a serving process but its listener, with every loop running. It is stopped as `stopped_as` says."""
+    """All parts of a serving process but its listener, with every loop running.
+
+    It is stopped as `stopped_as` says.
+    """
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
     settings = Settings(home=home, journal_max_bytes=32 * 2**20)
     with reports.open(database_url) as opened:
         stores = Stores(
-            url=database_url, database=database, keys=KeyStore(database), policies=PolicyStore(database),
-            prices=PriceStore(database), ledger=Ledger(database), budgets=BudgetStore(database),
-        )  # fmt: skip
+            url=database_url,
+            database=database,
+            keys=KeyStore(database),
+            policies=PolicyStore(database),
+            prices=PriceStore(database),
+            ledger=Ledger(database),
+            budgets=BudgetStore(database),
+        )
         context = ProcessContext(
-            settings=settings, stores=stores, reports=opened, peppers=(PEPPER,), clock=clock, allows_demo_keys=False,
-            metrics=metrics, holder=SnapshotHolder(clock=clock, outage_s=900), drain=Drain(), new_id=request_ids(clock),
-        )  # fmt: skip
+            settings=settings,
+            stores=stores,
+            reports=opened,
+            peppers=(PEPPER,),
+            clock=clock,
+            allows_demo_keys=False,
+            metrics=metrics,
+            holder=SnapshotHolder(clock=clock, outage_s=900),
+            drain=Drain(),
+            new_id=request_ids(clock),
+        )
         parts = build_parts(context)
         start_loops(parts)
         try:
@@ -69,7 +87,9 @@ async def serving(
 
 def failures(parts: Worker, loop: str) -> float:
     """What `/metrics` counts."""
-    found = parts.context.metrics.registry.get_sample_value("tollgate_background_failures_total", {"loop": loop})
+    found = parts.context.metrics.registry.get_sample_value(
+        "tollgate_background_failures_total", {"loop": loop}
+    )
     assert found is not None, "each loop is counted from the start"
     return found
 
@@ -81,7 +101,9 @@ def waits_for(parts: Worker, loop: str) -> asyncio.Future[object] | None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-async def test_a_loop_that_dies_is_started_again(loop: str, database_url: str, tmp_path: Path) -> None:
+async def test_a_loop_that_dies_is_started_again(
+    loop: str, database_url: str, tmp_path: Path
+) -> None:
     """Each of the real list, so that a new one is covered by itself: it dies where it waits."""
     with capture_logs() as logs:
         async with serving(database_url, tmp_path) as parts:
@@ -107,10 +129,16 @@ async def test_readiness_names_a_loop_that_stays_down(database_url: str, tmp_pat
     async with serving(database_url, tmp_path) as parts:
         parts.supervisor.start({"broken": broken})
         endpoints = _plain_endpoints(parts, RequestSlots(10), LargeBodies())
-        down = await soon(lambda: [one for one in endpoints.not_ready() if "broken" in one], "not ready", within_s=60)
+        down = await soon(
+            lambda: [one for one in endpoints.not_ready() if "broken" in one],
+            "not ready",
+            within_s=60,
+        )
         assert "Died('again')" in down[0]
         assert "docs/runbooks/background-loop.md" in down[0]
-        assert "fail" in [check.status for check in endpoints.checks() if check.name == "background loops"]
+        assert "fail" in [
+            check.status for check in endpoints.checks() if check.name == "background loops"
+        ]
 
 
 async def test_the_writer_has_the_last_word(database_url: str, tmp_path: Path) -> None:

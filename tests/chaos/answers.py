@@ -1,7 +1,8 @@
-"""How each endpoint words an answer, its events and its usage: what the upstream of the chaos runs sends.
+"""How each endpoint words an answer, its events and its usage: what the upstream of the chaos runs
+sends.
 
-Pure. A completion of several prompts, each answered `n` times, counts like vLLM: a running figure is
-that of one choice alone, with the tokens of that choice's own prompt.
+Pure. A completion of several prompts, each answered `n` times, counts like vLLM: a running figure
+is that of one choice alone, with the tokens of that choice's own prompt.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Wording:
 
     def _whole(self, texts: list[str]) -> dict[str, Any]:
         if self.kind is Kind.EMBEDDINGS:
-            data = [{"object": "embedding", "index": index, "embedding": [0.25, -0.5]} for index in range(len(texts))]
+            data = [
+                {"object": "embedding", "index": index, "embedding": [0.25, -0.5]}
+                for index in range(len(texts))
+            ]
             return {"object": "list", "model": self.model, "data": data}
         if self.kind is Kind.RESPONSES:
             return self._response("completed", texts[0])
@@ -62,7 +66,9 @@ class Wording:
     def begin(self, running: dict[str, Any] | None) -> bytes:
         """The first event; completions have none."""
         if self.kind is Kind.RESPONSES:
-            return self._event({"type": "response.created", "response": self._response("in_progress", "")})
+            return self._event(
+                {"type": "response.created", "response": self._response("in_progress", "")}
+            )
         if self.kind is Kind.COMPLETIONS:
             return b""
         return self._chunk(0, {"delta": {"role": "assistant", "content": ""}}, running)
@@ -71,7 +77,9 @@ class Wording:
         """One token; `number` counts those of all choices."""
         text = f"t{number} "
         if self.kind is Kind.RESPONSES:
-            return self._event({"type": "response.output_text.delta", "item_id": "msg_1", "delta": text})
+            return self._event(
+                {"type": "response.output_text.delta", "item_id": "msg_1", "delta": text}
+            )
         if self.kind is Kind.COMPLETIONS:
             return self._chunk(number % self.shape.answers, {"text": text}, running)
         return self._chunk(0, {"delta": {"content": text}}, running)
@@ -79,7 +87,9 @@ class Wording:
     def end(self, running: dict[str, Any] | None) -> bytes:
         """The event that says why it ends."""
         if self.kind is Kind.RESPONSES:
-            return self._event({"type": "response.output_text.done", "item_id": "msg_1", "text": ""})
+            return self._event(
+                {"type": "response.output_text.done", "item_id": "msg_1", "text": ""}
+            )
         if self.kind is Kind.COMPLETIONS:
             return self._chunk(0, {"text": "", "finish_reason": "stop"}, running)
         return self._chunk(0, {"delta": {}, "finish_reason": "stop"}, running)
@@ -88,13 +98,21 @@ class Wording:
         """The event that has the usage, if there is one."""
         if self.kind is Kind.RESPONSES:
             response = self._response("completed", "")
-            return self._event({"type": "response.completed", "response": {**response, "usage": usage}})
-        return b"" if usage is None else _data({**self._frame([]), "object": self._object, "usage": usage})
+            return self._event(
+                {"type": "response.completed", "response": {**response, "usage": usage}}
+            )
+        return (
+            b""
+            if usage is None
+            else _data({**self._frame([]), "object": self._object, "usage": usage})
+        )
 
     def error(self) -> bytes:
         """An error in the stream, after a head of status 200."""
         if self.kind is Kind.RESPONSES:
-            return self._event({"type": "error", "code": "server_error", "message": "it died", "param": None})
+            return self._event(
+                {"type": "error", "code": "server_error", "message": "it died", "param": None}
+            )
         error = {"message": "it died", "type": "InternalServerError", "param": None, "code": 500}
         return _data({"error": error})
 
@@ -143,7 +161,12 @@ class Wording:
         return "text_completion" if self.kind is Kind.COMPLETIONS else "chat.completion.chunk"
 
     def _frame(self, choices: list[Any]) -> dict[str, Any]:
-        return {"id": f"chatcmpl-{self.number}", "created": CREATED, "model": self.model, "choices": choices}
+        return {
+            "id": f"chatcmpl-{self.number}",
+            "created": CREATED,
+            "model": self.model,
+            "choices": choices,
+        }
 
     def _chunk(self, index: int, content: dict[str, Any], running: dict[str, Any] | None) -> bytes:
         choice = {"index": index, "finish_reason": None, **content}
@@ -152,7 +175,13 @@ class Wording:
 
     def _response(self, status: str, text: str) -> dict[str, Any]:
         content = [{"type": "output_text", "text": text, "annotations": []}]
-        message = {"type": "message", "id": "msg_1", "role": "assistant", "status": status, "content": content}
+        message = {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": status,
+            "content": content,
+        }
         return {
             "id": f"resp_{self.number}",
             "object": "response",

@@ -1,13 +1,16 @@
-"""Watches all budgets while a run goes on: one snapshot of Postgres, ten times a second, and what the journals say.
+"""Watches all budgets while a run goes on: one snapshot of Postgres, ten times a second, and what
+the journals say.
 
-A process of its own (`python -m tests.chaos.budget_checker`), so that a busy caller does not slow it. It shares no code
-with the gateway but how a record lies in a segment, and takes no lock: neither a row's nor a journal's.
+A process of its own (`python -m tests.chaos.budget_checker`), so that a busy caller does not slow
+it. It shares no code with the gateway but how a record lies in a segment, and takes no lock:
+neither a row's nor a journal's.
 
-Why no alarm is false. Whoever notes an intent has its hold already, out of what Postgres had granted by then. So an
-attempt that began before the snapshot and is not in the ledger there was, at that moment, held or settled and not
-written. It counts at its hold while no settlement is seen, else at what the settlement took: never more than it counted
-at that moment. Journals are read after the snapshot: what is written and let go meanwhile is missed, which hides
-something and invents nothing, and most records were read before it anyway.
+Why no alarm is false. Whoever notes an intent has its hold already, out of what Postgres had
+granted by then. So an attempt that began before the snapshot and is not in the ledger there was, at
+that moment, held or settled and not written. It counts at its hold while no settlement is seen,
+else at what the settlement took: never more than it counted at that moment. Journals are read after
+the snapshot: what is written and let go meanwhile is missed, which hides something and invents
+nothing, and most records were read before it anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +33,13 @@ import msgspec
 import psycopg
 
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, FrameKind, scan, segment_seed
+from gateway.storage.journal.frames import (
+    SEGMENT_HEADER_BYTES,
+    Frame,
+    FrameKind,
+    scan,
+    segment_seed,
+)
 from tests.chaos.checker import Finding
 
 EVERY_S = 0.1
@@ -51,7 +60,9 @@ class Standing:
 
 
 class Unwritten(NamedTuple):
-    """What a journal says of an attempt that the ledger does not have: what it keeps of one account."""
+    """What a journal says of an attempt that the ledger does not have: what it keeps of one
+    account.
+    """
 
     journal_id: UUID
     place: Place
@@ -60,7 +71,10 @@ class Unwritten(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All that belongs together. `charged` has the accounts of single keys that were watched then, and only those."""
+    """All that belongs together.
+
+    `charged` has the accounts of single keys that were watched then, and only those.
+    """
 
     began_s: float
     standings: Mapping[Place, Standing]
@@ -83,20 +97,34 @@ def mistakes(snapshot: Snapshot) -> list[Finding]:
     for place, standing in snapshot.standings.items():
         spent, leased, limit = standing.spent_nusd, standing.leased_nusd, standing.limit_nusd
         if limit is not None and spent + leased > limit:
-            found.append(Finding("over", f"{place[0]}: {spent:,} spent and {leased:,} leased of {limit:,} n$"))
+            found.append(
+                Finding(
+                    "over", f"{place[0]}: {spent:,} spent and {leased:,} leased of {limit:,} n$"
+                )
+            )
         if limit is not None and spent + waiting[place] > limit:
             held = f"{spent:,} spent and {waiting[place]:,} held or settled of {limit:,} n$"
             found.append(Finding("overrun", f"{place[0]}: {held}"))
         if outstanding[place] != leased:
-            found.append(Finding("leases", f"{place[0]}: {leased:,} leased, its leases say {outstanding[place]:,} n$"))
+            found.append(
+                Finding(
+                    "leases",
+                    f"{place[0]}: {leased:,} leased, its leases say {outstanding[place]:,} n$",
+                )
+            )
         charged = snapshot.charged.get(place)
         if charged is not None and charged != spent:
-            found.append(Finding("spent", f"{place[0]}: {spent:,} spent, its events say {charged:,} n$"))
+            found.append(
+                Finding("spent", f"{place[0]}: {spent:,} spent, its events say {charged:,} n$")
+            )
     for (journal_id, place), nusd in kept.items():
         lease = snapshot.leases.get((journal_id, place), 0)
         if nusd > lease:
             found.append(
-                Finding("unleased", f"{place[0]}: {journal_id} holds {nusd:,} n$, and {lease:,} are leased to it")
+                Finding(
+                    "unleased",
+                    f"{place[0]}: {journal_id} holds {nusd:,} n$, and {lease:,} are leased to it",
+                )
             )
     return found
 
@@ -109,12 +137,21 @@ def _with_lease(snapshot: Snapshot, change: int) -> Snapshot | None:
     for one in snapshot.unwritten:
         lease = snapshot.leases.get((one.journal_id, one.place), 0)
         standing = snapshot.standings.get(one.place)
-        held = sum(o.nusd for o in snapshot.unwritten if (o.journal_id, o.place) == (one.journal_id, one.place))
+        held = sum(
+            o.nusd
+            for o in snapshot.unwritten
+            if (o.journal_id, o.place) == (one.journal_id, one.place)
+        )
         if standing is not None and held > 0 and lease >= held:
             less = lease - held + change
-            standings = {**snapshot.standings, one.place: replace(standing, leased_nusd=standing.leased_nusd - less)}
+            standings = {
+                **snapshot.standings,
+                one.place: replace(standing, leased_nusd=standing.leased_nusd - less),
+            }
             return replace(
-                snapshot, standings=standings, leases={**snapshot.leases, (one.journal_id, one.place): lease - less}
+                snapshot,
+                standings=standings,
+                leases={**snapshot.leases, (one.journal_id, one.place): lease - less},
             )
     return None
 
@@ -139,19 +176,31 @@ def _without_limit(standing: Standing) -> Standing:
 PLANTS: tuple[tuple[str, str, Callable[[Snapshot], Snapshot | None]], ...] = (
     ("a nano-dollar held without a lease", "unleased", lambda snapshot: _with_lease(snapshot, 1)),
     ("a nano-dollar over the limit", "over", _with_standing(_without_limit)),
-    ("a lease that is not counted", "leases",
-     _with_standing(lambda one: replace(one, leased_nusd=one.leased_nusd - 1))),
-    ("a nano-dollar charged twice", "spent", _with_standing(lambda one: replace(one, spent_nusd=one.spent_nusd + 1))),
-)  # fmt: skip
+    (
+        "a lease that is not counted",
+        "leases",
+        _with_standing(lambda one: replace(one, leased_nusd=one.leased_nusd - 1)),
+    ),
+    (
+        "a nano-dollar charged twice",
+        "spent",
+        _with_standing(lambda one: replace(one, spent_nusd=one.spent_nusd + 1)),
+    ),
+)
 
 
 def self_test(snapshot: Snapshot) -> list[str]:
-    """Plant mistakes in copies of a snapshot; return the names of those that were not found, or had no place."""
+    """Plant mistakes in copies of a snapshot; return the names of those that were not found, or had
+    no place.
+    """
     missed = []
     before = Counter(finding.kind for finding in mistakes(snapshot))
     for name, kind, plant in PLANTS:
         planted = plant(snapshot)
-        if planted is None or Counter(finding.kind for finding in mistakes(planted))[kind] <= before[kind]:
+        if (
+            planted is None
+            or Counter(finding.kind for finding in mistakes(planted))[kind] <= before[kind]
+        ):
             missed.append(name)
     return missed
 
@@ -176,7 +225,10 @@ _read_intent = msgspec.json.Decoder(_Intent).decode
 
 @dataclass(slots=True)
 class Record:
-    """An attempt in a journal. `parts` are what it keeps of each account: its holds until a settlement is seen."""
+    """An attempt in a journal.
+
+    `parts` are what it keeps of each account: its holds until a settlement is seen.
+    """
 
     journal_id: UUID
     started_s: float
@@ -184,7 +236,10 @@ class Record:
 
 
 class Journals:
-    """What all journals below a folder say of attempts that the ledger does not have. Reads each byte once."""
+    """What all journals below a folder say of attempts that the ledger does not have.
+
+    Reads each byte once.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -231,7 +286,11 @@ class Journals:
     def _take(self, journal_id: UUID, frame: Frame) -> None:
         if frame.kind == FrameKind.INTENT:
             event = _read_intent(frame.payload).event
-            parts = [((account, starts_s), held) for account, starts_s, held, is_over in event.holds if not is_over]
+            parts = [
+                ((account, starts_s), held)
+                for account, starts_s, held, is_over in event.holds
+                if not is_over
+            ]
         else:
             event = _read_event(frame.payload)
             counted = event.cost_nusd if event.cost_nusd is not None else event.held_nusd
@@ -249,16 +308,19 @@ _STANDINGS = """
 SELECT account_id, extract(epoch FROM starts_at)::bigint,
        CASE rule.kind WHEN 'hard' THEN rule.limit_nusd + coalesce((
            SELECT sum(amount_nusd) FROM tollgate.budget_grants AS given
-           WHERE given.account_id = period.account_id AND given.starts_at = period.starts_at), 0)::bigint END,
+           WHERE given.account_id = period.account_id AND given.starts_at = period.starts_at),
+             0)::bigint END,
        spent_nusd, leased_nusd
 FROM tollgate.budget_periods AS period LEFT JOIN tollgate.budgets AS rule USING (rule_id)
 """
 _LEASES = """
-SELECT journal_id, account_id, extract(epoch FROM starts_at)::bigint, outstanding_nusd FROM tollgate.leases
+SELECT journal_id, account_id, extract(epoch FROM starts_at)::bigint, outstanding_nusd FROM
+  tollgate.leases
 """
 # Of single keys, because their events are few: those of a team are all there are.
 _CHARGED = """
-SELECT hold ->> 0, (hold ->> 1)::bigint, sum(coalesce(cost_nusd, held_nusd, (hold ->> 2)::bigint))::bigint
+SELECT hold ->> 0, (hold ->> 1)::bigint, sum(coalesce(cost_nusd, held_nusd, (hold ->>
+  2)::bigint))::bigint
 FROM tollgate.usage_events CROSS JOIN LATERAL jsonb_array_elements(holds) AS hold
 WHERE key_id = ANY(%s) AND hold ->> 0 LIKE '%%/key:%%' GROUP BY 1, 2
 """
@@ -269,14 +331,18 @@ JOIN tollgate.usage_events AS event ON event.request_id = asked.request_id
 """
 
 
-def take(connection: psycopg.Connection[Any], journals: Journals, watched: Sequence[str]) -> Snapshot:
+def take(
+    connection: psycopg.Connection[Any], journals: Journals, watched: Sequence[str]
+) -> Snapshot:
     """Take a snapshot of both. Raises `psycopg.Error`."""
     began_s = time.time()
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         standings = {(row[0], row[1]): Standing(*row[2:]) for row in connection.execute(_STANDINGS)}
         leases = {(row[0], (row[1], row[2])): row[3] for row in connection.execute(_LEASES)}
-        charged = {(row[0], row[1]): row[2] for row in connection.execute(_CHARGED, [list(watched)])}
+        charged = {
+            (row[0], row[1]): row[2] for row in connection.execute(_CHARGED, [list(watched)])
+        }
         journals.read_on()
         asked = [request_id for request_id, _ in journals.pending]
         written = {(row[0], row[1]) for row in connection.execute(_WRITTEN, [asked])}
@@ -287,7 +353,9 @@ def take(connection: psycopg.Connection[Any], journals: Journals, watched: Seque
         if record.started_s < began_s
         for place, nusd in record.parts
     ]
-    return Snapshot(began_s=began_s, standings=standings, leases=leases, charged=charged, unwritten=unwritten)
+    return Snapshot(
+        began_s=began_s, standings=standings, leases=leases, charged=charged, unwritten=unwritten
+    )
 
 
 # ---- the process
@@ -326,7 +394,9 @@ class Watch:
             self.told[finding.kind] += 1
             if self.told[finding.kind] <= MOST_TOLD or self.told[finding.kind] % 100 == 0:
                 self._say(at=snapshot.began_s, kind=finding.kind, detail=finding.detail)
-        if snapshot.charged and (self.busiest is None or len(snapshot.unwritten) > len(self.busiest.unwritten)):
+        if snapshot.charged and (
+            self.busiest is None or len(snapshot.unwritten) > len(self.busiest.unwritten)
+        ):
             self.busiest = snapshot
 
     def _missed(self) -> list[str]:

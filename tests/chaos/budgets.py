@@ -1,9 +1,11 @@
-"""Four processes, a hundred callers each, and the last dollars of one budget: never above it, nearly all of it usable.
+"""Four processes, a hundred callers each, and the last dollars of one budget: never above it,
+nearly all of it usable.
 
-A round is a key with a budget of its own, worth a few hundred requests. Its callers ask until every process has said
-402 for a while; meanwhile callers leave and processes die by `kill -9`. All the time another process compares the sums
-in Postgres with each other and with the journals (`budget_checker`). After the last round four mistakes are planted in
-Postgres itself, and must be found.
+A round is a key with a budget of its own, worth a few hundred requests. Its callers ask until every
+process has said 402 for a while; meanwhile callers leave and processes die by `kill -9`. All the
+time another process compares the sums in Postgres with each other and with the journals
+(`budget_checker`). After the last round four mistakes are planted in Postgres itself, and must be
+found.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from tests.chaos.fleet import REPOSITORY, Fleet, policy_of, team_line
 from tests.chaos.plans import COUNTABLE, kind_of, shape
 from tests.chaos.report import Result
 
-# A thousand times what the other scenarios pay, so that a message in dollars and cents tells figures apart. The least
-# request is held at about 0.03 USD and the usual one at 0.15, so 97 % of 30 USD leaves room for 30 of the least.
+# A thousand times what the other scenarios pay, so that a message in dollars and cents tells
+# figures apart. The least request is held at about 0.03 USD and the usual one at 0.15, so 97 % of
+# 30 USD leaves room for 30 of the least.
 RATES = {
     "vllm-a": ("153.7", "15.37", "610.1"),
     "vllm-b": ("211.1", "53.3", "777.7"),
@@ -41,7 +44,11 @@ RATES = {
     "paid-b": ("500.7", "125.3", "2800.3"),
 }
 ROUTES = ("own", "bought", "both")
-TEAMS = {"alpha": ("once", 30), "beta": ("month", 45), "gamma": ("week", 60)}  # a key's budget: period, USD
+TEAMS = {
+    "alpha": ("once", 30),
+    "beta": ("month", 45),
+    "gamma": ("week", 60),
+}  # a key's budget: period, USD
 MOST_TOKENS = 160  # asked for at most; a quarter of it is generated at most
 OVERHEAD_TOKENS = 64
 
@@ -49,18 +56,25 @@ USABLE = 0.97
 LEASE_S = 5.0
 ADOPTED_WITHIN_S = 2.5  # a neighbour looks for journals every two seconds, and then writes them
 LEAVE_SHARE = 0.08
-NO_KILL_EVERY, TWO_SHARE = 4, 0.3  # one round of so many has no kill; this share of the others has two
+NO_KILL_EVERY, TWO_SHARE = (
+    4,
+    0.3,
+)  # one round of so many has no kill; this share of the others has two
 KILL_WITHIN_S = 3.0
 PAUSE_S = (0.3, 1.2)  # after a refusal
-# What others have at hand goes back within two seconds, what a dead process had when its journal is written.
+# What others have at hand goes back within two seconds, what a dead process had when its journal is
+# written.
 QUIET_S, QUIET_AFTER_KILL_S, QUIET_REFUSALS = 2.2, 4.0, 20
 ROUND_S = 40.0
 LIMIT_S = 30.0
 ON_ITS_WAY_S = 2.0  # four hundred callers on two cores
-MOST_BUSY_SHARE = 0.05  # of the answers may be 503: Postgres took more than 50 ms, on a machine that is full
+MOST_BUSY_SHARE = (
+    0.05  # of the answers may be 503: Postgres took more than 50 ms, on a machine that is full
+)
 
 _FIGURES = re.compile(
-    r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held; this request may cost up to "
+    r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held; this "
+    r"request may cost up to "
     r"\$(?P<hold>[\d,.]*\d)"
 )
 CENTS_USD = Fraction("0.025")  # four figures, each rounded to a cent
@@ -68,7 +82,10 @@ CENTS_USD = Fraction("0.025")  # four figures, each rounded to a cent
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One budget and what became of it. `refused_since` counts 402s of each process since the last admission."""
+    """One budget and what became of it.
+
+    `refused_since` counts 402s of each process since the last admission.
+    """
 
     number: int
     team: str
@@ -91,7 +108,9 @@ class Round:
         return f"{self.team}/key:{key_id_of(self.key)}/{TEAMS[self.team][0]}"
 
     def is_quiet(self, processes: int) -> bool:
-        """True when all processes have said no for a while, and nothing is to come back any more."""
+        """True when all processes have said no for a while, and nothing is to come back any
+        more.
+        """
         now_s = time.monotonic()
         return (
             now_s - self.last_admitted_s > QUIET_S
@@ -107,10 +126,19 @@ class Watcher:
         self._path = fleet.folder / "watcher.jsonl"
         with self._path.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.budget_checker", "--database", fleet.database_url,
-                 "--journals", str(fleet.home / "journal")],
-                cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=said,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.chaos.budget_checker",
+                    "--database",
+                    fleet.database_url,
+                    "--journals",
+                    str(fleet.home / "journal"),
+                ],
+                cwd=REPOSITORY,
+                stdin=subprocess.PIPE,
+                stdout=said,
+            )
 
     @property
     def _stdin(self) -> IO[bytes]:
@@ -131,7 +159,11 @@ class Watcher:
         self._stdin.close()
         status = self._process.wait(30)
         said = self.said()
-        return said[-1] if status == 0 and said and "counts" in said[-1] else {"counts": {}, "missed": ["it ended"]}
+        return (
+            said[-1]
+            if status == 0 and said and "counts" in said[-1]
+            else {"counts": {}, "missed": ["it ended"]}
+        )
 
     def kill(self) -> None:
         """End it where the run has failed."""
@@ -161,7 +193,8 @@ class Run:
             for process in range(len(self.fleet.replicas)):
                 for _ in range(self.callers):
                     group.create_task(self._caller(one, process))
-            while (one.is_killing or not one.is_quiet(len(self.fleet.replicas))) and time.monotonic() < end_s:  # noqa: ASYNC110 - no event
+            replicas = len(self.fleet.replicas)
+            while (one.is_killing or not one.is_quiet(replicas)) and time.monotonic() < end_s:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             one.is_over = True
 
@@ -172,7 +205,9 @@ class Run:
             kind = kind_of(self.fleet.seed, index, COUNTABLE)
             wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, kind=kind)
             route = rng.choice(ROUTES)
-            call = Call(index=index, team=one.team, route=route, kind=kind, is_stream=wanted.is_stream)
+            call = Call(
+                index=index, team=one.team, route=route, kind=kind, is_stream=wanted.is_stream
+            )
             leave = None
             if rng.random() < LEAVE_SHARE:
                 leave = Leave(after_s=rng.uniform(0, 0.15), reset=rng.random() < 0.5)
@@ -180,7 +215,15 @@ class Run:
             self._at_once[process] += 1
             self.most_at_once[process] = max(self.most_at_once[process], self._at_once[process])
             port = self.fleet.replicas[process].port
-            await ask(call, body, path=wanted.path, key=one.key, ports=[port], limit_s=LIMIT_S, leave=leave)
+            await ask(
+                call,
+                body,
+                path=wanted.path,
+                key=one.key,
+                ports=[port],
+                limit_s=LIMIT_S,
+                leave=leave,
+            )
             self._at_once[process] -= 1
             call.body.clear()
             self._note(one, process, call)
@@ -200,7 +243,9 @@ class Run:
             one.last_admitted_s = time.monotonic()
             one.refused_since.clear()
         self.result.demand(
-            call.status not in (401, 403, 404, 429, 500), "caller", f"{call.index}: {call.status} {call.code}"
+            call.status not in (401, 403, 404, 429, 500),
+            "caller",
+            f"{call.index}: {call.status} {call.code}",
         )
 
     def _check_refusal(self, one: Round, call: Call) -> None:
@@ -211,7 +256,9 @@ class Run:
             return
         usd = {name: Fraction(figure.replace(",", "")) for name, figure in told.groupdict().items()}
         left = usd["limit"] - usd["spent"] - usd["held"]
-        self.result.demand(left < usd["hold"] + CENTS_USD, "refusal", f"{one.account}: {call.message}")
+        self.result.demand(
+            left < usd["hold"] + CENTS_USD, "refusal", f"{one.account}: {call.message}"
+        )
 
     async def _kill(self, one: Round, rng: Random) -> None:
         if one.number % NO_KILL_EVERY == NO_KILL_EVERY - 1:
@@ -242,10 +289,17 @@ class Run:
         one.spent_nusd, one.unknown_nusd = stands["spent"], stands["unknown"]
         found = []
         if stands["leases"] or stands["leased"]:
-            left = f"{stands['leased']:,} n$ leased in {stands['leases']} leases, {one.back_after_s:.1f} s after it"
+            left = (
+                f"{stands['leased']:,} n$ leased in {stands['leases']} leases, "
+                f"{one.back_after_s:.1f} s after it"
+            )
             found.append(Finding("stranded", f"round {one.number}, {one.account}: {left}"))
         if one.spent_nusd > one.limit_nusd:
-            found.append(Finding("overrun", f"{one.account}: {one.spent_nusd:,} spent of {one.limit_nusd:,} n$"))
+            found.append(
+                Finding(
+                    "overrun", f"{one.account}: {one.spent_nusd:,} spent of {one.limit_nusd:,} n$"
+                )
+            )
         if one.spent_nusd < USABLE * one.limit_nusd:
             used = f"{one.spent_nusd / one.limit_nusd:.2%} used, {dict(one.answers)}"
             found.append(Finding("unusable", f"round {one.number}, {one.account}: {used}"))
@@ -271,22 +325,36 @@ class Run:
             await asyncio.sleep(0.2)
         if call.status != 402:
             self.calls.append(call)
-        if call.status == (402 if hold_nusd > left_nusd else 200) or abs(hold_nusd - left_nusd) < 10:
+        if (
+            call.status == (402 if hold_nusd > left_nusd else 200)
+            or abs(hold_nusd - left_nusd) < 10
+        ):
             return []
-        return [Finding("refusal", f"{one.account}: {call.status} for {int(hold_nusd):,} n$, {left_nusd:,} left")]
+        return [
+            Finding(
+                "refusal",
+                f"{one.account}: {call.status} for {int(hold_nusd):,} n$, {left_nusd:,} left",
+            )
+        ]
 
     def _stands(self, one: Round) -> dict[str, int]:
         with psycopg.connect(self.fleet.database_url) as connection:
-            row = connection.execute(_STANDS, {"account": one.account, "key": key_id_of(one.key)}).fetchone()
+            row = connection.execute(
+                _STANDS, {"account": one.account, "key": key_id_of(one.key)}
+            ).fetchone()
         assert row is not None
-        return dict(zip(("spent", "leased", "leases", "charged", "unknown"), map(int, row), strict=True))
+        return dict(
+            zip(("spent", "leased", "leases", "charged", "unknown"), map(int, row), strict=True)
+        )
 
 
 _STANDS = """
 SELECT coalesce(sum(spent_nusd), 0), coalesce(sum(leased_nusd), 0),
        (SELECT count(*) FROM tollgate.leases WHERE account_id = %(account)s),
-       (SELECT coalesce(sum(coalesce(cost_nusd, held_nusd)), 0) FROM tollgate.usage_events WHERE key_id = %(key)s),
-       (SELECT coalesce(sum(held_nusd), 0) FROM tollgate.usage_events WHERE key_id = %(key)s AND cost_nusd IS NULL)
+       (SELECT coalesce(sum(coalesce(cost_nusd, held_nusd)), 0) FROM tollgate.usage_events WHERE
+         key_id = %(key)s),
+       (SELECT coalesce(sum(held_nusd), 0) FROM tollgate.usage_events WHERE key_id = %(key)s AND
+         cost_nusd IS NULL)
 FROM tollgate.budget_periods WHERE account_id = %(account)s
 """
 
@@ -294,7 +362,13 @@ FROM tollgate.budget_periods WHERE account_id = %(account)s
 async def run(result: Result, *, rounds: int, processes: int, callers: int) -> None:
     """All rounds, then the books, then what is planted."""
     fleet = Fleet(
-        seed=result.seed, mix="healthy", replicas=processes, policy=_policy(), teams=(), lease_s=LEASE_S, drain_s=2
+        seed=result.seed,
+        mix="healthy",
+        replicas=processes,
+        policy=_policy(),
+        teams=(),
+        lease_s=LEASE_S,
+        drain_s=2,
     )
     with fleet:
         every = _rounds(fleet, rounds)
@@ -323,14 +397,17 @@ async def run(result: Result, *, rounds: int, processes: int, callers: int) -> N
 def _policy() -> str:
     teams = "".join(
         team_line(
-            team, number=number,
-            terms=", budgets: [{period: month, limit_usd: 1000000}, {period: day, limit_usd: 1, kind: soft}],"
+            team,
+            number=number,
+            terms=", budgets: [{period: month, limit_usd: 1000000}, {period: day, limit_usd: "
+            "1, kind: soft}],"
             f' keys: [{{key: "*", budgets: [{{period: {period}, limit_usd: {usd}}}]}}]',
         )
         for number, (team, (period, usd)) in enumerate(TEAMS.items())
-    )  # fmt: skip
+    )
     centres = "".join(
-        f"  - {{name: CC-{number}, budgets: [{{period: month, limit_usd: 2000000}}]}}\n" for number in range(len(TEAMS))
+        f"  - {{name: CC-{number}, budgets: [{{period: month, limit_usd: 2000000}}]}}\n"
+        for number in range(len(TEAMS))
     )
     return policy_of(teams, rates=RATES, wait_s=15, more=f"cost_centres:\n{centres}")
 
@@ -341,7 +418,9 @@ def _rounds(fleet: Fleet, rounds: int) -> list[Round]:
     keys = {team: iter(fleet.new_keys(team, rounds + len(PLANTS))) for team in names}
     for number in range(rounds + len(PLANTS)):
         team = names[number % len(names)]
-        every.append(Round(number=number, team=team, key=next(keys[team]), limit_nusd=TEAMS[team][1] * 10**9))
+        every.append(
+            Round(number=number, team=team, key=next(keys[team]), limit_nusd=TEAMS[team][1] * 10**9)
+        )
     return every
 
 
@@ -354,43 +433,73 @@ def _said(one: Round) -> str:
 def _judge(result: Result, fleet: Fleet, play: Run, rounds: Sequence[Round]) -> None:
     shares = sorted(one.spent_nusd / one.limit_nusd for one in rounds)
     answers = sum((one.answers for one in rounds), Counter())
-    result.say("rounds, of which with a kill", f"{len(rounds)}, {sum(one.killed > 0 for one in rounds)}")
+    result.say(
+        "rounds, of which with a kill", f"{len(rounds)}, {sum(one.killed > 0 for one in rounds)}"
+    )
     result.say("processes, callers of each", f"{len(fleet.replicas)}, {play.callers}")
     result.say("most requests in flight in one process", min(play.most_at_once.values()))
     result.say(
-        "used of the limit: least, mean, most", f"{shares[0]:.2%}, {sum(shares) / len(shares):.2%}, {shares[-1]:.2%}"
+        "used of the limit: least, mean, most",
+        f"{shares[0]:.2%}, {sum(shares) / len(shares):.2%}, {shares[-1]:.2%}",
     )
     unknown, spent = sum(one.unknown_nusd for one in rounds), sum(one.spent_nusd for one in rounds)
     result.say("of that counted at the hold, because unknown", f"{unknown / max(spent, 1):.2%}")
-    result.say("all leases back after a round: mean, longest",
-               f"{sum(one.back_after_s for one in rounds) / len(rounds):.1f} s, "
-               f"{max(one.back_after_s for one in rounds):.1f} s")  # fmt: skip
+    result.say(
+        "all leases back after a round: mean, longest",
+        f"{sum(one.back_after_s for one in rounds) / len(rounds):.1f} s, "
+        f"{max(one.back_after_s for one in rounds):.1f} s",
+    )
     result.say("answers", ", ".join(f"{name} {times:,}" for name, times in answers.most_common()))
     busy = sum(times for name, times in answers.items() if name.startswith("503"))
     total = sum(times for name, times in answers.items() if not name.startswith("of "))
-    result.demand(busy <= MOST_BUSY_SHARE * total, "busy", f"{busy:,} of {total:,} answers were 503")
+    result.demand(
+        busy <= MOST_BUSY_SHARE * total, "busy", f"{busy:,} of {total:,} answers were 503"
+    )
     with psycopg.connect(fleet.database_url) as connection:
-        wrong = connection.execute("SELECT account_id, what FROM tollgate.budget_mistakes()").fetchall()
+        wrong = connection.execute(
+            "SELECT account_id, what FROM tollgate.budget_mistakes()"
+        ).fetchall()
     for account_id, what in wrong:
         result.demand(False, "sums", f"{account_id}: {what}")
     attempts, events = fleet.attempts(), fleet.events()
     books = Books(
-        attempts=attempts, events=events, calls=play.calls, kills_s=fleet.kills_s, rates=RATES, most_unknown=1.0,
+        attempts=attempts,
+        events=events,
+        calls=play.calls,
+        kills_s=fleet.kills_s,
+        rates=RATES,
+        most_unknown=1.0,
         on_its_way_s=ON_ITS_WAY_S,
-    )  # fmt: skip
+    )
     result.judge(books)
     _judge_accounts(result, attempts, events)
 
 
-def _judge_accounts(result: Result, attempts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
-    """By key: what the upstream generated, at the price of the day, against what the budget counts."""
+def _judge_accounts(
+    result: Result, attempts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]
+) -> None:
+    """By key: what the upstream generated, at the price of the day, against what the budget
+    counts.
+    """
     key_of = {str(event["request_id"]): event["key_id"] for event in events}
-    running = {str(event["request_id"]) for event in events if event["usage_source"] in ("derived", "estimated")}
+    running = {
+        str(event["request_id"])
+        for event in events
+        if event["usage_source"] in ("derived", "estimated")
+    }
     true: defaultdict[str, Fraction] = defaultdict(Fraction)
     for attempt in attempts:
         plain, cached, output = (Fraction(rate) * 1000 for rate in RATES[attempt["model"]])
-        cost = (attempt["input"] - attempt["cached"]) * plain + attempt["cached"] * cached + attempt["output"] * output
-        if attempt["request_id"] in key_of and attempt["request_id"] not in running and attempt["output"]:
+        cost = (
+            (attempt["input"] - attempt["cached"]) * plain
+            + attempt["cached"] * cached
+            + attempt["output"] * output
+        )
+        if (
+            attempt["request_id"] in key_of
+            and attempt["request_id"] not in running
+            and attempt["output"]
+        ):
             true[key_of[attempt["request_id"]]] += cost
     booked: Counter[str] = Counter()
     for event in events:
@@ -400,9 +509,15 @@ def _judge_accounts(result: Result, attempts: Sequence[dict[str, Any]], events: 
     for key_id, cost in true.items():
         # A line is rounded to the nano-dollar: at most three of them an attempt.
         slack = 3 * len(events)
-        result.demand(booked[key_id] + slack >= cost, "account", f"{key_id}: {booked[key_id]:,} n$ of {int(cost):,}")
-    result.say("generated, at its price, against what budgets count (without running figures)",
-               f"{float(sum(true.values())) / 1e9:.2f} / {sum(booked.values()) / 1e9:.2f} USD")  # fmt: skip
+        result.demand(
+            booked[key_id] + slack >= cost,
+            "account",
+            f"{key_id}: {booked[key_id]:,} n$ of {int(cost):,}",
+        )
+    result.say(
+        "generated, at its price, against what budgets count (without running figures)",
+        f"{float(sum(true.values())) / 1e9:.2f} / {sum(booked.values()) / 1e9:.2f} USD",
+    )
 
 
 def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ended_s: float) -> None:
@@ -412,11 +527,19 @@ def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ende
         if "kind" in said and said["at"] < ended_s:
             result.demand(False, f"watch: {said['kind']}", said["detail"])
     took_ms = counts["took_ms"] / max(counts["snapshots"], 1)
-    result.say("snapshots of Postgres and journals, each took", f"{counts['snapshots']:,}, {took_ms:.0f} ms")
+    result.say(
+        "snapshots of Postgres and journals, each took",
+        f"{counts['snapshots']:,}, {took_ms:.0f} ms",
+    )
     result.say("of which saw unwritten holds", f"{counts['busy']:,}")
-    result.say("unwritten holds seen, most at once", f"{counts['unwritten']:,}, {counts['most_unwritten']}")
+    result.say(
+        "unwritten holds seen, most at once", f"{counts['unwritten']:,}, {counts['most_unwritten']}"
+    )
     missed = last["missed"]
-    result.say("planted in the watch's input", "each found" if not missed else f"NOT FOUND: {', '.join(missed)}")
+    result.say(
+        "planted in the watch's input",
+        "each found" if not missed else f"NOT FOUND: {', '.join(missed)}",
+    )
     result.demand(not missed, "checker", f"planted and not found: {', '.join(missed)}")
     result.demand(counts["busy"] > 10, "checker", "it hardly saw an unwritten hold")
 
@@ -426,7 +549,9 @@ def _judge_watch(result: Result, watcher: Watcher, last: dict[str, Any], *, ende
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """A mistake. `function` is changed from the first text to the second, or `statement` is run in the middle.
+    """A mistake.
+
+    `function` is changed from the first text to the second, or `statement` is run in the middle.
 
     One of `kinds` must be found by somebody.
     """
@@ -438,23 +563,33 @@ class Plant:
     statement: str = ""
 
 
-_CHECK = "period := tollgate.lock_budget_period(ask.account_id, starts, to_timestamp(ask.ends_s), rule);"
+_CHECK = (
+    "period := tollgate.lock_budget_period(ask.account_id, starts, to_timestamp(ask.ends_s), rule);"
+)
 PLANTS = (
     Plant(
-        name="a slice that is checked, then taken", kinds=("over", "overrun"), function="tollgate.exchange_slices",
+        name="a slice that is checked, then taken",
+        kinds=("over", "overrun"),
+        function="tollgate.exchange_slices",
         changes=(
-            (_CHECK, f"""
+            (
+                _CHECK,
+                f"""
             SELECT * INTO period FROM tollgate.budget_periods AS seen
                 WHERE seen.account_id = ask.account_id AND seen.starts_at = starts;
             IF NOT FOUND THEN {_CHECK} END IF;
             IF ask.account_id LIKE '%/key:%' THEN PERFORM pg_sleep(0.02); END IF;
-            """),
-            ("SET leased_nusd = exchange_slices.leased_nusd,",
-             "SET leased_nusd = changed.leased_nusd - returned + granted_nusd,"),
+            """,
+            ),
+            (
+                "SET leased_nusd = exchange_slices.leased_nusd,",
+                "SET leased_nusd = changed.leased_nusd - returned + granted_nusd,",
+            ),
         ),
     ),
     Plant(
-        name="holds in no lease", kinds=("unleased",),
+        name="holds in no lease",
+        kinds=("unleased",),
         statement="""
         SELECT 1 FROM tollgate.budget_periods WHERE account_id = %(account)s FOR UPDATE;
         UPDATE tollgate.leases SET outstanding_nusd = 0 WHERE account_id = %(account)s;
@@ -462,18 +597,34 @@ PLANTS = (
         """,
     ),
     Plant(
-        name="an event that is charged twice", kinds=("spent",), function="tollgate.settle_holds",
-        changes=(("spent_nusd = spent_nusd + move.spent_nusd", "spent_nusd = spent_nusd + 2 * move.spent_nusd"),),
+        name="an event that is charged twice",
+        kinds=("spent",),
+        function="tollgate.settle_holds",
+        changes=(
+            (
+                "spent_nusd = spent_nusd + move.spent_nusd",
+                "spent_nusd = spent_nusd + 2 * move.spent_nusd",
+            ),
+        ),
     ),
     Plant(
-        name="a lease that does not come back", kinds=("stranded",), function="tollgate.end_leases",
-        changes=(("SELECT account_id, starts_at FROM tollgate.leases WHERE journal_id = journal",
-                  "SELECT account_id, starts_at FROM tollgate.leases WHERE journal_id = journal AND false"),),
+        name="a lease that does not come back",
+        kinds=("stranded",),
+        function="tollgate.end_leases",
+        changes=(
+            (
+                "SELECT account_id, starts_at FROM tollgate.leases WHERE journal_id = journal",
+                "SELECT account_id, starts_at FROM tollgate.leases WHERE journal_id = journal "
+                "AND false",
+            ),
+        ),
     ),
-)  # fmt: skip
+)
 
 
-async def _plant(result: Result, fleet: Fleet, play: Run, watcher: Watcher, rounds: Sequence[Round]) -> None:
+async def _plant(
+    result: Result, fleet: Fleet, play: Run, watcher: Watcher, rounds: Sequence[Round]
+) -> None:
     """Plant each in a round of its own; what is found there must be what was planted."""
     for plant, one in zip(PLANTS, rounds, strict=True):
         began_s = time.time()
@@ -492,13 +643,27 @@ async def _plant(result: Result, fleet: Fleet, play: Run, watcher: Watcher, roun
         seen = Counter(
             said["kind"]
             for said in watcher.said()
-            if "kind" in said and said["at"] >= began_s and said["detail"].startswith(f"{one.account}:")
+            if "kind" in said
+            and said["at"] >= began_s
+            and said["detail"].startswith(f"{one.account}:")
         )
-        caught = {**{kind: f"by the watch, {times} times" for kind, times in seen.items() if kind in plant.kinds},
-                  **{kind: "after the round" for kind in found if kind in plant.kinds}}  # fmt: skip
+        caught = {
+            **{
+                kind: f"by the watch, {times} times"
+                for kind, times in seen.items()
+                if kind in plant.kinds
+            },
+            **{kind: "after the round" for kind in found if kind in plant.kinds},
+        }
         words = "; ".join(f"{kind}, {how}" for kind, how in caught.items())
-        result.say(f"planted in Postgres: {plant.name}", f"found as {words}" if caught else "NOT FOUND")
-        result.demand(bool(caught), "checker", f"{plant.name} was planted and not found; found: {dict(seen | found)}")
+        result.say(
+            f"planted in Postgres: {plant.name}", f"found as {words}" if caught else "NOT FOUND"
+        )
+        result.demand(
+            bool(caught),
+            "checker",
+            f"{plant.name} was planted and not found; found: {dict(seen | found)}",
+        )
         result.tell(f"{plant.name}: {dict(seen)} {dict(found)}; {_said(one)}")
 
 
@@ -508,7 +673,9 @@ def _changed(fleet: Fleet, plant: Plant) -> Iterator[None]:
         yield
         return
     with psycopg.connect(fleet.database_url, autocommit=True) as connection:
-        row = connection.execute("SELECT pg_get_functiondef(%s::regproc)", [plant.function]).fetchone()
+        row = connection.execute(
+            "SELECT pg_get_functiondef(%s::regproc)", [plant.function]
+        ).fetchone()
         assert row is not None
         original = planted = str(row[0])
         for before, after in plant.changes:

@@ -1,4 +1,6 @@
-"""Requests that are all abandoned at a random instant: no socket, file, thread or count may stay behind."""
+"""Requests that are all abandoned at a random instant: no socket, file, thread or count may stay
+behind.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,36 @@ async def run(result: Result, *, requests: int, callers: int) -> None:
         before = _state(fleet, replica)
         load.leave_share, load.hasty_share, load.leave_within_bytes = 1.0, 1.0, 6000
         await load.crowd(requests, callers)
-        result.demand(await idle(fleet), "leak", f"in flight 30 s after the last caller went: {_state(fleet, replica)}")
+        result.demand(
+            await idle(fleet),
+            "leak",
+            f"in flight 30 s after the last caller went: {_state(fleet, replica)}",
+        )
         at_once = _state(fleet, replica)
         has_emptied = await _emptied(fleet)
         after = _state(fleet, replica)
         for name in before:
             result.say(
-                f"{name}: before / at once / after", f"{before[name]:.0f} / {at_once[name]:.0f} / {after[name]:.0f}"
+                f"{name}: before / at once / after",
+                f"{before[name]:.0f} / {at_once[name]:.0f} / {after[name]:.0f}",
             )
         left = sum(call.ending == "left" for call in load.calls[200:])
         result.say("abandoned", f"{left:,} of {requests:,}")
-        result.demand(left > requests * 0.5, "not fired", f"only {left} of {requests} callers left before the end")
-        result.demand(has_emptied, "leak", f"{after['upstream sockets']:.0f} upstream connections stay open")
-        result.demand(after["in flight"] == 0, "leak", f"{after['in flight']:.0f} requests count as in flight")
+        result.demand(
+            left > requests * 0.5,
+            "not fired",
+            f"only {left} of {requests} callers left before the end",
+        )
+        result.demand(
+            has_emptied, "leak", f"{after['upstream sockets']:.0f} upstream connections stay open"
+        )
+        result.demand(
+            after["in flight"] == 0, "leak", f"{after['in flight']:.0f} requests count as in flight"
+        )
         grown = after["files"] - before["files"]
-        result.demand(grown <= SLACK_FILES, "leak", f"{grown:.0f} file descriptors more than before")
+        result.demand(
+            grown <= SLACK_FILES, "leak", f"{grown:.0f} file descriptors more than before"
+        )
         grown = after["threads"] - before["threads"]
         result.demand(grown <= 1, "leak", f"{grown:.0f} threads more than before")
         if "tasks" in before:
@@ -48,13 +65,22 @@ async def run(result: Result, *, requests: int, callers: int) -> None:
         await fleet.settled(len(attempts))
         # Left before any usage, which is the point here: how often is not what this run is about.
         books = Books(
-            attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES, most_unknown=1.0
+            attempts=attempts,
+            events=fleet.events(),
+            calls=load.calls,
+            kills_s=(),
+            rates=RATES,
+            most_unknown=1.0,
         )
         result.judge(books)
         # A fresh request works: the pool's slots came back.
         load.leave_share = 0.0
         served = [await load.one() for _ in range(20)]
-        result.demand(all(call.ending == "complete" for call in served), "leak", "a request afterwards is not served")
+        result.demand(
+            all(call.ending == "complete" for call in served),
+            "leak",
+            "a request afterwards is not served",
+        )
         await asyncio.sleep(0)
 
 
@@ -68,9 +94,11 @@ async def _emptied(fleet: Fleet) -> bool:
 def _state(fleet: Fleet, replica: Replica) -> dict[str, float]:
     """What could leak. `tasks` only where the gateway says."""
     state = {
-        "files": float(replica.open_files()), "threads": float(replica.threads()),
+        "files": float(replica.open_files()),
+        "threads": float(replica.threads()),
         "upstream sockets": float(fleet.upstream_stats()["open_sockets"]),
-        "in flight": replica.gauge("tollgate_inflight") or 0.0, "memory MiB": replica.memory_mib(),
-    }  # fmt: skip
+        "in flight": replica.gauge("tollgate_inflight") or 0.0,
+        "memory MiB": replica.memory_mib(),
+    }
     tasks = replica.gauge("tollgate_tasks")
     return state if tasks is None else {**state, "tasks": tasks}

@@ -1,7 +1,9 @@
-"""Joins three books that share no code: what the upstream generated, what finance reads, what callers saw.
+"""Joins three books that share no code: what the upstream generated, what finance reads, what
+callers saw.
 
-Pure. Its arithmetic is its own (fractions, not the gateway's decimals), and every run plants faults in a copy of its
-input and demands that they are found, so that a checker that finds nothing cannot pass for a gateway that has none.
+Pure. Its arithmetic is its own (fractions, not the gateway's decimals), and every run plants faults
+in a copy of its input and demands that they are found, so that a checker that finds nothing cannot
+pass for a gateway that has none.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from tests.chaos.plans import Fault, Kind
 Attempt = dict[str, Any]
 Event = dict[str, Any]
 MOST_UNKNOWN = 0.005
-# A kill may be found by the journal's last progress, which is at most so old, or by the upstream so much later.
+# A kill may be found by the journal's last progress, which is at most so old, or by the upstream so
+# much later.
 KILL_SLACK_S = 2.0
 PROGRESS_EVERY_S = 1.0
-ON_ITS_WAY_S = 0.2  # what an engine sent so shortly before its end may never have been read: the caller had gone
+# what an engine sent so shortly before its end may never have been read: the caller had gone
+ON_ITS_WAY_S = 0.2
 OVERHEAD_TOKENS = 64  # what the gateway adds to a request's bytes for its hold
 
 
@@ -85,10 +89,14 @@ def check(books: Books) -> Verdict:
     _check_callers(books, verdict)
     verdict.counts.update(
         {
-            "requests": len(books.calls), "attempts": len(books.attempts), "events": len(books.events),
-            "kills": len(books.kills_s), "lost": verdict.kinds["lost"], "doubled": verdict.kinds["doubled"],
+            "requests": len(books.calls),
+            "attempts": len(books.attempts),
+            "events": len(books.events),
+            "kills": len(books.kills_s),
+            "lost": verdict.kinds["lost"],
+            "doubled": verdict.kinds["doubled"],
         }
-    )  # fmt: skip
+    )
     verdict.counts.update(Counter(f"kind {call.kind}" for call in books.calls))
     verdict.counts.update(Counter(f"source {event['usage_source']}" for event in books.events))
     verdict.counts.update(Counter(f"outcome {event['outcome']}" for event in books.events))
@@ -96,7 +104,9 @@ def check(books: Books) -> Verdict:
 
 
 def self_test(books: Books) -> list[str]:
-    """Plant faults in copies of the books; return the names of those that were not found, or could not be planted."""
+    """Plant faults in copies of the books; return the names of those that were not found, or could
+    not be planted.
+    """
     before = check(books).kinds
     missed = []
     for name, kind, plant in PLANTS:
@@ -110,16 +120,23 @@ def self_test(books: Books) -> list[str]:
 
 
 def _has_fired(attempt: Attempt) -> bool:
-    """A breaking fault has fired when the attempt ended by it; the harmless ones as soon as it was answered."""
+    """A breaking fault has fired when the attempt ended by it; the harmless ones as soon as it was
+    answered.
+    """
     if attempt["fault"] == Fault.WILD:
         return bool(attempt["is_usage_final"])
-    return attempt["ending"] == "fault" or attempt["fault"] in ("none", "split", "slow", "no usage") or (
-        attempt["fault"] == "idle connection closed" and attempt["ending"] == "complete"
-    )  # fmt: skip
+    return (
+        attempt["ending"] == "fault"
+        or attempt["fault"] in ("none", "split", "slow", "no usage")
+        or (attempt["fault"] == "idle connection closed" and attempt["ending"] == "complete")
+    )
 
 
 def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
-    """Pair attempts with events by request and model, in order. What stays alone is lost, doubled or an orphan."""
+    """Pair attempts with events by request and model, in order.
+
+    What stays alone is lost, doubled or an orphan.
+    """
     arrived: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     booked: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for attempt in sorted(books.attempts, key=lambda a: float(a["arrived_s"])):
@@ -130,11 +147,15 @@ def _join(books: Books, verdict: Verdict) -> list[tuple[Attempt, Event]]:
     for key in arrived.keys() | booked.keys():
         attempts, events = arrived[key], booked[key]
         surplus = len(events) - len(attempts)
-        if surplus > 0:  # what nobody may have read is nobody's, though the next attempt there was answered
+        if (
+            surplus > 0
+        ):  # what nobody may have read is nobody's, though the next attempt there was answered
             events.sort(key=_may_be_unread)
         pairs += list(zip(attempts, events, strict=False))
         for attempt in attempts[len(events) :]:
-            verdict.find("lost", f"{key[0]} at {key[1]}: {attempt['output']} tokens out, {attempt['ending']}")
+            verdict.find(
+                "lost", f"{key[0]} at {key[1]}: {attempt['output']} tokens out, {attempt['ending']}"
+            )
         for event in events[len(attempts) :]:
             _check_orphan(event, has_twin=bool(attempts), books=books, verdict=verdict)
     _check_early_leavers(books, verdict)
@@ -145,7 +166,11 @@ def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdic
     """An event that no attempt of the upstream's explains."""
     if event["usage_source"] == "none" and not has_twin:
         verdict.counts["never sent"] += 1  # nobody listened, or the permit was refused
-    elif event["outcome"] == "interrupted" and not has_twin and _near(float(_unix(event)), books.kills_s):
+    elif (
+        event["outcome"] == "interrupted"
+        and not has_twin
+        and _near(float(_unix(event)), books.kills_s)
+    ):
         verdict.counts["killed before it was sent"] += 1
     elif event["outcome"] == "client_gone" and not has_twin:
         verdict.counts["left before it arrived"] += 1
@@ -153,39 +178,67 @@ def _check_orphan(event: Event, *, has_twin: bool, books: Books, verdict: Verdic
         verdict.counts["written into a closing connection"] += 1
     else:
         kind = "doubled" if has_twin else "orphan"
-        verdict.find(kind, f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at {event['model']}")
+        verdict.find(
+            kind,
+            f"{event['request_id']} attempt {event['attempt']} ({event['outcome']}) at "
+            f"{event['model']}",
+        )
 
 
 def _may_be_unread(event: Event) -> bool:
-    """It may have been written into a connection that its upstream had just closed; their number is checked."""
+    """It may have been written into a connection that its upstream had just closed; their number is
+    checked.
+    """
     return bool(event["outcome"] == "upstream_error" and event["usage_source"] == "unknown")
 
 
 def _check_early_leavers(books: Books, verdict: Verdict) -> None:
-    """A caller may go when its request is already sent but not read there. No more events than such callers."""
+    """A caller may go when its request is already sent but not read there.
+
+    No more events than such callers.
+    """
     arrived = {attempt["index"] for attempt in books.attempts}
-    callers = sum(call.ending == "left" and not call.request_id and call.index not in arrived for call in books.calls)
+    callers = sum(
+        call.ending == "left" and not call.request_id and call.index not in arrived
+        for call in books.calls
+    )
     closed = sum(attempt["fault"] == Fault.STALE for attempt in books.attempts)
-    if verdict.counts["written into a closing connection"] > closed:  # who wrote cannot know that nobody read it
+    if (
+        verdict.counts["written into a closing connection"] > closed
+    ):  # who wrote cannot know that nobody read it
         verdict.find(
-            "orphan", f"{verdict.counts['written into a closing connection']} booked, only {closed} were closed"
+            "orphan",
+            f"{verdict.counts['written into a closing connection']} booked, only {closed} were "
+            "closed",
         )
     if verdict.counts["left before it arrived"] > callers:
-        verdict.find("orphan", f"{verdict.counts['left before it arrived']} early leavers booked, only {callers} were")
+        verdict.find(
+            "orphan",
+            f"{verdict.counts['left before it arrived']} early leavers booked, only {callers} were",
+        )
 
 
 def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict) -> None:
     """What was booked against what was generated."""
-    where = f"{event['request_id']}/{event['attempt']} {event['model']} {event['outcome']} ({attempt['fault']})"
+    where = (
+        f"{event['request_id']}/{event['attempt']} {event['model']} {event['outcome']} "
+        f"({attempt['fault']})"
+    )
     source = event["usage_source"]
     if event["outcome"] == "interrupted" and not _overlaps(attempt, books.kills_s):
         verdict.find("outcome", f"{where}: interrupted, but nothing was killed then")
-    is_wild = attempt["fault"] == Fault.WILD and attempt["is_usage_final"] and event["outcome"] != "interrupted"
+    is_wild = (
+        attempt["fault"] == Fault.WILD
+        and attempt["is_usage_final"]
+        and event["outcome"] != "interrupted"
+    )
     if is_wild and (not event["is_suspect"] or source == "provider"):
         verdict.find("suspect", f"{where}: booked as {source} and not flagged")
     if source == "none":
         if attempt["output"]:
-            verdict.find("free", f"{where}: {attempt['output']} tokens were generated and nothing booked")
+            verdict.find(
+                "free", f"{where}: {attempt['output']} tokens were generated and nothing booked"
+            )
         return
     if source == "provider":
         true = tuple(attempt[name] for name in ("input", "cached", "output", "reasoning"))
@@ -194,20 +247,25 @@ def _check_tokens(attempt: Attempt, event: Event, books: Books, verdict: Verdict
         if seen != true:
             verdict.find("tokens", f"{where}: booked {seen}, generated {true}")
         return
-    true_nusd = _cost(attempt["input"], attempt["cached"], attempt["output"], books.rates[event["model"]])
+    true_nusd = _cost(
+        attempt["input"], attempt["cached"], attempt["output"], books.rates[event["model"]]
+    )
     if source == "unknown":
         if event["held_usd"] is None or _nusd(event["held_usd"]) < true_nusd:
             verdict.find("hold", f"{where}: held {event['held_usd']}, true {true_nusd} n$")
         return
     is_counted = source == "estimated" or attempt["model"].startswith("paid")
     if not is_counted:  # a running figure of the engine: progress ≤ true
-        # Each choice of a list says its own prompt's input: those that had not yet spoken are not known.
+        # Each choice of a list says its own prompt's input: those that had not yet spoken are not
+        # known.
         has_input = event["input_tokens"] == attempt["input"] or (
             attempt["prompts"] > 1 and event["input_tokens"] < attempt["input"]
         )
         if not has_input or not 0 <= (event["output_tokens"] or 0) <= attempt["output"]:
             booked = (event["input_tokens"], event["output_tokens"])
-            verdict.find("tokens", f"{where}: derived {booked}, true {(attempt['input'], attempt['output'])}")
+            verdict.find(
+                "tokens", f"{where}: derived {booked}, true {(attempt['input'], attempt['output'])}"
+            )
     else:
         verdict.counts["counted by the gateway"] += 1
         verdict.counts["counted: tokens booked"] += event["output_tokens"] or 0
@@ -218,21 +276,35 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
     """Cost is the sum of lines, each tokens × price rounded once, half to even."""
     where = f"{event['request_id']}/{event['attempt']}"
     plain, cached, output = (Fraction(rate) for rate in books.rates[event["model"]])
-    rate_of = {"input": plain, "cached_input": cached, "cache_write": plain, "output": output, "reasoning": output}
+    rate_of = {
+        "input": plain,
+        "cached_input": cached,
+        "cache_write": plain,
+        "output": output,
+        "reasoning": output,
+    }
     lines = event["lines"]
     if event["cost_usd"] is None:
         if event["usage_source"] != "unknown" or event["held_usd"] is None:
-            verdict.find("cost", f"{where}: no cost, {event['usage_source']}, held {event['held_usd']}")
+            verdict.find(
+                "cost", f"{where}: no cost, {event['usage_source']}, held {event['held_usd']}"
+            )
         return
     total = 0
     for line in lines:
-        due = round(int(line["tokens"]) * rate_of[line["kind"]] * 1000)  # n$; round() is half to even
+        due = round(
+            int(line["tokens"]) * rate_of[line["kind"]] * 1000
+        )  # n$; round() is half to even
         if due != int(line["cost_nusd"]):
             verdict.find("cost", f"{where}: line {line} should be {due} n$")
         total += due
     if total != _nusd(event["cost_usd"]):
-        verdict.find("cost", f"{where}: {event['cost_usd']} USD is not the sum of its lines, {total} n$")
-    if sum(int(line["tokens"]) for line in lines) != (event["input_tokens"] or 0) + (event["output_tokens"] or 0):
+        verdict.find(
+            "cost", f"{where}: {event['cost_usd']} USD is not the sum of its lines, {total} n$"
+        )
+    if sum(int(line["tokens"]) for line in lines) != (event["input_tokens"] or 0) + (
+        event["output_tokens"] or 0
+    ):
         verdict.find("cost", f"{where}: lines {lines} do not cover all tokens")
 
 
@@ -243,7 +315,9 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
     for attempt, event in pairs:
         team = team_of.get(attempt["index"], "?")
         if event["team"] != team:
-            verdict.find("team", f"{event['request_id']}: booked on {event['team']}, asked by {team}")
+            verdict.find(
+                "team", f"{event['request_id']}: booked on {event['team']}, asked by {team}"
+            )
         if event["usage_source"] == "provider":
             seen = sums[event["team"]]
             seen[0] += event["input_tokens"]
@@ -252,7 +326,9 @@ def _check_teams(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict: 
             seen[3] += attempt["output"]
     for team, (booked_in, booked_out, true_in, true_out) in sorted(sums.items()):
         if (booked_in, booked_out) != (true_in, true_out):
-            verdict.find("team", f"{team}: booked {booked_in}/{booked_out}, generated {true_in}/{true_out}")
+            verdict.find(
+                "team", f"{team}: booked {booked_in}/{booked_out}, generated {true_in}/{true_out}"
+            )
         verdict.counts[f"tokens of {team}"] = booked_in + booked_out
 
 
@@ -265,12 +341,24 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
         if not attempt["usage_s"]:
             continue
         age_s = attempt["ended_s"] - attempt["usage_s"]
-        is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith("vllm")
-        if age_s >= (PROGRESS_EVERY_S if event["outcome"] == "interrupted" else books.on_its_way_s * is_closed_at_once):
-            verdict.find("unknown", f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before")
-    # Only their provider can count a request with pictures: where it says nothing, that is unknown for good.
+        is_closed_at_once = event["outcome"] == "client_gone" and attempt["model"].startswith(
+            "vllm"
+        )
+        if age_s >= (
+            PROGRESS_EVERY_S
+            if event["outcome"] == "interrupted"
+            else books.on_its_way_s * is_closed_at_once
+        ):
+            verdict.find(
+                "unknown",
+                f"{event['request_id']}, {_cause(attempt, event)}: usage sent {age_s:.2f} s before",
+            )
+    # Only their provider can count a request with pictures: where it says nothing, that is unknown
+    # for good.
     pictured = {call.index for call in books.calls if call.kind == Kind.PICTURES}
-    uncountable = {attempt["request_id"] for attempt in books.attempts if attempt["index"] in pictured}
+    uncountable = {
+        attempt["request_id"] for attempt in books.attempts if attempt["index"] in pictured
+    }
     countable = [event for event in books.events if str(event["request_id"]) not in uncountable]
     all_unknown, count = (
         sum(event["usage_source"] == "unknown" and not event["is_suspect"] for event in events)
@@ -279,15 +367,23 @@ def _check_unknown(pairs: Iterable[tuple[Attempt, Event]], books: Books, verdict
     share = count / max(len(countable), 1)
     verdict.counts["unknown per 100,000"] = round(share * 100_000)
     verdict.counts["unknown, with pictures"] = all_unknown - count
-    verdict.counts.update(Counter(f"because {_cause(attempt, event)}" for attempt, event in unknown))
+    verdict.counts.update(
+        Counter(f"because {_cause(attempt, event)}" for attempt, event in unknown)
+    )
     if share > books.most_unknown:
-        verdict.find("unknown", f"{share:.2%} of what can be counted is unknown, {books.most_unknown:.2%} may be")
+        verdict.find(
+            "unknown",
+            f"{share:.2%} of what can be counted is unknown, {books.most_unknown:.2%} may be",
+        )
 
 
 def _cause(attempt: Attempt, event: Event) -> str:
     """Why usage may be unknown."""
     framing = "stream" if attempt["is_stream"] else "plain"
-    return f"{attempt['model'][:4]} {framing} {attempt['fault']} → {event['outcome']} ({min(attempt['output'], 1)}+)"
+    return (
+        f"{attempt['model'][:4]} {framing} {attempt['fault']} → {event['outcome']} "
+        f"({min(attempt['output'], 1)}+)"
+    )
 
 
 def _check_callers(books: Books, verdict: Verdict) -> None:
@@ -312,7 +408,12 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
     last = max(events, key=lambda e: int(e["attempt"]))
     if last["outcome"] not in ("ok", "interrupted"):
         verdict.find("caller", f"{where}: a whole answer is booked as {last['outcome']}")
-    if call.usage is None or last["usage_source"] == "unknown" or last["outcome"] != "ok" or last["is_suspect"]:
+    if (
+        call.usage is None
+        or last["usage_source"] == "unknown"
+        or last["outcome"] != "ok"
+        or last["is_suspect"]
+    ):
         return
     usage = call.usage
     told = (
@@ -320,7 +421,10 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
         usage.get("completion_tokens", usage.get("output_tokens")) or 0,
     )
     if told != (last["input_tokens"], last["output_tokens"] or 0):
-        verdict.find("caller", f"{where}: told {told}, booked {(last['input_tokens'], last['output_tokens'])}")
+        verdict.find(
+            "caller",
+            f"{where}: told {told}, booked {(last['input_tokens'], last['output_tokens'])}",
+        )
     cost = usage.get("cost_usd")
     if cost is not None and Decimal(str(cost)) != last["cost_usd"]:
         verdict.find("caller", f"{where}: told {cost} USD, booked {last['cost_usd']}")
@@ -333,7 +437,11 @@ def _cost(input_tokens: int, cached: int, output: int, rates: tuple[str, str, st
     plain, cached_rate, output_rate = (Fraction(rate) for rate in rates)
     return sum(
         round(count * rate * 1000)
-        for count, rate in ((input_tokens - cached, plain), (cached, cached_rate), (output, output_rate))
+        for count, rate in (
+            (input_tokens - cached, plain),
+            (cached, cached_rate),
+            (output, output_rate),
+        )
     )
 
 
@@ -362,25 +470,35 @@ def _overlaps(attempt: Attempt, kills_s: Sequence[float]) -> bool:
 
 def _with_events(books: Books, events: list[Event]) -> Books:
     return Books(
-        attempts=books.attempts, events=events, calls=books.calls, kills_s=books.kills_s, rates=books.rates,
-        most_unknown=books.most_unknown, on_its_way_s=books.on_its_way_s,
-    )  # fmt: skip
+        attempts=books.attempts,
+        events=events,
+        calls=books.calls,
+        kills_s=books.kills_s,
+        rates=books.rates,
+        most_unknown=books.most_unknown,
+        on_its_way_s=books.on_its_way_s,
+    )
 
 
 def _charged(books: Books) -> Event | None:
     """The event of a whole answer, with tokens that the upstream explains."""
     arrived = {(attempt["request_id"], attempt["model"]) for attempt in books.attempts}
     found = (
-        event for event in books.events
+        event
+        for event in books.events
         if (event["usage_source"], event["outcome"]) == ("provider", "ok")
         and (str(event["request_id"]), event["model"]) in arrived
-    )  # fmt: skip
+    )
     return next(found, None)
 
 
 def _lose(books: Books) -> Books | None:
     victim = _charged(books)
-    return None if victim is None else _with_events(books, [event for event in books.events if event is not victim])
+    return (
+        None
+        if victim is None
+        else _with_events(books, [event for event in books.events if event is not victim])
+    )
 
 
 def _double(books: Books) -> Books | None:

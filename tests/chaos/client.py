@@ -1,7 +1,8 @@
-"""A caller that notes all it saw: one connection a request, the framing checked, leaving early where it is told to.
+"""A caller that notes all it saw: one connection a request, the framing checked, leaving early
+where it is told to.
 
-Own and small, because it must say whether an answer ended properly (last chunk, `[DONE]`, error event), and must leave
-after an exact byte or instant, by FIN or by RST.
+Own and small, because it must say whether an answer ended properly (last chunk, `[DONE]`, error
+event), and must leave after an exact byte or instant, by FIN or by RST.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """When a caller goes: so many seconds after it asked, or once it has so many bytes of the body."""
+    """When a caller goes: so many seconds after it asked, or once it has so many bytes of the
+    body.
+    """
 
     after_s: float | None = None
     after_bytes: int | None = None
@@ -33,9 +36,10 @@ class Leave:
 class Call:
     """One request as its caller saw it.
 
-    `ending`: `complete` (whole answer of status 200), `error_event` (a stream that said what happened), `truncated` (a
-    clean end without either: SDKs take it for success), `error` (another status), `broken` (the connection died under
-    it), `left` (the caller itself went), `no_answer` (nothing within the limit), `refused` (no replica took it).
+    `ending`: `complete` (whole answer of status 200), `error_event` (a stream that said what
+    happened), `truncated` (a clean end without either: SDKs take it for success), `error` (another
+    status), `broken` (the connection died under it), `left` (the caller itself went), `no_answer`
+    (nothing within the limit), `refused` (no replica took it).
     """
 
     index: int
@@ -124,7 +128,9 @@ class _Exchange(asyncio.Protocol):
         assert self.transport is not None
         if self.leave is not None and self.leave.reset:
             linger = struct.pack("ii", 1, 0)
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
         self._end("left")
 
     def _end(self, ending: str) -> None:
@@ -136,14 +142,22 @@ class _Exchange(asyncio.Protocol):
 
 
 async def ask(
-    call: Call, body: bytes, *, key: str, ports: list[int], limit_s: float, leave: Leave | None = None,
-    path: str = "/v1/chat/completions", headers: Mapping[str, str] = NO_HEADERS,
-) -> Call:  # fmt: skip
+    call: Call,
+    body: bytes,
+    *,
+    key: str,
+    ports: list[int],
+    limit_s: float,
+    leave: Leave | None = None,
+    path: str = "/v1/chat/completions",
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> Call:
     """Ask the replicas in the order given until one takes the request, and see it to its end."""
     more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n{more}"
-        f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        "content-type: application/json\r\nconnection: close\r\ncontent-length: "
+        f"{len(body)}\r\n\r\n"
     )
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + limit_s
@@ -155,7 +169,9 @@ async def ask(
                 lambda: _Exchange(call, head.encode() + body, leave), "127.0.0.1", call.port
             )
             break
-        except ConnectionError:  # refused, or killed with us in its backlog: nothing was read of this request
+        except (
+            ConnectionError
+        ):  # refused, or killed with us in its backlog: nothing was read of this request
             call.refused += 1
             if loop.time() > deadline_s:
                 call.ending = "refused"
@@ -188,7 +204,11 @@ def _read_plain(call: Call) -> None:
         return
     if call.status != 200 or "error" in answer:
         error = answer.get("error") or {}
-        call.ending, call.code, call.message = "error", str(error.get("code")), str(error.get("message"))
+        call.ending, call.code, call.message = (
+            "error",
+            str(error.get("code")),
+            str(error.get("message")),
+        )
         return
     call.ending, call.usage = "complete", answer.get("usage")
 
@@ -207,7 +227,11 @@ def _read_stream(call: Call) -> None:
         except ValueError:
             continue
         kind = chunk.get("type", "")  # of `/v1/responses`, which has no `[DONE]`
-        is_done = is_done or kind in ("response.completed", "response.incomplete", "response.failed")
+        is_done = is_done or kind in (
+            "response.completed",
+            "response.incomplete",
+            "response.failed",
+        )
         error = chunk.get("error") or (chunk if kind == "error" else error)
         call.usage = chunk.get("usage") or (chunk.get("response") or {}).get("usage") or call.usage
     if call.ending == "whole" or (call.ending in ("broken", "left") and is_done):

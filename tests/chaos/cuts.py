@@ -1,4 +1,6 @@
-"""Six recorded transcripts cut at every byte: by the upstream, which breaks off, and by the caller, who leaves."""
+"""Six recorded transcripts cut at every byte: by the upstream, which breaks off, and by the caller,
+who leaves.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,31 @@ from tests.chaos.report import Result
 from tests.chaos.upstream import GOLDEN, events_of
 
 CASES = (
-    "openai/chat-stream", "openai/chat-stream-tools", "openai/responses-stream", "vllm/chat-stream",
-    "deepseek/chat-stream", "groq/chat-stream",
-)  # fmt: skip
+    "openai/chat-stream",
+    "openai/chat-stream-tools",
+    "openai/responses-stream",
+    "vllm/chat-stream",
+    "deepseek/chat-stream",
+    "groq/chat-stream",
+)
 PROVIDERS = {"openai": "openai", "vllm": "vllm"}
 ALL = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A transcript, and what each event of it says of usage: (input, output), None where it says nothing."""
+    """A transcript, and what each event of it says of usage: (input, output), None where it says
+    nothing.
+    """
 
     case: str
     path: str
     request: dict[str, Any]
     events: tuple[bytes, ...]
     usage: tuple[tuple[int, int] | None, ...]
-    hints: tuple[bool, ...]  # usage in a member of one provider's own, which may be read and need not be
+    hints: tuple[
+        bool, ...
+    ]  # usage in a member of one provider's own, which may be read and need not be
     has_done: tuple[bool, ...]
     has_text: tuple[bool, ...]  # something that was generated, which can be counted
 
@@ -92,26 +102,39 @@ def read(case: str) -> Recorded:
 async def run(result: Result, *, side: str, callers: int, step: int) -> None:
     """Make every cut, then hold each event against what the transcript says up to its cut."""
     recorded = [read(case) for case in CASES]
-    # All of those who leave are drained here, however busy the machine: how many is bounded is another test's.
+    # All of those who leave are drained here, however busy the machine: how many is bounded is
+    # another test's.
     with Fleet(
         seed=result.seed, mix="healthy", replicas=1, policy=_policy(recorded), abandoned_answers=ALL
-    ) as fleet:  # fmt: skip
+    ) as fleet:
         fleet.start()
         cuts = [
-            Cut(one, where, at, Call(index=at, team=TEAMS[0], route=_name(one.case, where), is_stream=True))
-            for where in ("upstream", "client") if side in (where, "both")
+            Cut(
+                one,
+                where,
+                at,
+                Call(index=at, team=TEAMS[0], route=_name(one.case, where), is_stream=True),
+            )
+            for where in ("upstream", "client")
+            if side in (where, "both")
             for one in recorded
-            for at in range(0, (await _answer_length(fleet, one) if where == "client" else one.length) + 1, step)
-        ]  # fmt: skip
+            for at in range(
+                0, (await _answer_length(fleet, one) if where == "client" else one.length) + 1, step
+            )
+        ]
         await _make(fleet, cuts, callers)
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         await fleet.settled(len(fleet.attempts()))
         events: dict[str, list[dict[str, Any]]] = {}
-        for event in sorted(fleet.events(), key=lambda event: -event["attempt"]):  # the last is what its caller saw
+        for event in sorted(
+            fleet.events(), key=lambda event: -event["attempt"]
+        ):  # the last is what its caller saw
             events.setdefault(str(event["request_id"]), []).append(event)
         arrived = Counter(attempt["request_id"] for attempt in fleet.attempts())
         written = Counter({request_id: len(rows) for request_id, rows in events.items()})
-        result.say("transcripts, bytes", f"{len(recorded)}, {sum(one.length for one in recorded):,}")
+        result.say(
+            "transcripts, bytes", f"{len(recorded)}, {sum(one.length for one in recorded):,}"
+        )
         for where in ("upstream", "client"):
             made = [cut for cut in cuts if cut.side == where]
             if made:
@@ -119,7 +142,9 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         lost, doubled = arrived - written, written - arrived
         result.say("tried again before the first byte", f"{arrived.total() - len(arrived):,}")
         result.demand(not lost, "lost", f"{lost.total()} attempts have no event: {list(lost)[:5]}")
-        result.demand(not doubled, "doubled", f"{doubled.total()} events have no attempt: {list(doubled)[:5]}")
+        result.demand(
+            not doubled, "doubled", f"{doubled.total()} events have no attempt: {list(doubled)[:5]}"
+        )
         sources: dict[str, Counter[str]] = {"upstream": Counter(), "client": Counter()}
         for cut in cuts:
             row = next(iter(events.get(cut.call.request_id, [])), None)
@@ -131,18 +156,27 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
                     result.demand(False, "cut", f"{_where(cut)}: {problem}")
         for where, counted in sources.items():
             if counted:
-                result.say(f"booked, cut by the {where}", ", ".join(f"{n} {c:,}" for n, c in counted.most_common()))
+                result.say(
+                    f"booked, cut by the {where}",
+                    ", ".join(f"{n} {c:,}" for n, c in counted.most_common()),
+                )
         result.say("callers saw", dict(Counter(cut.call.ending for cut in cuts)))
         _self_test(result, cuts, events)
 
 
 async def _answer_length(fleet: Fleet, recorded: Recorded) -> int:
-    """Bytes of the whole answer as a caller gets it: other names stand in it than the upstream's."""
+    """Bytes of the whole answer as a caller gets it: other names stand in it than the
+    upstream's.
+    """
     call = Call(index=0, team=TEAMS[0], route=_name(recorded.case, "client"), is_stream=True)
     await ask(
-        call, recorded.body(call.route, 0), key=fleet.keys[TEAMS[0]], ports=fleet.ports, limit_s=LIMIT_S,
+        call,
+        recorded.body(call.route, 0),
+        key=fleet.keys[TEAMS[0]],
+        ports=fleet.ports,
+        limit_s=LIMIT_S,
         path=recorded.path,
-    )  # fmt: skip
+    )
     return len(call.body)
 
 
@@ -151,11 +185,18 @@ async def _make(fleet: Fleet, cuts: list[Cut], callers: int) -> None:
 
     async def caller() -> None:
         for cut in todo:
-            leave = Leave(after_bytes=cut.at, reset=cut.at % 2 == 1) if cut.side == "client" else None
+            leave = (
+                Leave(after_bytes=cut.at, reset=cut.at % 2 == 1) if cut.side == "client" else None
+            )
             await ask(
-                cut.call, cut.recorded.body(cut.call.route, cut.at), key=fleet.keys[TEAMS[0]], ports=fleet.ports,
-                limit_s=LIMIT_S, leave=leave, path=cut.recorded.path,
-            )  # fmt: skip
+                cut.call,
+                cut.recorded.body(cut.call.route, cut.at),
+                key=fleet.keys[TEAMS[0]],
+                ports=fleet.ports,
+                limit_s=LIMIT_S,
+                leave=leave,
+                path=cut.recorded.path,
+            )
 
     async with asyncio.TaskGroup() as group:
         for _ in range(callers):
@@ -179,7 +220,8 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
         if (row["outcome"] == "ok") != is_done:
             yield f"outcome {row['outcome']}"
     else:
-        # Of the caller's bytes only usage that was passed on can be said for sure; the gateway may have seen more.
+        # Of the caller's bytes only usage that was passed on can be said for sure; the gateway may
+        # have seen more.
         said, is_final = [], row["usage_source"] == "provider"
         if row["outcome"] not in ("ok", "client_gone"):
             yield f"outcome {row['outcome']}"
@@ -191,11 +233,20 @@ def _problems(cut: Cut, row: dict[str, Any]) -> Iterator[str]:
         yield f"booked {booked} {row['usage_source']}, the last running usage is {said[-1]}"
     elif not said and not is_final and row["usage_source"] in ("provider", "none"):
         yield f"booked {booked} as {row['usage_source']} although nothing had been said"
-    if cut.side == "upstream" and row["usage_source"] == "unknown" and any(recorded.has_text[:whole]):
+    if (
+        cut.side == "upstream"
+        and row["usage_source"] == "unknown"
+        and any(recorded.has_text[:whole])
+    ):
         yield "unknown, although generated text had come and can be counted"
     if row["cost_usd"] is None and row["held_usd"] is None:
         yield "neither cost nor hold"
-    if cut.side == "client" and recorded.is_running and row["usage_source"] == "unknown" and cut.at > 0:
+    if (
+        cut.side == "client"
+        and recorded.is_running
+        and row["usage_source"] == "unknown"
+        and cut.at > 0
+    ):
         yield "unknown, although its caller had seen an event with usage behind it"
 
 
@@ -230,8 +281,14 @@ def _has_text(event: bytes) -> bool:
         return False
     chunk = json.loads(data)
     deltas = [choice.get("delta") or {} for choice in chunk.get("choices") or ()]
-    written = (delta.get(name) for delta in deltas for name in ("content", "reasoning", "reasoning_content"))
-    return any(written) or (str(chunk.get("type")).endswith("_text.delta") and bool(chunk.get("delta")))
+    written = (
+        delta.get(name)
+        for delta in deltas
+        for name in ("content", "reasoning", "reasoning_content")
+    )
+    return any(written) or (
+        str(chunk.get("type")).endswith("_text.delta") and bool(chunk.get("delta"))
+    )
 
 
 def _name(case: str, side: str) -> str:
@@ -239,7 +296,9 @@ def _name(case: str, side: str) -> str:
 
 
 def _where(cut: Cut) -> str:
-    return f"{cut.recorded.case} cut by the {cut.side} after {cut.at} of {cut.recorded.length} bytes"
+    return (
+        f"{cut.recorded.case} cut by the {cut.side} after {cut.at} of {cut.recorded.length} bytes"
+    )
 
 
 def _policy(recorded: list[Recorded]) -> str:
@@ -251,13 +310,18 @@ def _policy(recorded: list[Recorded]) -> str:
             provider = PROVIDERS.get(one.case.partition("/")[0], "openai_compatible")
             key = ' api_key: "env:FAKE_KEY",' if provider == "openai" else ""
             deployments += (
-                f'  - {{name: {name}, model: "golden-{one.case}:{how}", provider: {provider},{key} region: here,\n'
-                f'     base_url: "UPSTREAM/v1", price: {{input_usd_per_mtok: 1, cached_input_usd_per_mtok: 0.1, '
-                f"output_usd_per_mtok: 2}}, timeouts: {{connect_s: 1, first_byte_s: 3, idle_s: 3, total_s: 60}}}}\n"
+                f'  - {{name: {name}, model: "golden-{one.case}:{how}", provider: '
+                f"{provider},{key} region: here,\n"
+                f'     base_url: "UPSTREAM/v1", price: {{input_usd_per_mtok: 1, '
+                "cached_input_usd_per_mtok: 0.1, "
+                f"output_usd_per_mtok: 2}}, timeouts: {{connect_s: 1, first_byte_s: 3, idle_s: "
+                f"3, total_s: 60}}}}\n"
             )
     routes = "".join(f"  - {{name: {name}, deployments: [{name}]}}\n" for name in names)
     teams = "".join(
-        f"  - {{name: {team}, cost_centre: CC, data_class: internal, routes: [{', '.join(names)}]}}\n" for team in TEAMS
+        f"  - {{name: {team}, cost_centre: CC, data_class: internal, routes: "
+        f"[{', '.join(names)}]}}\n"
+        for team in TEAMS
     )
     return (
         "version: 1\nregions: {home: [here]}\nclasses: {internal: {regions: [home]}}\n"

@@ -1,5 +1,5 @@
-"""The processes of a run: Postgres, the failing upstream, and replicas of the gateway that share one home and one
-database. All are started here and ended here, by their process ids.
+"""The processes of a run: Postgres, the failing upstream, and replicas of the gateway that share
+one home and one database. All are started here and ended here, by their process ids.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCE = Path(os.environ.get("TOLLGATE_CHAOS_SOURCE", REPOSITORY))  # another checkout's gateway may be judged as well
+SOURCE = Path(
+    os.environ.get("TOLLGATE_CHAOS_SOURCE", REPOSITORY)
+)  # another checkout's gateway may be judged as well
 READY_WITHIN_S = 60.0
 
-# Odd rates on purpose: every line has something to round. USD per million tokens: input, cached input, output.
+# Odd rates on purpose: every line has something to round. USD per million tokens: input, cached
+# input, output.
 RATES = {
     "vllm-a": ("0.1537", "0.01537", "0.6101"),
     "vllm-b": ("0.2111", "0.0533", "0.7777"),
@@ -45,7 +48,8 @@ RATES = {
 ROUTES = {"own": ("vllm-a", "vllm-b"), "bought": ("paid-a", "paid-b"), "both": ("vllm-b", "paid-a")}
 TEAMS = ("payments", "search", "support")
 _NEW_KEY = """
-INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s, %s, %s, %s, false, 'x')
+INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s,
+  %s, %s, %s, false, 'x')
 """
 
 
@@ -76,9 +80,13 @@ class Replica:
         """Start a process; `is_ready` says when it serves."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.main", "serve"], env=self.variables, cwd=self.source,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                [sys.executable, "-m", "gateway.main", "serve"],
+                env=self.variables,
+                cwd=self.source,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         self.starts += 1
 
     def kill(self) -> None:
@@ -103,7 +111,9 @@ class Replica:
         """One value from its `/metrics`, labels summed; None where it does not say."""
         text = _get(f"http://127.0.0.1:{self.metrics_port}/metrics") or ""
         values = [
-            float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith((name + " ", name + "{"))
+            float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if line.startswith((name + " ", name + "{"))
         ]
         return sum(values) if values else None
 
@@ -124,7 +134,10 @@ class Replica:
         deadline_s = time.monotonic() + READY_WITHIN_S
         while not await asyncio.to_thread(self.is_ready):
             if time.monotonic() > deadline_s:
-                raise FleetError(f"The gateway does not become ready: {self.log.read_text(errors='replace')[-2000:]}")
+                raise FleetError(
+                    "The gateway does not become ready: "
+                    f"{self.log.read_text(errors='replace')[-2000:]}"
+                )
             await asyncio.sleep(0.05)
 
 
@@ -132,9 +145,18 @@ class Fleet(Assembly):
     """Everything a run needs, as a context manager. `settings` are `TOLLGATE_*` in lower case."""
 
     def __init__(
-        self, *, seed: int, mix: str, replicas: int, most_output: int = 40, policy: str | None = None,
-        through: Any = None, server_folder: Path | None = None, teams: Sequence[str] = TEAMS, **settings: object,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        seed: int,
+        mix: str,
+        replicas: int,
+        most_output: int = 40,
+        policy: str | None = None,
+        through: Any = None,
+        server_folder: Path | None = None,
+        teams: Sequence[str] = TEAMS,
+        **settings: object,
+    ) -> None:
         super().__init__()
         self._teams = teams
         self.seed, self.mix, self.most_output = seed, mix, most_output
@@ -161,10 +183,14 @@ class Fleet(Assembly):
         for replica in self.replicas:
             while not replica.is_ready():
                 if time.monotonic() > deadline_s:
-                    raise FleetError(f"Not ready: {replica.log.read_text(errors='replace')[-2000:]}")
+                    raise FleetError(
+                        f"Not ready: {replica.log.read_text(errors='replace')[-2000:]}"
+                    )
                 time.sleep(0.05)
 
-    def stop(self, replica: Replica, how: signal.Signals = signal.SIGTERM, *, within_s: float = 60) -> int:
+    def stop(
+        self, replica: Replica, how: signal.Signals = signal.SIGTERM, *, within_s: float = 60
+    ) -> int:
         """End one and return its exit code."""
         assert replica.process is not None
         if replica.is_alive:
@@ -174,16 +200,24 @@ class Fleet(Assembly):
         except subprocess.TimeoutExpired:
             replica.process.kill()
             replica.process.wait()
-            raise FleetError(f"The gateway did not end within {within_s:.0f} s of {how.name}.") from None
+            raise FleetError(
+                f"The gateway did not end within {within_s:.0f} s of {how.name}."
+            ) from None
 
     def attempts(self) -> list[dict[str, Any]]:
-        """The upstream's ledger: one entry an attempt, as it ended. Probes that were noted before are none."""
+        """The upstream's ledger: one entry an attempt, as it ended.
+
+        Probes that were noted before are none.
+        """
         last: dict[int, dict[str, Any]] = {}
         for line in self.ledger_path.read_text().splitlines():
             entry = json.loads(line)
             last[entry["number"]] = entry
         with psycopg.connect(self.database_url) as connection:
-            probes = {str(row[0]) for row in connection.execute("SELECT probe_id FROM tollgate.engine_probes")}
+            probes = {
+                str(row[0])
+                for row in connection.execute("SELECT probe_id FROM tollgate.engine_probes")
+            }
         return [entry for entry in last.values() if entry["request_id"] not in probes]
 
     def upstream_stats(self) -> dict[str, int]:
@@ -207,8 +241,11 @@ class Fleet(Assembly):
         assert row is not None
         return int(row[0])
 
-    async def settled(self, at_least: int, *, within_s: float = 60.0, still_s: float = 2.0) -> float:
-        """Wait until that many events are in and no more come; return the seconds until the last came in.
+    async def settled(
+        self, at_least: int, *, within_s: float = 60.0, still_s: float = 2.0
+    ) -> float:
+        """Wait until that many events are in and no more come; return the seconds until the last
+        came in.
 
         Returns also when time is up: what is missing then is for the checker to name.
         """
@@ -226,9 +263,14 @@ class Fleet(Assembly):
     def tollgate(self, *arguments: str) -> str:
         """Run a command on the fleet's home and database; return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "gateway.main", *arguments], env=self.variables, cwd=SOURCE,
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=self.variables,
+            cwd=SOURCE,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if done.returncode != 0:
             raise FleetError(f"tollgate {' '.join(arguments)}: {done.stderr.strip()[-1500:]}")
         return done.stdout
@@ -259,19 +301,26 @@ class Fleet(Assembly):
         self.ledger_path = self.folder / "upstream.jsonl"
         self.ledger_path.touch()
         self.upstream_url = self._start_upstream()
-        gateways_url = self._through(self.database_url, self.folder) if self._through else self.database_url
+        gateways_url = (
+            self._through(self.database_url, self.folder) if self._through else self.database_url
+        )
         own = {
-            "TOLLGATE_HOME": str(self.home), "FAKE_KEY": "sk-upstream",
+            "TOLLGATE_HOME": str(self.home),
+            "FAKE_KEY": "sk-upstream",
             **{f"TOLLGATE_{name.upper()}": str(value) for name, value in self._settings.items()},
-        }  # fmt: skip
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")}
+        }
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE_")
+        }
         self.variables = {**inherited, **own, "TOLLGATE_DATABASE_URL": self.database_url}
         self.tollgate("db", "upgrade")
         policy = self.home / "policy.yaml"
         policy.write_text((self._policy or POLICY).replace("UPSTREAM", self.upstream_url))
         self.tollgate("policy", "apply", str(policy), "--yes")
         for team in self._teams:
-            self.keys[team] = str(json.loads(self.tollgate("key", "create", team, "--format", "json"))["key"])
+            self.keys[team] = str(
+                json.loads(self.tollgate("key", "create", team, "--format", "json"))["key"]
+            )
         for number in range(self._count):
             self.replicas.append(self._replica(number, gateways_url))
         self._stack.callback(self._end_replicas)
@@ -279,18 +328,33 @@ class Fleet(Assembly):
     def _replica(self, number: int, database_url: str) -> Replica:
         port, metrics_port = free_port(), free_port()
         variables = {
-            **self.variables, "TOLLGATE_PORT": str(port), "TOLLGATE_METRICS_PORT": str(metrics_port),
+            **self.variables,
+            "TOLLGATE_PORT": str(port),
+            "TOLLGATE_METRICS_PORT": str(metrics_port),
             "TOLLGATE_DATABASE_URL": database_url,
-        }  # fmt: skip
+        }
         log = self.folder / f"replica-{number}.log"
-        return Replica(port=port, metrics_port=metrics_port, variables=variables, log=log, source=SOURCE)
+        return Replica(
+            port=port, metrics_port=metrics_port, variables=variables, log=log, source=SOURCE
+        )
 
     def _start_upstream(self) -> str:
         argv = [
-            sys.executable, "-m", "tests.chaos.upstream", "--seed", str(self.seed), "--mix", self.mix,
-            "--ledger", str(self.ledger_path), "--most-output", str(self.most_output),
-        ]  # fmt: skip
-        process = subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            sys.executable,
+            "-m",
+            "tests.chaos.upstream",
+            "--seed",
+            str(self.seed),
+            "--mix",
+            self.mix,
+            "--ledger",
+            str(self.ledger_path),
+            "--most-output",
+            str(self.most_output),
+        ]
+        process = subprocess.Popen(
+            argv, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
         self._stack.callback(end, process)
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
@@ -320,9 +384,14 @@ def _get(url: str) -> str | None:
 
 
 def policy_of(
-    teams: str, *, rates: Mapping[str, tuple[str, str, str]] = RATES, wait_s: float = 1.5, more: str = ""
+    teams: str,
+    *,
+    rates: Mapping[str, tuple[str, str, str]] = RATES,
+    wait_s: float = 1.5,
+    more: str = "",
 ) -> str:
-    """A document with all deployments and routes; `teams` are its lines of teams, `more` is what follows them.
+    """A document with all deployments and routes; `teams` are its lines of teams, `more` is what
+    follows them.
 
     `wait_s` is how long an upstream may say nothing.
     """
@@ -330,15 +399,21 @@ def policy_of(
     def deployment(name: str) -> str:
         provider = "vllm" if name.startswith("vllm") else "openai_compatible"
         plain, cached, output = rates[name]
-        price = f"{{input_usd_per_mtok: {plain}, cached_input_usd_per_mtok: {cached}, output_usd_per_mtok: {output}}}"
+        price = (
+            f"{{input_usd_per_mtok: {plain}, cached_input_usd_per_mtok: {cached}, "
+            f"output_usd_per_mtok: {output}}}"
+        )
         timeouts = f"{{connect_s: 1, first_byte_s: {wait_s}, idle_s: {wait_s}, total_s: 120}}"
         return (
-            f'  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "UPSTREAM/v1",\n'
+            f"  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "
+            '"UPSTREAM/v1",\n'
             f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields],\n"
             "     operations: [chat, completions, responses, embeddings]}\n"
         )
 
-    routes = "".join(f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in ROUTES.items())
+    routes = "".join(
+        f"  - {{name: {name}, deployments: [{', '.join(to)}]}}\n" for name, to in ROUTES.items()
+    )
     return (
         "version: 1\nregions: {home: [here]}\nclasses: {internal: {regions: [home]}}\n"
         f"deployments:\n{''.join(map(deployment, rates))}routes:\n{routes}teams:\n{teams}{more}"
@@ -346,9 +421,15 @@ def policy_of(
 
 
 def team_line(name: str, *, number: int = 0, terms: str = "") -> str:
-    """A team that may use every route. `terms` are its budgets and limits, each with a comma before it."""
+    """A team that may use every route.
+
+    `terms` are its budgets and limits, each with a comma before it.
+    """
     routes = ", ".join(ROUTES)
-    return f"  - {{name: {name}, cost_centre: CC-{number}, data_class: internal, routes: [{routes}]{terms}}}\n"
+    return (
+        f"  - {{name: {name}, cost_centre: CC-{number}, data_class: internal, routes: "
+        f"[{routes}]{terms}}}\n"
+    )
 
 
 POLICY = policy_of("".join(team_line(team, number=number) for number, team in enumerate(TEAMS)))

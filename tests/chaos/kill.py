@@ -14,7 +14,7 @@ from tests.chaos.report import Result
 
 async def run(
     result: Result, *, requests: int, kills: int, replicas: int, callers: int, most_unknown: float
-) -> None:  # fmt: skip
+) -> None:
     """Kill while callers ask, bring the killed back, then compare all books."""
     with Fleet(seed=result.seed, mix="faults", replicas=replicas, drain_s=5) as fleet:
         fleet.start()
@@ -24,21 +24,33 @@ async def run(
             group.create_task(_kill_at_random(fleet, load, requests, kills))
             await load.crowd(requests, callers)
             result.tell("the callers are done")
-        result.demand(await idle(fleet), "hanging", "requests are still in flight 30 s after the last caller went")
+        result.demand(
+            await idle(fleet),
+            "hanging",
+            "requests are still in flight 30 s after the last caller went",
+        )
         attempts = fleet.attempts()
         took_s = await fleet.settled(len(attempts))
         result.say("replicas, callers at once", f"{replicas}, {callers}")
         result.say("all written after", f"{took_s:.1f} s")
         books = Books(
-            attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=fleet.kills_s, rates=RATES,
+            attempts=attempts,
+            events=fleet.events(),
+            calls=load.calls,
+            kills_s=fleet.kills_s,
+            rates=RATES,
             most_unknown=most_unknown,
-        )  # fmt: skip
+        )
         result.judge(books, MIX)
-        result.demand(len(fleet.kills_s) == kills, "not fired", f"{len(fleet.kills_s)} of {kills} kills")
+        result.demand(
+            len(fleet.kills_s) == kills, "not fired", f"{len(fleet.kills_s)} of {kills} kills"
+        )
 
 
 async def _kill_at_random(fleet: Fleet, load: Load, requests: int, kills: int) -> None:
-    """Kill when a drawn number of requests has been made: so the kills spread over the run however fast it is."""
+    """Kill when a drawn number of requests has been made: so the kills spread over the run however
+    fast it is.
+    """
     rng = Random(f"{fleet.seed}/kills")
     for at in sorted(rng.sample(range(requests // 20, requests - requests // 20), kills)):
         while len(load.calls) < at:  # noqa: ASYNC110 - the load has no event for its n-th request

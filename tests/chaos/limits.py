@@ -1,14 +1,17 @@
-"""Ten times the allowed rate against three processes: how much gets in, in every 60 seconds, and is "later" true?
+"""Ten times the allowed rate against three processes: how much gets in, in every 60 seconds, and is
+"later" true?
 
-What got in is counted by the gateway's own clock: an event's `started_at` is taken right after its request was
-admitted, and all processes are on one machine. Callers' clocks would add the time that answers take. Tokens count as
-the gateway knew them at each moment: reserved until the attempt has ended, what was used from then on.
+What got in is counted by the gateway's own clock: an event's `started_at` is taken right after its
+request was admitted, and all processes are on one machine. Callers' clocks would add the time that
+answers take. Tokens count as the gateway knew them at each moment: reserved until the attempt has
+ended, what was used from then on.
 
-Beside the crowd there are callers that are alone under a limit of their own: they come back at the very moment that a
-429 told them, at another process, and must be let in.
+Beside the crowd there are callers that are alone under a limit of their own: they come back at the
+very moment that a 429 told them, at another process, and must be let in.
 
-Crowds under a limit on requests ask for everything. Those under a limit on tokens, or on requests at once, send chat
-alone: the first are judged by what a chat reserves, the second by how long it takes. So do the callers that are alone.
+Crowds under a limit on requests ask for everything. Those under a limit on tokens, or on requests
+at once, send chat alone: the first are judged by what a chat reserves, the second by how long it
+takes. So do the callers that are alone.
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ from tests.chaos.report import Result
 
 WINDOW_S, SHARE = 60.0, 0.02
 MAX_TOKENS, OVERHEAD_TOKENS = 1000, 64
-LEAST_BUSY = 0.9  # of the slots on average: one that others had in use a moment ago is theirs for up to a second
-MOST_OVER = 0.01  # of the time: a process that waited 50 ms for Postgres may admit one by its own share
+# of the slots on average: one that others had in use a moment ago is theirs for up to a second
+LEAST_BUSY = 0.9
+MOST_OVER = (
+    0.01  # of the time: a process that waited 50 ms for Postgres may admit one by its own share
+)
 LEAST_OFFERED = 0.97  # of the rate that was meant: else the callers are too slow to prove anything
 PROBES, PROBE_LIMIT, PROBE_TOKENS = 12, 4, 4000
 QUIET_S = 75.0  # after the crowd: then Postgres answers at once, and what is told must be true
@@ -46,7 +52,10 @@ ANSWER_WITHIN_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """A team under one limit, and the rate at which it asks. `seconds` and `tokens` are what a request takes."""
+    """A team under one limit, and the rate at which it asks.
+
+    `seconds` and `tokens` are what a request takes.
+    """
 
     team: str
     requests: int | None = None
@@ -59,10 +68,12 @@ class Crowd:
         field_name, figure = next(
             (name, figure)
             for name, figure in (
-                ("requests_per_minute", self.requests), ("tokens_per_minute", self.tokens), ("concurrent", self.at_once)
+                ("requests_per_minute", self.requests),
+                ("tokens_per_minute", self.tokens),
+                ("concurrent", self.at_once),
             )
             if figure is not None
-        )  # fmt: skip
+        )
         return f", limits: {{{field_name}: {figure}}}"
 
 
@@ -74,7 +85,10 @@ CROWDS = (
     Crowd(team="c6", at_once=6),
 )
 MIXED = frozenset(crowd.team for crowd in CROWDS if crowd.requests is not None)
-USED_TOKENS, SERVICE_S = 230, 0.55  # of one request, on average; only how much is offered depends on them
+USED_TOKENS, SERVICE_S = (
+    230,
+    0.55,
+)  # of one request, on average; only how much is offered depends on them
 PROBE_TEAMS = {
     "probe-requests": f"requests_per_minute: {PROBE_LIMIT}",
     "probe-tokens": f"tokens_per_minute: {PROBE_TOKENS}",
@@ -97,7 +111,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """One request by the gateway's own book: when it got in, when it ended, what was reserved and used."""
+    """One request by the gateway's own book: when it got in, when it ended, what was reserved and
+    used.
+    """
 
     at_s: float
     ended_s: float
@@ -136,7 +152,9 @@ class _Line(asyncio.Protocol):
     def on_message_complete(self) -> None:
         assert self.answered is not None, "there was a question"
         if not self.answered.done():
-            self.answered.set_result((self._parser.get_status_code(), self._request_id, self._retry_after_s))
+            self.answered.set_result(
+                (self._parser.get_status_code(), self._request_id, self._retry_after_s)
+            )
         self._parser = HttpResponseParser(self)
 
     async def ask(self, request: bytes) -> tuple[int, str, float | None]:
@@ -162,15 +180,22 @@ class Callers:
     _lines: defaultdict[int, list[_Line]] = field(default_factory=lambda: defaultdict(list))
     _indices: Any = field(default_factory=lambda: count(1))
 
-    async def one(self, team: str, process: int, *, key: str | None = None, index: int | None = None) -> Answer | None:
-        """One request to one process, the same again where it has an index; None where its connection broke."""
+    async def one(
+        self, team: str, process: int, *, key: str | None = None, index: int | None = None
+    ) -> Answer | None:
+        """One request to one process, the same again where it has an index; None where its
+        connection broke.
+        """
         index = index or next(self._indices)
         kind = kind_of(self.fleet.seed, index, KINDS) if team in MIXED else Kind.CHAT
         self.kinds[kind] += 1
-        wanted = shape(self.fleet.seed, index, most_output=self.fleet.most_output, stream_share=0, kind=kind)
+        wanted = shape(
+            self.fleet.seed, index, most_output=self.fleet.most_output, stream_share=0, kind=kind
+        )
         body = wanted.body("bought", max_tokens=MAX_TOKENS)
         head = (
-            f"POST {wanted.path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key or self.keys[team]}"
+            f"POST {wanted.path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer "
+            f"{key or self.keys[team]}"
             f"\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         sent_s = time.time()
@@ -182,9 +207,15 @@ class Callers:
             return None
         self._lines[process].append(line)
         answer = Answer(
-            index=index, team=team, sent_s=sent_s, ended_s=time.time(), status=status, request_id=request_id,
-            retry_after_s=retry_after_s, reserved=len(body) + OVERHEAD_TOKENS + MAX_TOKENS,
-        )  # fmt: skip
+            index=index,
+            team=team,
+            sent_s=sent_s,
+            ended_s=time.time(),
+            status=status,
+            request_id=request_id,
+            retry_after_s=retry_after_s,
+            reserved=len(body) + OVERHEAD_TOKENS + MAX_TOKENS,
+        )
         self.answers.append(answer)
         return answer
 
@@ -193,14 +224,20 @@ class Callers:
             if (line := self._lines[process].pop()).is_open:
                 return line
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(_Line, "127.0.0.1", self.fleet.replicas[process].port)
+        _, made = await loop.create_connection(
+            _Line, "127.0.0.1", self.fleet.replicas[process].port
+        )
         return made
 
 
 async def run(result: Result, *, seconds: float, replicas: int, times: float) -> None:
     """The crowd and those who are alone, then what got in."""
     fleet = Fleet(
-        seed=result.seed, mix="long", replicas=replicas, policy=_policy(), teams=[crowd.team for crowd in CROWDS]
+        seed=result.seed,
+        mix="long",
+        replicas=replicas,
+        policy=_policy(),
+        teams=[crowd.team for crowd in CROWDS],
     )
     with fleet:
         alone = {team: fleet.new_keys(team, PROBES) for team in PROBE_TEAMS}
@@ -211,20 +248,33 @@ async def run(result: Result, *, seconds: float, replicas: int, times: float) ->
         begun_s = time.time() + 0.5
         async with asyncio.TaskGroup() as group:
             for crowd in CROWDS:
-                group.create_task(_press(callers, crowd, begun_s=begun_s, seconds=seconds, times=times))
+                group.create_task(
+                    _press(callers, crowd, begun_s=begun_s, seconds=seconds, times=times)
+                )
             group.create_task(_probe_all(callers, stressed, alone, until_s=begun_s + seconds))
         result.tell("the crowd is gone")
         await _probe_all(callers, quiet, alone, until_s=time.time() + QUIET_S)
         result.tell("the callers are done")
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         await fleet.settled(sum(answer.status == 200 for answer in callers.answers))
-        _judge(result, callers, fleet.events(), (stressed, quiet), span=(begun_s, begun_s + seconds), times=times)
+        _judge(
+            result,
+            callers,
+            fleet.events(),
+            (stressed, quiet),
+            span=(begun_s, begun_s + seconds),
+            times=times,
+        )
 
 
 def _policy() -> str:
-    teams = "".join(team_line(crowd.team, number=n, terms=crowd.terms) for n, crowd in enumerate(CROWDS))
+    teams = "".join(
+        team_line(crowd.team, number=n, terms=crowd.terms) for n, crowd in enumerate(CROWDS)
+    )
     for number, (team, limit) in enumerate(PROBE_TEAMS.items()):
-        teams += team_line(team, number=10 + number, terms=f', keys: [{{key: "*", limits: {{{limit}}}}}]')
+        teams += team_line(
+            team, number=10 + number, terms=f', keys: [{{key: "*", limits: {{{limit}}}}}]'
+        )
     return policy_of(teams, wait_s=15)
 
 
@@ -237,8 +287,12 @@ def _offered_per_s(crowd: Crowd, times: float) -> float:
     return times * crowd.at_once / SERVICE_S
 
 
-async def _press(callers: Callers, crowd: Crowd, *, begun_s: float, seconds: float, times: float) -> None:
-    """Evenly but for some jitter, to all processes in turn, whether earlier ones are answered or not."""
+async def _press(
+    callers: Callers, crowd: Crowd, *, begun_s: float, seconds: float, times: float
+) -> None:
+    """Evenly but for some jitter, to all processes in turn, whether earlier ones are answered or
+    not.
+    """
     rng, processes = Random(f"{callers.fleet.seed}/{crowd.team}"), len(callers.fleet.replicas)
     gap_s = 1 / _offered_per_s(crowd, times)
     async with asyncio.TaskGroup() as group:
@@ -262,7 +316,9 @@ class Probed:
     too_dark: list[str] = field(default_factory=list)
 
 
-async def _probe_all(callers: Callers, found: Probed, alone: dict[str, list[str]], *, until_s: float) -> None:
+async def _probe_all(
+    callers: Callers, found: Probed, alone: dict[str, list[str]], *, until_s: float
+) -> None:
     async with asyncio.TaskGroup() as group:
         for team, keys in alone.items():
             for number, key in enumerate(keys):
@@ -270,7 +326,9 @@ async def _probe_all(callers: Callers, found: Probed, alone: dict[str, list[str]
                 group.create_task(_probe(callers, found, team, key=key, rng=rng, until_s=until_s))
 
 
-async def _probe(callers: Callers, found: Probed, team: str, *, key: str, rng: Random, until_s: float) -> None:
+async def _probe(
+    callers: Callers, found: Probed, team: str, *, key: str, rng: Random, until_s: float
+) -> None:
     """Ask until refused; come back when told, mostly on time and now and then two seconds early."""
     processes = len(callers.fleet.replicas)
     while time.time() < until_s:
@@ -288,7 +346,9 @@ async def _probe(callers: Callers, found: Probed, team: str, *, key: str, rng: R
             found.early += 1
             if early is None or early.status != 429:
                 got = early and early.status
-                found.too_dark.append(f"{team}: told to come in {answer.retry_after_s:.3f} s, 2 s before that {got}")
+                found.too_dark.append(
+                    f"{team}: told to come in {answer.retry_after_s:.3f} s, 2 s before that {got}"
+                )
                 await asyncio.sleep(rng.uniform(*PROBE_PAUSE_S))
                 continue
         await asyncio.sleep(max(due_s - time.time(), 0) + GRACE_S)
@@ -299,7 +359,9 @@ async def _probe(callers: Callers, found: Probed, team: str, *, key: str, rng: R
             await asyncio.sleep(rng.uniform(*PROBE_PAUSE_S))
         else:
             status = again and (again.status, again.retry_after_s)
-            found.wrong.append(f"{team}: told to come in {answer.retry_after_s:.3f} s, then {status}")
+            found.wrong.append(
+                f"{team}: told to come in {answer.retry_after_s:.3f} s, then {status}"
+            )
 
 
 # ---- the judgement
@@ -307,7 +369,9 @@ async def _probe(callers: Callers, found: Probed, team: str, *, key: str, rng: R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """How much of a limit was used: per minute, in the fullest 60 seconds, and in the emptiest before a refusal."""
+    """How much of a limit was used: per minute, in the fullest 60 seconds, and in the emptiest
+    before a refusal.
+    """
 
     minutes: tuple[int, ...]
     most: int
@@ -316,9 +380,14 @@ class Counted:
 
 
 def count_window(
-    admitted: Sequence[Admitted], refused: Sequence[Answer], *, limit: int, slack: float, span: tuple[float, float],
+    admitted: Sequence[Admitted],
+    refused: Sequence[Answer],
+    *,
+    limit: int,
+    slack: float,
+    span: tuple[float, float],
     by_tokens: bool,
-) -> Counted:  # fmt: skip
+) -> Counted:
     """Count a window's units as they were known at each moment."""
     begun_s, until_s = span
     ordered = sorted(admitted, key=lambda one: one.at_s)
@@ -328,40 +397,65 @@ def count_window(
     def between(start_s: float, end_s: float) -> int:
         return sums[bisect_left(times, end_s)] - sums[bisect_left(times, start_s)]
 
-    # What is reserved beyond its use counts as well until the attempt has ended: nobody knew better at that moment.
+    # What is reserved beyond its use counts as well until the attempt has ended: nobody knew better
+    # at that moment.
     changes = sorted(
         change
         for one in (ordered if by_tokens else ())
         for change in ((one.at_s, one.reserved - one.used), (one.ended_s, one.used - one.reserved))
     )
-    moments, reserved = [at_s for at_s, _ in changes], [0, *accumulate(change for _, change in changes)]
+    moments, reserved = (
+        [at_s for at_s, _ in changes],
+        [0, *accumulate(change for _, change in changes)],
+    )
 
     def counted(end_s: float) -> int:
         return between(end_s - WINDOW_S, end_s) + reserved[bisect_right(moments, end_s)]
 
-    # A limit shows where it refuses: an emptier window that nobody was refused in says how much was asked.
+    # A limit shows where it refuses: an emptier window that nobody was refused in says how much was
+    # asked.
     first_s = begun_s + WINDOW_S
-    at_refusals = [max(counted(one.ended_s - ago_s) for ago_s in STALE_S) for one in refused if one.sent_s >= first_s]
+    at_refusals = [
+        max(counted(one.ended_s - ago_s) for ago_s in STALE_S)
+        for one in refused
+        if one.sent_s >= first_s
+    ]
     least_room = max((one.reserved for one in refused), default=0) if by_tokens else 1
     minutes = range(int((until_s - begun_s + 0.01) // WINDOW_S))
     return Counted(
-        minutes=tuple(between(begun_s + WINDOW_S * n, begun_s + WINDOW_S * (n + 1)) for n in minutes),
-        most=max((between(at_s, at_s + WINDOW_S) for at_s in times if at_s + WINDOW_S <= until_s), default=0),
+        minutes=tuple(
+            between(begun_s + WINDOW_S * n, begun_s + WINDOW_S * (n + 1)) for n in minutes
+        ),
+        most=max(
+            (between(at_s, at_s + WINDOW_S) for at_s in times if at_s + WINDOW_S <= until_s),
+            default=0,
+        ),
         least=min(at_refusals, default=0),
         wrong_refusals=sum(units_then + least_room + slack <= limit for units_then in at_refusals),
     )
 
 
 def _judge_window(
-    crowd: Crowd, admitted: Sequence[Admitted], refused: Sequence[Answer], *, span: tuple[float, float], replicas: int
+    crowd: Crowd,
+    admitted: Sequence[Admitted],
+    refused: Sequence[Answer],
+    *,
+    span: tuple[float, float],
+    replicas: int,
 ) -> tuple[str, list[Finding]]:
     limit = crowd.requests or crowd.tokens or 0
     largest = max((one.reserved for one in admitted), default=0) if crowd.tokens else 1
     slack = max(SHARE * limit, replicas * largest)
-    seen = count_window(admitted, refused, limit=limit, slack=slack, span=span, by_tokens=crowd.tokens is not None)
+    seen = count_window(
+        admitted, refused, limit=limit, slack=slack, span=span, by_tokens=crowd.tokens is not None
+    )
     found = []
     if seen.most > limit + slack:
-        found.append(Finding("over", f"{crowd.team}: {seen.most:,} in 60 s, {limit:,} ± {slack:,.0f} allowed"))
+        found.append(
+            Finding(
+                "over", f"{crowd.team}: {seen.most:,} in 60 s, {limit:,} ± {slack:,.0f} allowed"
+            )
+        )
     found += [
         Finding("minute", f"{crowd.team}: {minute:,} in a minute, {limit:,} ± {slack:,.0f} allowed")
         for minute in seen.minutes
@@ -369,34 +463,57 @@ def _judge_window(
     ]
     if seen.wrong_refusals:
         wrong = f"{seen.wrong_refusals:,} of {len(refused):,} refused with room left"
-        found.append(Finding("under", f"{crowd.team}: {wrong}, one at {seen.least:,} of {limit:,} ± {slack:,.0f}"))
+        found.append(
+            Finding(
+                "under", f"{crowd.team}: {wrong}, one at {seen.least:,} of {limit:,} ± {slack:,.0f}"
+            )
+        )
     minutes = " / ".join(f"{minute:,}" for minute in seen.minutes)
     row = (
-        f"each minute {minutes}; in 60 s at most {seen.most:,}, refused at {seen.least:,} or more; ± {slack:,.0f} "
+        f"each minute {minutes}; in 60 s at most {seen.most:,}, refused at {seen.least:,} or "
+        f"more; ± {slack:,.0f} "
         f"allowed; {seen.wrong_refusals} of {len(refused):,} refused with room left"
     )
     return row, found
 
 
-def _judge_slots(crowd: Crowd, admitted: Sequence[Admitted], *, span: tuple[float, float]) -> tuple[str, list[Finding]]:
+def _judge_slots(
+    crowd: Crowd, admitted: Sequence[Admitted], *, span: tuple[float, float]
+) -> tuple[str, list[Finding]]:
     limit = crowd.at_once or 0
     changes = sorted([(one.at_s, 1) for one in admitted] + [(one.ended_s, -1) for one in admitted])
-    moments, running = [at_s for at_s, _ in changes], [0, *accumulate(change for _, change in changes)]
+    moments, running = (
+        [at_s for at_s, _ in changes],
+        [0, *accumulate(change for _, change in changes)],
+    )
     samples = [
-        running[bisect_right(moments, span[0] + 5 + n * 0.01)] for n in range(int((span[1] - span[0] - 5) / 0.01))
+        running[bisect_right(moments, span[0] + 5 + n * 0.01)]
+        for n in range(int((span[1] - span[0] - 5) / 0.01))
     ]
     mean, most = sum(samples) / max(len(samples), 1), max(running)
     over = sum(sample > limit for sample in samples) / max(len(samples), 1)
     found = []
     if over > MOST_OVER:
-        found.append(Finding("over", f"{crowd.team}: {most} at once, more than allowed {over:.2%} of the time"))
+        found.append(
+            Finding(
+                "over", f"{crowd.team}: {most} at once, more than allowed {over:.2%} of the time"
+            )
+        )
     if mean < LEAST_BUSY * limit:
         found.append(Finding("under", f"{crowd.team}: {mean:.2f} at once on average"))
-    return f"at once {mean:.2f} on average, {most} at most, more than allowed {over:.2%} of the time", found
+    return (
+        f"at once {mean:.2f} on average, {most} at most, more than allowed {over:.2%} of the time",
+        found,
+    )
 
 
 def _judge_crowd(
-    crowd: Crowd, admitted: Sequence[Admitted], refused: Sequence[Answer], *, span: tuple[float, float], replicas: int
+    crowd: Crowd,
+    admitted: Sequence[Admitted],
+    refused: Sequence[Answer],
+    *,
+    span: tuple[float, float],
+    replicas: int,
 ) -> tuple[str, list[Finding]]:
     if crowd.at_once is not None:
         return _judge_slots(crowd, admitted, span=span)
@@ -404,18 +521,35 @@ def _judge_crowd(
 
 
 def _judge(
-    result: Result, callers: Callers, events: Sequence[dict[str, Any]], probed: tuple[Probed, Probed], *,
-    span: tuple[float, float], times: float,
-) -> None:  # fmt: skip
+    result: Result,
+    callers: Callers,
+    events: Sequence[dict[str, Any]],
+    probed: tuple[Probed, Probed],
+    *,
+    span: tuple[float, float],
+    times: float,
+) -> None:
     replicas = len(callers.fleet.replicas)
-    result.say("processes, seconds, times the allowed rate", f"{replicas}, {span[1] - span[0]:.0f}, {times:.0f}")
-    statuses = Counter(answer.status for answer in callers.answers)
-    result.say("answers", ", ".join(f"{status} {number:,}" for status, number in statuses.most_common()))
-    result.say("callers asked for", ", ".join(f"{kind} {number:,}" for kind, number in callers.kinds.most_common()))
-    result.demand(
-        not callers.broken and set(statuses) <= {200, 429}, "caller", f"{dict(statuses)}, {callers.broken} broken"
+    result.say(
+        "processes, seconds, times the allowed rate",
+        f"{replicas}, {span[1] - span[0]:.0f}, {times:.0f}",
     )
-    untold = sum(answer.status == 429 and answer.retry_after_s is None for answer in callers.answers)
+    statuses = Counter(answer.status for answer in callers.answers)
+    result.say(
+        "answers", ", ".join(f"{status} {number:,}" for status, number in statuses.most_common())
+    )
+    result.say(
+        "callers asked for",
+        ", ".join(f"{kind} {number:,}" for kind, number in callers.kinds.most_common()),
+    )
+    result.demand(
+        not callers.broken and set(statuses) <= {200, 429},
+        "caller",
+        f"{dict(statuses)}, {callers.broken} broken",
+    )
+    untold = sum(
+        answer.status == 429 and answer.retry_after_s is None for answer in callers.answers
+    )
     result.demand(not untold, "retry-after", f"{untold} answers 429 do not say when to come back")
     admitted = _admitted(callers.answers, events)
     result.demand(
@@ -426,9 +560,15 @@ def _judge(
     for crowd in CROWDS:
         own = [answer for answer in callers.answers if answer.team == crowd.team]
         meant = int((span[1] - span[0]) * _offered_per_s(crowd, times))
-        result.demand(len(own) >= LEAST_OFFERED * meant, "not fired", f"{crowd.team}: {len(own):,} of {meant:,} asked")
+        result.demand(
+            len(own) >= LEAST_OFFERED * meant,
+            "not fired",
+            f"{crowd.team}: {len(own):,} of {meant:,} asked",
+        )
         refused = [answer for answer in own if answer.status == 429]
-        row, wrong = _judge_crowd(crowd, admitted[crowd.team], refused, span=span, replicas=replicas)
+        row, wrong = _judge_crowd(
+            crowd, admitted[crowd.team], refused, span=span, replicas=replicas
+        )
         result.say(f"{crowd.team}{crowd.terms.replace(', limits:', ':')}", row)
         result.findings += wrong
     waits_ms = sorted(1000 * (a.ended_s - a.sent_s) for a in callers.answers if a.status == 429)
@@ -437,9 +577,16 @@ def _judge(
         f"{waits_ms[len(waits_ms) // 2]:.1f} / {waits_ms[len(waits_ms) * 99 // 100]:.1f} ms",
     )
     for found, when in zip(probed, ("in the crowd", "when the crowd is gone"), strict=True):
-        result.say(f"alone under a limit, {when}: came when told, let in", f"{found.told}, {found.let_in}")
-        result.say("  came two seconds before, let in all the same", f"{found.early}, {len(found.too_dark)}")
-        result.demand(found.told >= 20, "not fired", f"{when}: only {found.told} came back when told")
+        result.say(
+            f"alone under a limit, {when}: came when told, let in", f"{found.told}, {found.let_in}"
+        )
+        result.say(
+            "  came two seconds before, let in all the same",
+            f"{found.early}, {len(found.too_dark)}",
+        )
+        result.demand(
+            found.told >= 20, "not fired", f"{when}: only {found.told} came back when told"
+        )
     for one in probed[1].wrong:
         result.demand(False, "retry-after", one)
     for one in probed[1].too_dark:
@@ -447,30 +594,46 @@ def _judge(
     for one in [*probed[0].wrong, *probed[0].too_dark]:
         result.tell(f"in the crowd: {one}")
     missed = _self_test(admitted, callers.answers, span=span, replicas=replicas)
-    result.say("planted in the checker's input", "each found" if not missed else f"NOT FOUND: {', '.join(missed)}")
+    result.say(
+        "planted in the checker's input",
+        "each found" if not missed else f"NOT FOUND: {', '.join(missed)}",
+    )
     result.demand(not missed, "checker", f"planted and not found: {', '.join(missed)}")
 
 
-def _admitted(answers: Sequence[Answer], events: Sequence[dict[str, Any]]) -> dict[str, list[Admitted]]:
+def _admitted(
+    answers: Sequence[Answer], events: Sequence[dict[str, Any]]
+) -> dict[str, list[Admitted]]:
     reserved = {answer.request_id: answer.reserved for answer in answers if answer.status == 200}
     attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         attempts[str(event["request_id"])].append(event)
     found: defaultdict[str, list[Admitted]] = defaultdict(list)
-    for request_id, of_it in attempts.items():  # more than one where a deployment could not be reached in time
+    for (
+        request_id,
+        of_it,
+    ) in attempts.items():  # more than one where a deployment could not be reached in time
         found[of_it[0]["team"]].append(
             Admitted(
                 at_s=min(event["started_at"].timestamp() for event in of_it),
-                ended_s=max(event["started_at"].timestamp() + event["duration_s"] for event in of_it),
+                ended_s=max(
+                    event["started_at"].timestamp() + event["duration_s"] for event in of_it
+                ),
                 reserved=reserved.get(request_id, 0),
-                used=sum((event["input_tokens"] or 0) + (event["output_tokens"] or 0) for event in of_it),
+                used=sum(
+                    (event["input_tokens"] or 0) + (event["output_tokens"] or 0) for event in of_it
+                ),
             )
         )
     return found
 
 
 def _self_test(
-    admitted: dict[str, list[Admitted]], answers: Sequence[Answer], *, span: tuple[float, float], replicas: int
+    admitted: dict[str, list[Admitted]],
+    answers: Sequence[Answer],
+    *,
+    span: tuple[float, float],
+    replicas: int,
 ) -> list[str]:
     """Plant five requests too many in a hundred, or too few, for every crowd."""
     missed = []
@@ -479,9 +642,13 @@ def _self_test(
         ("too few", "under", lambda all_of: [one for n, one in enumerate(all_of) if n % 6]),
     )
     for crowd in CROWDS:
-        refused = [answer for answer in answers if answer.team == crowd.team and answer.status == 429]
+        refused = [
+            answer for answer in answers if answer.team == crowd.team and answer.status == 429
+        ]
         for name, kind, plant in plants:
-            _, found = _judge_crowd(crowd, plant(admitted[crowd.team]), refused, span=span, replicas=replicas)
+            _, found = _judge_crowd(
+                crowd, plant(admitted[crowd.team]), refused, span=span, replicas=replicas
+            )
             if kind not in {finding.kind for finding in found}:
                 missed.append(f"{name} of {crowd.team}")
     return missed

@@ -16,7 +16,10 @@ LIMIT_S = 30.0  # of one request; the longest way through two failing deployment
 
 @dataclass(slots=True, kw_only=True)
 class Load:
-    """Requests of one run. `leave_share` of the callers go within the time or the bytes; `calls` is what all saw."""
+    """Requests of one run.
+
+    `leave_share` of the callers go within the time or the bytes; `calls` is what all saw.
+    """
 
     fleet: Fleet
     leave_share: float = 0.0
@@ -30,14 +33,24 @@ class Load:
     _next: int = 0
 
     async def one(self, *, team: str | None = None, port: int | None = None) -> Call:
-        """Make the next request and see it to its end: of a team and to a process, or of any to any."""
+        """Make the next request and see it to its end: of a team and to a process, or of any to
+        any.
+        """
         index, self._next = self._next + 1, self._next + 1
         fleet = self.fleet
         rng = Random(f"{fleet.seed}/{index}/caller")
         kind = kind_of(fleet.seed, index, self.kinds)
-        wanted = shape(fleet.seed, index, most_output=fleet.most_output, stream_share=self.stream_share, kind=kind)
+        wanted = shape(
+            fleet.seed,
+            index,
+            most_output=fleet.most_output,
+            stream_share=self.stream_share,
+            kind=kind,
+        )
         drawn, route = rng.choice(TEAMS), rng.choice(self.routes)
-        call = Call(index=index, team=team or drawn, route=route, kind=kind, is_stream=wanted.is_stream)
+        call = Call(
+            index=index, team=team or drawn, route=route, kind=kind, is_stream=wanted.is_stream
+        )
         self.calls.append(call)
         leave = None
         if rng.random() < self.leave_share:
@@ -70,7 +83,9 @@ class Load:
                 group.create_task(caller())
 
     async def stream_of(self, per_s: float, is_over: Callable[[], bool]) -> None:
-        """Requests at a rate, whether earlier ones are answered or not, until it is over; then wait for the last."""
+        """Requests at a rate, whether earlier ones are answered or not, until it is over; then wait
+        for the last.
+        """
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         async with asyncio.TaskGroup() as group:
@@ -96,5 +111,7 @@ async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> boo
 
 
 def _is_idle(fleet: Fleet) -> bool:
-    at_work = sum(replica.gauge("tollgate_inflight") or 0 for replica in fleet.replicas if replica.is_alive)
+    at_work = sum(
+        replica.gauge("tollgate_inflight") or 0 for replica in fleet.replicas if replica.is_alive
+    )
     return fleet.upstream_stats()["busy"] == 0 and at_work == 0

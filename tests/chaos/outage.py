@@ -1,4 +1,7 @@
-"""Postgres goes away for minutes while known keys ask at a steady rate. Nobody may notice, and nothing may be lost."""
+"""Postgres goes away for minutes while known keys ask at a steady rate.
+
+Nobody may notice, and nothing may be lost.
+"""
 
 from __future__ import annotations
 
@@ -44,26 +47,49 @@ async def run(result: Result, *, away_s: float, per_s: float, most_growth_mib: f
         await fleet.settled(len(attempts))
         failed = [call for call in load.calls if call.ending != "complete"]
         waits_ms = sorted(1000 * (call.first_s - call.sent_s) for call in during if call.first_s)
-        result.say("Postgres away, requests meanwhile", f"{away_s:.0f} s, {len(during):,} at {per_s:.0f}/s")
+        result.say(
+            "Postgres away, requests meanwhile", f"{away_s:.0f} s, {len(during):,} at {per_s:.0f}/s"
+        )
         result.say("failed", f"{len(failed):,}")
-        result.say("first byte meanwhile, p50 / p99", f"{_at(waits_ms, 0.5):.1f} / {_at(waits_ms, 0.99):.1f} ms")
+        result.say(
+            "first byte meanwhile, p50 / p99",
+            f"{_at(waits_ms, 0.5):.1f} / {_at(waits_ms, 0.99):.1f} ms",
+        )
         result.say("waiting events at its return", waiting)
         result.say("all written after its return", f"{took_s:.1f} s")
         result.say("served after its return", f"{len(load.calls) - after:,}")
         for call in failed[:3]:
-            result.demand(False, "failed", f"request {call.index}: {call.ending} {call.status} {call.code}")
-        result.demand(took_s <= WRITTEN_WITHIN_S, "late", f"all written only {took_s:.0f} s after its return")
+            result.demand(
+                False, "failed", f"request {call.index}: {call.ending} {call.status} {call.code}"
+            )
+        result.demand(
+            took_s <= WRITTEN_WITHIN_S, "late", f"all written only {took_s:.0f} s after its return"
+        )
         _demand_flat(result, memory, most_growth_mib)
-        result.judge(Books(attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES))
+        result.judge(
+            Books(
+                attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES
+            )
+        )
 
 
 def _demand_flat(result: Result, memory: list[float], most_growth_mib: float) -> None:
-    """It grows until what is kept for receipts is full, within bounds, and then no more, however long it takes."""
+    """It grows until what is kept for receipts is full, within bounds, and then no more, however
+    long it takes.
+    """
     shown = [memory[len(memory) * tenth // 10] for tenth in range(10)]
-    result.say("memory at each tenth of the outage", " ".join(f"{mib:.0f}" for mib in [*shown, memory[-1]]))
+    result.say(
+        "memory at each tenth of the outage", " ".join(f"{mib:.0f}" for mib in [*shown, memory[-1]])
+    )
     growth, later = max(memory) - memory[0], max(memory) - max(memory[: len(memory) // 2])
-    result.demand(growth <= most_growth_mib, "memory", f"it grew by {growth:.0f} MiB, {most_growth_mib:.0f} allowed")
-    result.demand(later <= MOST_LATER_MIB, "memory", f"it grew by {later:.0f} MiB in the second half")
+    result.demand(
+        growth <= most_growth_mib,
+        "memory",
+        f"it grew by {growth:.0f} MiB, {most_growth_mib:.0f} allowed",
+    )
+    result.demand(
+        later <= MOST_LATER_MIB, "memory", f"it grew by {later:.0f} MiB in the second half"
+    )
 
 
 async def _watch(memory_mib: object, memory: list[float]) -> None:

@@ -1,4 +1,7 @@
-"""Postgres misbehaves in every way a database does, under steady requests. None of it may reach callers or books."""
+"""Postgres misbehaves in every way a database does, under steady requests.
+
+None of it may reach callers or books.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ END_ALL = (
 
 
 class DeafProxy:
-    """A socket in front of Postgres that, when told to, swallows the acknowledgement of a commit and hangs up."""
+    """A socket in front of Postgres that, when told to, swallows the acknowledgement of a commit
+    and hangs up.
+    """
 
     def __init__(self) -> None:
         self.is_deaf = False
@@ -52,7 +57,9 @@ class DeafProxy:
 
     async def open(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_unix_server(self._serve, str(self._place / f".s.PGSQL.{PORT}"))
+        self._server = await asyncio.start_unix_server(
+            self._serve, str(self._place / f".s.PGSQL.{PORT}")
+        )
 
     async def close(self) -> None:
         """Stop listening."""
@@ -84,7 +91,9 @@ class DeafProxy:
         return False
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: Callable[[bytes], bool]) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: Callable[[bytes], bool]
+) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
             if ends(data):
@@ -96,7 +105,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends
 @contextlib.contextmanager
 def _superuser(fleet: Fleet):  # type: ignore[no-untyped-def]  # a connection, whose type is long
     host = parse_qs(urlsplit(fleet.database_url).query)["host"][0]
-    with psycopg.connect(host=host, port=PORT, user=SUPERUSER, dbname=DATABASE, autocommit=True) as connection:
+    with psycopg.connect(
+        host=host, port=PORT, user=SUPERUSER, dbname=DATABASE, autocommit=True
+    ) as connection:
         yield connection
 
 
@@ -177,7 +188,9 @@ async def killed_backend(fleet: Fleet, proxy: DeafProxy) -> AsyncIterator[None]:
 
     def kill() -> None:
         with _superuser(fleet) as connection:
-            row = connection.execute("SELECT pid FROM pg_stat_activity WHERE usename = 'tollgate' LIMIT 1").fetchone()
+            row = connection.execute(
+                "SELECT pid FROM pg_stat_activity WHERE usename = 'tollgate' LIMIT 1"
+            ).fetchone()
         if row is not None:
             os.kill(int(row[0]), signal.SIGKILL)
             proxy.ended += 1
@@ -199,9 +212,13 @@ async def restarted(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
 @asynccontextmanager
 async def locked(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
     """Somebody holds the events' table."""
-    connection = await asyncio.to_thread(lambda: psycopg.connect(fleet.database_url, application_name=OURS))
+    connection = await asyncio.to_thread(
+        lambda: psycopg.connect(fleet.database_url, application_name=OURS)
+    )
     try:
-        await asyncio.to_thread(connection.execute, "LOCK TABLE tollgate.usage_events IN ACCESS EXCLUSIVE MODE")
+        await asyncio.to_thread(
+            connection.execute, "LOCK TABLE tollgate.usage_events IN ACCESS EXCLUSIVE MODE"
+        )
         yield
     finally:
         connection.close()
@@ -219,34 +236,53 @@ async def deaf(fleet: Fleet, proxy: DeafProxy) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def full(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
-    """The disk of the data directory has no byte left (only where it is a file system of its own)."""
+    """The disk of the data directory has no byte left (only where it is a file system of its
+    own).
+    """
     ballast = fleet.postgres.data.resolve().parent / "ballast"
     await asyncio.to_thread(_fill, ballast)
     try:
         yield
     finally:
         ballast.unlink()
-        with contextlib.suppress(Exception):  # it may have crashed for want of space; joining it is enough else
+        with contextlib.suppress(
+            Exception
+        ):  # it may have crashed for want of space; joining it is enough else
             await asyncio.to_thread(fleet.postgres.start)
 
 
 FAULTS = {
-    "paused": paused, "read-only": read_only, "connections exhausted": exhausted, "backends ended": ended_backends,
-    "backend killed": killed_backend, "restarted": restarted, "table locked": locked, "commits unheard": deaf,
+    "paused": paused,
+    "read-only": read_only,
+    "connections exhausted": exhausted,
+    "backends ended": ended_backends,
+    "backend killed": killed_backend,
+    "restarted": restarted,
+    "table locked": locked,
+    "commits unheard": deaf,
     "disk full": full,
-}  # fmt: skip
+}
 
 
-# These end connections and leave the rest as it is; every other fault keeps Postgres from taking anything.
+# These end connections and leave the rest as it is; every other fault keeps Postgres from taking
+# anything.
 ENDING = frozenset({"backends ended", "backend killed"})
 
 
 async def run(result: Result, *, fault_s: float, per_s: float, only: str | None) -> None:
     """One fault after another, each between two quiet seconds; then all books."""
     proxy = DeafProxy()
-    with _own_disk() as disk, Fleet(
-        seed=result.seed, mix="healthy", replicas=1, most_output=12, through=proxy.address, server_folder=disk
-    ) as fleet:  # fmt: skip
+    with (
+        _own_disk() as disk,
+        Fleet(
+            seed=result.seed,
+            mix="healthy",
+            replicas=1,
+            most_output=12,
+            through=proxy.address,
+            server_folder=disk,
+        ) as fleet,
+    ):
         await proxy.open()
         await asyncio.to_thread(fleet.start)
         load = Load(fleet=fleet, stream_share=0.3)
@@ -255,26 +291,44 @@ async def run(result: Result, *, fault_s: float, per_s: float, only: str | None)
             if only not in (None, name):
                 continue
             if name == "disk full" and disk is None:
-                result.say("disk full", "not tried: it needs a file system of its own (root, or CAP_SYS_ADMIN)")
+                result.say(
+                    "disk full",
+                    "not tried: it needs a file system of its own (root, or CAP_SYS_ADMIN)",
+                )
                 continue
-            await _one(result, fleet, load, proxy, name, fault(fleet, proxy), fault_s=fault_s, per_s=per_s)
+            await _one(
+                result, fleet, load, proxy, name, fault(fleet, proxy), fault_s=fault_s, per_s=per_s
+            )
         result.say("commits unheard, acknowledgements swallowed", proxy.swallowed)
         result.demand(
-            proxy.swallowed > 0 or only not in (None, "commits unheard"), "not fired", "no commit was unheard"
+            proxy.swallowed > 0 or only not in (None, "commits unheard"),
+            "not fired",
+            "no commit was unheard",
         )
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         attempts = fleet.attempts()
         await fleet.settled(len(attempts))
         for replica in fleet.replicas:
             result.demand(replica.is_alive, "ended", "the gateway's process ended")
-        result.judge(Books(attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES))
+        result.judge(
+            Books(
+                attempts=attempts, events=fleet.events(), calls=load.calls, kills_s=(), rates=RATES
+            )
+        )
         await proxy.close()
 
 
 async def _one(
-    result: Result, fleet: Fleet, load: Load, proxy: DeafProxy, name: str,
-    fault: contextlib.AbstractAsyncContextManager[None], *, fault_s: float, per_s: float,
-) -> None:  # fmt: skip
+    result: Result,
+    fleet: Fleet,
+    load: Load,
+    proxy: DeafProxy,
+    name: str,
+    fault: contextlib.AbstractAsyncContextManager[None],
+    *,
+    fault_s: float,
+    per_s: float,
+) -> None:
     first, ended = len(load.calls), proxy.ended
     (replica,) = fleet.replicas
     async with fault:
@@ -282,19 +336,34 @@ async def _one(
         half, written = len(load.calls), replica.gauge(WRITTEN)
         await _steady(load, per_s, fault_s / 2)
         taken = (replica.gauge(WRITTEN) or 0) - (written or 0)
-        has_fired = proxy.ended > ended if name in ENDING else taken < 0.5 * (len(load.calls) - half)
-    result.demand(has_fired, "not fired", f"{name}: the gateway went on writing as if nothing had happened")
+        has_fired = (
+            proxy.ended > ended if name in ENDING else taken < 0.5 * (len(load.calls) - half)
+        )
+    result.demand(
+        has_fired, "not fired", f"{name}: the gateway went on writing as if nothing had happened"
+    )
     during = load.calls[first:]
     attempts = fleet.attempts()
     took_s = await fleet.settled(len(attempts), within_s=WRITTEN_WITHIN_S, still_s=0.5)
     missing = len(attempts) - await asyncio.to_thread(fleet.count_events)
     failed = [call for call in during if call.ending != "complete"]
-    slowest_ms = max((1000 * (call.first_s - call.sent_s) for call in during if call.first_s), default=0.0)
-    result.say(name, f"{len(during)} requests, {len(failed)} failed, slowest first byte {slowest_ms:.0f} ms, "
-                     f"all written {took_s:.1f} s after it{f', {missing} MISSING' if missing else ''}")  # fmt: skip
+    slowest_ms = max(
+        (1000 * (call.first_s - call.sent_s) for call in during if call.first_s), default=0.0
+    )
+    result.say(
+        name,
+        f"{len(during)} requests, {len(failed)} failed, slowest first byte {slowest_ms:.0f} ms, "
+        f"all written {took_s:.1f} s after it{f', {missing} MISSING' if missing else ''}",
+    )
     for call in failed[:2]:
-        result.demand(False, "failed", f"{name}: request {call.index}: {call.ending} {call.status} {call.code}")
-    result.demand(not missing, "late", f"{name}: {missing} events are not in after {WRITTEN_WITHIN_S:.0f} s")
+        result.demand(
+            False,
+            "failed",
+            f"{name}: request {call.index}: {call.ending} {call.status} {call.code}",
+        )
+    result.demand(
+        not missing, "late", f"{name}: {missing} events are not in after {WRITTEN_WITHIN_S:.0f} s"
+    )
     await _steady(load, per_s, 1.0)
 
 
@@ -330,8 +399,9 @@ def _own_disk():  # type: ignore[no-untyped-def]  # yields a path, or None where
     folder.mkdir(mode=0o711)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=320m,mode=0711", "tollgate-chaos", str(folder)],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+    )
     try:
         yield folder if mounted.returncode == 0 else None
     finally:

@@ -1,7 +1,8 @@
 """What each request asks for and what each upstream attempt meets, drawn from the run's seed.
 
-Pure: the upstream draws an attempt's plan anew from (seed, index, model), so that one seed is one run. A request's
-index travels in its `user` member, which each of OpenAI's endpoints has and which passes every gateway untouched.
+Pure: the upstream draws an attempt's plan anew from (seed, index, model), so that one seed is one
+run. A request's index travels in its `user` member, which each of OpenAI's endpoints has and which
+passes every gateway untouched.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Any
 
 
 class Fault(StrEnum):
-    """What an attempt meets. All but the healthy ones count as fired once the upstream has begun them."""
+    """What an attempt meets.
+
+    All but the healthy ones count as fired once the upstream has begun them.
+    """
 
     NONE = "none"
     SPLIT = "split"  # events arrive in pieces of a few bytes
@@ -35,14 +39,29 @@ class Fault(StrEnum):
 
 
 HEALTHY = {Fault.NONE: 1}
-# Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all attempts.
+# Weights. Those that make usage unknowable are rare, as the figure to reach is under 0.5 % of all
+# attempts.
 MIX = {
-    Fault.NONE: 1368, Fault.SPLIT: 120, Fault.SLOW: 40, Fault.BUSY: 80, Fault.BROKEN: 80, Fault.OVERLOADED: 60,
-    Fault.ERROR_WITH_USAGE: 20, Fault.HANG: 1, Fault.CUT: 70, Fault.RESET: 40, Fault.STALL: 16, Fault.NO_USAGE: 40,
-    Fault.IN_BAND: 40, Fault.WILD: 20, Fault.STALE: 3,
-}  # fmt: skip
+    Fault.NONE: 1368,
+    Fault.SPLIT: 120,
+    Fault.SLOW: 40,
+    Fault.BUSY: 80,
+    Fault.BROKEN: 80,
+    Fault.OVERLOADED: 60,
+    Fault.ERROR_WITH_USAGE: 20,
+    Fault.HANG: 1,
+    Fault.CUT: 70,
+    Fault.RESET: 40,
+    Fault.STALL: 16,
+    Fault.NO_USAGE: 40,
+    Fault.IN_BAND: 40,
+    Fault.WILD: 20,
+    Fault.STALE: 3,
+}
 # A plain answer says usage once or never: these leave nothing that anybody could know.
-HIDES_USAGE_IF_PLAIN = frozenset({Fault.CUT, Fault.RESET, Fault.STALL, Fault.NO_USAGE, Fault.IN_BAND})
+HIDES_USAGE_IF_PLAIN = frozenset(
+    {Fault.CUT, Fault.RESET, Fault.STALL, Fault.NO_USAGE, Fault.IN_BAND}
+)
 RARELY = 0.02
 LONG = {Fault.SLOW: 1}
 MIXES = {"healthy": HEALTHY, "faults": MIX, "long": LONG}
@@ -60,11 +79,21 @@ class Kind(StrEnum):
     RESPONSES = "responses"
 
 
-KINDS: dict[Kind, int] = {Kind.CHAT: 6, Kind.PICTURES: 1, Kind.COMPLETIONS: 1, Kind.EMBEDDINGS: 1, Kind.RESPONSES: 1}
+KINDS: dict[Kind, int] = {
+    Kind.CHAT: 6,
+    Kind.PICTURES: 1,
+    Kind.COMPLETIONS: 1,
+    Kind.EMBEDDINGS: 1,
+    Kind.RESPONSES: 1,
+}
 # A hard budget refuses pictures, as no tokens bound them: whoever has one asks without.
-COUNTABLE: dict[Kind, int] = {kind: weight for kind, weight in KINDS.items() if kind is not Kind.PICTURES}
+COUNTABLE: dict[Kind, int] = {
+    kind: weight for kind, weight in KINDS.items() if kind is not Kind.PICTURES
+}
 # Embeddings have no stream.
-STREAMED: dict[Kind, int] = {kind: weight for kind, weight in KINDS.items() if kind is not Kind.EMBEDDINGS}
+STREAMED: dict[Kind, int] = {
+    kind: weight for kind, weight in KINDS.items() if kind is not Kind.EMBEDDINGS
+}
 PATHS = {
     Kind.CHAT: "/v1/chat/completions",
     Kind.PICTURES: "/v1/chat/completions",
@@ -82,15 +111,18 @@ FOREIGN = {
 }
 MAXIMUM = {Kind.RESPONSES: "max_output_tokens"}  # of the others it is `max_tokens`
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What a request asks for: the same at every deployment that tries it.
 
-    `input_tokens` are those of all `prompts` together, `output_tokens` those of one answer; each prompt is answered
-    `choices` times.
+    `input_tokens` are those of all `prompts` together, `output_tokens` those of one answer; each
+    prompt is answered `choices` times.
     """
 
     index: int
@@ -142,7 +174,10 @@ class Shape:
         if self.kind is Kind.COMPLETIONS:
             return {"prompt": one_or_all, "n": self.choices, "best_of": self.choices}
         if self.kind is Kind.EMBEDDINGS:
-            return {"input": one_or_all, "encoding_format": ("float", "base64")[self.index % 4 // 2]}
+            return {
+                "input": one_or_all,
+                "encoding_format": ("float", "base64")[self.index % 4 // 2],
+            }
         if self.kind is Kind.RESPONSES:
             item = {"role": "user", "content": [{"type": "input_text", "text": texts[0]}]}
             return {"input": (texts[0], [item])[self.index % 2]}
@@ -169,7 +204,14 @@ def kind_of(seed: int, index: int, kinds: Mapping[Kind, int]) -> Kind:
     return kind
 
 
-def shape(seed: int, index: int, *, most_output: int = 40, stream_share: float = 0.7, kind: Kind = Kind.CHAT) -> Shape:
+def shape(
+    seed: int,
+    index: int,
+    *,
+    most_output: int = 40,
+    stream_share: float = 0.7,
+    kind: Kind = Kind.CHAT,
+) -> Shape:
     """Draw what request number `index` asks for, if it is of that kind."""
     rng = Random(f"{seed}/{index}/shape")
     input_tokens, output_tokens = rng.randint(20, 400), rng.randint(1, most_output)
@@ -195,7 +237,10 @@ def shape(seed: int, index: int, *, most_output: int = 40, stream_share: float =
 
 
 def plan(seed: int, index: int, model: str, mix: dict[Fault, int], *, is_stream: bool) -> Plan:
-    """Draw what this model's attempt at request `index` meets. `is_stream` is the caller's wish, not the gateway's."""
+    """Draw what this model's attempt at request `index` meets.
+
+    `is_stream` is the caller's wish, not the gateway's.
+    """
     rng = Random(f"{seed}/{index}/{model}/plan")
     (fault,) = rng.choices(list(mix), list(mix.values()))
     if fault in HIDES_USAGE_IF_PLAIN and not is_stream and rng.random() > RARELY:

@@ -42,7 +42,9 @@ class Result:
             self.findings.append(Finding(kind, detail))
 
     def judge(self, books: Books, mix: dict[Fault, int] | None = None) -> Verdict:
-        """Check the books, plant faults in them, and demand that every fault of the mix has fired."""
+        """Check the books, plant faults in them, and demand that every fault of the mix has
+        fired.
+        """
         verdict = check(books)
         self.findings += verdict.findings
         counts = verdict.counts
@@ -53,23 +55,42 @@ class Result:
         self.say("usage is", _counted(_part(counts, "source ")))
         self.say("outcomes", _counted(_part(counts, "outcome ")))
         self.say("unknown, of what can be counted", f"{counts['unknown per 100,000'] / 1000:.2f} %")
-        self.say("unknown, with pictures: only their provider can count them", f"{counts['unknown, with pictures']:,}")
+        self.say(
+            "unknown, with pictures: only their provider can count them",
+            f"{counts['unknown, with pictures']:,}",
+        )
         because = _part(counts, "because ")
         if because:
-            self.say("unknown because", "; ".join(f"{count} {cause}" for cause, count in because.most_common()))
+            self.say(
+                "unknown because",
+                "; ".join(f"{count} {cause}" for cause, count in because.most_common()),
+            )
         for team, tokens in sorted(_part(counts, "tokens of ").items()):
             self.say(f"tokens of {team}, booked as the provider's", f"{tokens:,}")
-        for name in ("suspect, flagged",
-                     "counted by the gateway", "counted: tokens booked", "counted: tokens true", "never sent",
-                     "killed before it was sent", "left before it arrived",
-                     "written into a closing connection"):  # fmt: skip
+        for name in (
+            "suspect, flagged",
+            "counted by the gateway",
+            "counted: tokens booked",
+            "counted: tokens true",
+            "never sent",
+            "killed before it was sent",
+            "left before it arrived",
+            "written into a closing connection",
+        ):
             if counts[name]:
                 self.say(name, f"{counts[name]:,}")
         self.say("faults fired", _counted(verdict.fired))
         for fault in set(mix or HEALTHY) - {Fault.NONE}:
-            self.demand(verdict.fired[fault.value] > 0, "not fired", f"{fault.value}: in the mix, but it never fired")
+            self.demand(
+                verdict.fired[fault.value] > 0,
+                "not fired",
+                f"{fault.value}: in the mix, but it never fired",
+            )
         missed = self_test(books)
-        self.say("planted in the checker's input", "each found" if not missed else f"NOT FOUND: {', '.join(missed)}")
+        self.say(
+            "planted in the checker's input",
+            "each found" if not missed else f"NOT FOUND: {', '.join(missed)}",
+        )
         for name in missed:
             self.demand(False, "checker", f"{name} was planted and not found")
         return verdict
@@ -79,10 +100,13 @@ class Result:
         kinds = Counter(finding.kind for finding in self.findings)
         self.say("findings", _counted(kinds) if kinds else "none")
         facts = [
-            ("machine", machine.describe()), ("commit", machine.commit()),
-            ("date", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())), ("command", command),
-            ("seed", str(self.seed)), ("took", f"{time.monotonic() - self.began_s:.0f} s"),
-        ]  # fmt: skip
+            ("machine", machine.describe()),
+            ("commit", machine.commit()),
+            ("date", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())),
+            ("command", command),
+            ("seed", str(self.seed)),
+            ("took", f"{time.monotonic() - self.began_s:.0f} s"),
+        ]
         width = max(len(name) for name, _ in self.rows)
         for name, value in [*self.rows, *facts]:
             print(f"{name:<{width}}  {value}")
@@ -100,12 +124,27 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _part(counts: Counter[str], prefix: str) -> Counter[str]:
-    return Counter({name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)})
+    return Counter(
+        {
+            name.removeprefix(prefix): count
+            for name, count in counts.items()
+            if name.startswith(prefix)
+        }
+    )
 
 
-def _write(scenario: str, rows: Sequence[tuple[str, str]], facts: Sequence[tuple[str, str]]) -> None:
-    """Replace what stands between the scenario's marks. Raises `ValueError` where the page has none."""
-    table = ["| | |", "|---|---|", *(f"| {name} | {value.replace('|', '/')} |" for name, value in rows)]
+def _write(
+    scenario: str, rows: Sequence[tuple[str, str]], facts: Sequence[tuple[str, str]]
+) -> None:
+    """Replace what stands between the scenario's marks.
+
+    Raises `ValueError` where the page has none.
+    """
+    table = [
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value.replace('|', '/')} |" for name, value in rows),
+    ]
     measured = [f"- {name}: {value}" for name, value in facts]
     opening, closing = f"<!-- chaos:{scenario}:begin -->", f"<!-- chaos:{scenario}:end -->"
     replace_between(PAGE, opening, closing, lines=[*measured, "", *table])

@@ -1,8 +1,10 @@
-"""Pairs of requests with one Idempotency-Key, at once, mostly to different processes, while upstreams fail and
-processes die by `kill -9`: each key is charged once, and whoever is not served is told by whom it was.
+"""Pairs of requests with one Idempotency-Key, at once, mostly to different processes, while
+upstreams fail and processes die by `kill -9`: each key is charged once, and whoever is not served
+is told by whom it was.
 
-A caller that gets an error, or whose connection breaks, asks again with its key until it is served or told that the
-key's request has ended. So every key ends, and what it cost is in the books of the upstream and of finance.
+A caller that gets an error, or whose connection breaks, asks again with its key until it is served
+or told that the key's request has ended. So every key ends, and what it cost is in the books of the
+upstream and of finance.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ PAIRS_AT_ONCE = 12
 SAME_PROCESS_SHARE = 0.3
 LEAVE_SHARE = 0.05
 TRIES = 4  # after failures that cost nothing; a planned fault is the same with every try
-ENDS_WITHIN_S = 15.0  # of a key whose process died: a neighbour takes its journal over within two seconds
+ENDS_WITHIN_S = (
+    15.0  # of a key whose process died: a neighbour takes its journal over within two seconds
+)
 PLANTED_PAIRS = 40
 MOST_UNKNOWN = 0.03  # a kill for every 200 pairs, with two dozen requests in flight
 FIRST_PLANTED = 10**6
@@ -38,7 +42,10 @@ FIRST_PLANTED = 10**6
 
 @dataclass(slots=True, kw_only=True)
 class Pair:
-    """Two callers with one key. `ends` are how each ended, `waited_s` how long a key was said to be under way."""
+    """Two callers with one key.
+
+    `ends` are how each ended, `waited_s` how long a key was said to be under way.
+    """
 
     index: int
     team: str
@@ -77,7 +84,11 @@ async def run(result: Result, *, pairs: int, kills: int, replicas: int) -> None:
         found = {finding.detail.partition(":")[0] for finding in twice}
         words = f"{len(found)} of {PLANTED_PAIRS} keys were found to be charged twice"
         result.say("planted in Postgres: claims that are forgotten", words)
-        result.demand(bool(found), "checker", "claims were forgotten, and no key was found to be charged twice")
+        result.demand(
+            bool(found),
+            "checker",
+            "claims were forgotten, and no key was found to be charged twice",
+        )
 
 
 class Play:
@@ -103,9 +114,11 @@ class Play:
     async def _pair(self, index: int) -> None:
         rng = Random(f"{self.fleet.seed}/{index}/twins")
         pair = Pair(
-            index=index, team=rng.choice(TEAMS), route=rng.choice(tuple(ROUTES)),
+            index=index,
+            team=rng.choice(TEAMS),
+            route=rng.choice(tuple(ROUTES)),
             is_same_process=rng.random() < SAME_PROCESS_SHARE,
-        )  # fmt: skip
+        )
         self.pairs.append(pair)
         ports = rng.sample(self.fleet.ports, 2)
         second = ports[0] if pair.is_same_process else ports[1]
@@ -118,22 +131,38 @@ class Play:
             group.create_task(self._twin(pair, second, late_s, None))
 
     async def _twin(self, pair: Pair, port: int, late_s: float, leave: Leave | None) -> None:
-        """Ask until it is served, told that the key has ended, or has failed for nothing often enough."""
+        """Ask until it is served, told that the key has ended, or has failed for nothing often
+        enough.
+        """
         await asyncio.sleep(late_s)
         kind = kind_of(self.fleet.seed, pair.index, KINDS)
         wanted = shape(self.fleet.seed, pair.index, most_output=self.fleet.most_output, kind=kind)
         body = wanted.body(pair.route)
         headers = {"idempotency-key": pair.key, "x-request-id": pair.key}
-        began_s, failures, others = time.monotonic(), 0, [one for one in self.fleet.ports if one != port]
+        began_s, failures, others = (
+            time.monotonic(),
+            0,
+            [one for one in self.fleet.ports if one != port],
+        )
         while True:
             call = Call(
-                index=pair.index, team=pair.team, route=pair.route, kind=kind, is_stream=wanted.is_stream
-            )  # fmt: skip
+                index=pair.index,
+                team=pair.team,
+                route=pair.route,
+                kind=kind,
+                is_stream=wanted.is_stream,
+            )
             self.calls.append(call)
             await ask(
-                call, body, key=self.fleet.keys[pair.team], ports=[port, *others], limit_s=LIMIT_S, leave=leave,
-                path=wanted.path, headers=headers,
-            )  # fmt: skip
+                call,
+                body,
+                key=self.fleet.keys[pair.team],
+                ports=[port, *others],
+                limit_s=LIMIT_S,
+                leave=leave,
+                path=wanted.path,
+                headers=headers,
+            )
             call.body.clear()
             failures += call.ending == "error" and call.status != 409
             if call.status == 409 and call.retry_after_s is not None:
@@ -170,7 +199,9 @@ async def _kill_at_random(play: Play, pairs: int, kills: int) -> None:
 def charged_twice(
     events: Sequence[dict[str, Any]], attempts: Sequence[dict[str, Any]], *, least: int = 1
 ) -> list[Finding]:
-    """Keys that more than one request was charged for, or for which the upstream made tokens in more than one."""
+    """Keys that more than one request was charged for, or for which the upstream made tokens in
+    more than one.
+    """
     charged: defaultdict[int, set[str]] = defaultdict(set)
     for event in events:
         index = _index_of(event)
@@ -191,7 +222,9 @@ def charged_twice(
 def _judge(result: Result, fleet: Fleet, play: Play) -> None:
     attempts, events = fleet.attempts(), fleet.events()
     result.findings += charged_twice(events, attempts)
-    charged = {_index_of(event) for event in events if event["cost_usd"] is None or event["cost_usd"] > 0}
+    charged = {
+        _index_of(event) for event in events if event["cost_usd"] is None or event["cost_usd"] > 0
+    }
     served = {call.index for call in play.calls if call.ending == "complete"}
     for index in served - charged:
         result.demand(False, "free", f"key {index}: served, and nothing is charged")
@@ -199,23 +232,48 @@ def _judge(result: Result, fleet: Fleet, play: Play) -> None:
         _judge_pair(result, pair, is_charged=pair.index in charged)
     ends = Counter(" + ".join(sorted(pair.ends)) for pair in play.pairs)
     conflicts = Counter(
-        "under way" if call.retry_after_s is not None else "ended" for call in play.calls if call.status == 409
+        "under way" if call.retry_after_s is not None else "ended"
+        for call in play.calls
+        if call.status == 409
     )
     codes = {call.code for call in play.calls if call.status == 409}
     result.demand(codes <= {"idempotency_conflict"}, "caller", f"409 with codes {codes}")
-    result.say("pairs, of which to one process", f"{len(play.pairs)}, {sum(p.is_same_process for p in play.pairs)}")
+    result.say(
+        "pairs, of which to one process",
+        f"{len(play.pairs)}, {sum(p.is_same_process for p in play.pairs)}",
+    )
     result.say("keys charged once / never", f"{len(charged)} / {len(play.pairs) - len(charged)}")
-    result.say("how the two ended", ", ".join(f"{how} {times}" for how, times in ends.most_common()))
+    result.say(
+        "how the two ended", ", ".join(f"{how} {times}" for how, times in ends.most_common())
+    )
     result.say("409", ", ".join(f"{what} {times:,}" for what, times in conflicts.most_common()))
-    result.say("longest that a key was said to be under way", f"{max(pair.waited_s for pair in play.pairs):.1f} s")
+    result.say(
+        "longest that a key was said to be under way",
+        f"{max(pair.waited_s for pair in play.pairs):.1f} s",
+    )
     tries = Counter(call.index for call in play.calls if call.status != 409)
-    result.say("keys that were tried again after a failure", f"{sum(times > 2 for times in tries.values())}")
+    result.say(
+        "keys that were tried again after a failure",
+        f"{sum(times > 2 for times in tries.values())}",
+    )
     with psycopg.connect(fleet.database_url) as connection:
-        rows = connection.execute("SELECT state, count(*) FROM tollgate.idempotency_claims GROUP BY 1").fetchall()
+        rows = connection.execute(
+            "SELECT state, count(*) FROM tollgate.idempotency_claims GROUP BY 1"
+        ).fetchall()
     claims: dict[str, int] = dict(rows)
-    result.say("claims at the end", ", ".join(f"{state} {times}" for state, times in claims.items()))
-    result.demand(claims.get("finished", 0) == len(charged), "claim", f"{claims}, and {len(charged)} keys are charged")
-    result.demand(conflicts["under way"] > 0 and conflicts["ended"] > 0, "not fired", f"409s: {dict(conflicts)}")
+    result.say(
+        "claims at the end", ", ".join(f"{state} {times}" for state, times in claims.items())
+    )
+    result.demand(
+        claims.get("finished", 0) == len(charged),
+        "claim",
+        f"{claims}, and {len(charged)} keys are charged",
+    )
+    result.demand(
+        conflicts["under way"] > 0 and conflicts["ended"] > 0,
+        "not fired",
+        f"409s: {dict(conflicts)}",
+    )
     books = Books(
         attempts=attempts,
         events=events,
@@ -232,11 +290,15 @@ def _judge_pair(result: Result, pair: Pair, *, is_charged: bool) -> None:
     where = f"key {pair.index}: {pair.ends}"
     result.demand(len(pair.ends) == 2 and "never ended" not in pair.ends, "caller", where)
     result.demand(pair.ends.count("complete") <= 1, "twice", f"{where}: both were served")
-    if "ended before" in pair.ends:  # a key that ends for nothing is free again, and is not said to have ended
+    if (
+        "ended before" in pair.ends
+    ):  # a key that ends for nothing is free again, and is not said to have ended
         result.demand(is_charged, "caller", f"{where}, and nothing was charged")
 
 
-def _self_test(result: Result, events: Sequence[dict[str, Any]], attempts: Sequence[dict[str, Any]]) -> None:
+def _self_test(
+    result: Result, events: Sequence[dict[str, Any]], attempts: Sequence[dict[str, Any]]
+) -> None:
     """A second charge of a key, and a second series of attempts, are found."""
     victim = next(event for event in events if event["cost_usd"])
     twin = {**copy.copy(victim), "request_id": "another"}
@@ -250,7 +312,10 @@ def _self_test(result: Result, events: Sequence[dict[str, Any]], attempts: Seque
         )
         if len(found) <= len(charged_twice(events, attempts))
     ]
-    result.say("planted in the twins' input", "each found" if not missed else f"NOT FOUND: {', '.join(missed)}")
+    result.say(
+        "planted in the twins' input",
+        "each found" if not missed else f"NOT FOUND: {', '.join(missed)}",
+    )
     result.demand(not missed, "checker", f"planted and not found: {missed}")
 
 
@@ -261,7 +326,9 @@ def _index_of(event: dict[str, Any]) -> int:
 
 def _is_ended(fleet: Fleet) -> bool:
     with psycopg.connect(fleet.database_url) as connection:
-        row = connection.execute("SELECT count(*) FROM tollgate.idempotency_claims WHERE state = 'running'").fetchone()
+        row = connection.execute(
+            "SELECT count(*) FROM tollgate.idempotency_claims WHERE state = 'running'"
+        ).fetchone()
     assert row is not None
     return int(row[0]) == 0
 

@@ -1,12 +1,14 @@
 """An upstream that fails on purpose and keeps its own ledger of what it really generated.
 
-Run as a process: `python -m tests.chaos.upstream --seed 1 --mix faults --ledger FILE`; it prints its address. It shares
-nothing with the gateway but HTTP. Each attempt is a line when it arrives and a line when it has ended; lines are
-appended at once and synced in groups before an answer begins. A `paid` model goes on generating when the other side
-leaves, and charges for it; a `vllm` model stops.
+Run as a process: `python -m tests.chaos.upstream --seed 1 --mix faults --ledger FILE`; it prints
+its address. It shares nothing with the gateway but HTTP. Each attempt is a line when it arrives and
+a line when it has ended; lines are appended at once and synced in groups before an answer begins. A
+`paid` model goes on generating when the other side leaves, and charges for it; a `vllm` model
+stops.
 
-Models: `vllm-…` says running usage on every event where asked (`continuous_usage_stats`), `paid-…` only at the end;
-`golden-…` plays a recorded transcript and cuts it after as many bytes as the request's `seed` says.
+Models: `vllm-…` says running usage on every event where asked (`continuous_usage_stats`), `paid-…`
+only at the end; `golden-…` plays a recorded transcript and cuts it after as many bytes as the
+request's `seed` says.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ STATUS = {Fault.BUSY: 429, Fault.BROKEN: 500, Fault.OVERLOADED: 503, Fault.ERROR
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One attempt as it really went. `output` grows while it runs; `usage_s` is when usage first left."""
+    """One attempt as it really went.
+
+    `output` grows while it runs; `usage_s` is when usage first left.
+    """
 
     number: int
     request_id: str
@@ -120,10 +125,16 @@ class Upstream:
         """One request; False where the connection is over."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path, _ = head.split(" ", 2)
-        headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+        headers = dict(
+            line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line
+        )
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         if method == "GET":
-            stats = {"busy": self.busy, "open_sockets": self.open_sockets - 1, "arrived": self.arrived}
+            stats = {
+                "busy": self.busy,
+                "open_sockets": self.open_sockets - 1,
+                "arrived": self.arrived,
+            }
             writer.write(_whole(200, json.dumps(stats).encode()))
             return True
         asked = json.loads(body)
@@ -135,18 +146,30 @@ class Upstream:
             self.busy -= 1
 
     async def _attempt(
-        self, path: str, asked: dict[str, Any], request_id: str, reader: asyncio.StreamReader,
+        self,
+        path: str,
+        asked: dict[str, Any],
+        request_id: str,
+        reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-    ) -> bool:  # fmt: skip
-        # An index stands in `user`; requests of the scenario `cuts` have it in `seed`, if their endpoint knows that.
+    ) -> bool:
+        # An index stands in `user`; requests of the scenario `cuts` have it in `seed`, if their
+        # endpoint knows that.
         model, index = str(asked["model"]), int(asked.get("user") or asked.get("seed") or 0)
         wanted = shape(self.seed, index, most_output=self.most_output, kind=_kind(path, asked))
         drawn = plan(self.seed, index, model, self.mix, is_stream=wanted.is_stream)
         entry = Entry(
-            number=self.arrived, request_id=request_id, index=index, model=model, fault=drawn.fault.value,
-            is_stream=bool(asked.get("stream")), arrived_s=time.time(), prompts=wanted.prompts,
-            input=wanted.input_tokens, cached=wanted.cached_tokens,
-        )  # fmt: skip
+            number=self.arrived,
+            request_id=request_id,
+            index=index,
+            model=model,
+            fault=drawn.fault.value,
+            is_stream=bool(asked.get("stream")),
+            arrived_s=time.time(),
+            prompts=wanted.prompts,
+            input=wanted.input_tokens,
+            cached=wanted.cached_tokens,
+        )
         line = _Line(reader, writer)
         if model.startswith("golden-"):
             return await self._golden(model, asked, entry, line)
@@ -162,7 +185,10 @@ class Upstream:
             self.ledger.note(entry)
 
     async def _golden(self, model: str, asked: dict[str, Any], entry: Entry, line: _Line) -> bool:
-        """Play a transcript event by event. `golden-CASE:cut` cuts it after `seed` bytes, `:whole` does not."""
+        """Play a transcript event by event.
+
+        `golden-CASE:cut` cuts it after `seed` bytes, `:whole` does not.
+        """
         case, _, how = model.removeprefix("golden-").partition(":")
         # `/v1/responses` has no `seed`; its index stands in `user`.
         entry.index = int(asked.get("seed") or asked.get("user") or 0)
@@ -177,7 +203,9 @@ class Upstream:
                 entry.wrote_bytes += len(piece)
                 if left < 0:
                     entry.ending = "fault"
-                    await asyncio.sleep(0.005)  # what was sent must be on its way before the connection breaks
+                    await asyncio.sleep(
+                        0.005
+                    )  # what was sent must be on its way before the connection breaks
                     return line.cut(reset=entry.index % 2 == 1)
                 if how == "whole" and await line.is_left_within(0.002):
                     entry.ending = "other_left"
@@ -209,11 +237,17 @@ def events_of(transcript: bytes) -> tuple[bytes, ...]:
     return tuple(part + b"\n\n" for part in transcript.split(b"\n\n") if part)
 
 
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; "
+    b"charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 
 
 def _whole(status: int, body: bytes, *, extra: str = "") -> bytes:
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{extra}content-length: {len(body)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{extra}content-length: "
+        f"{len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -226,7 +260,11 @@ class _Line:
 
     @property
     def is_left(self) -> bool:
-        return self.reader.at_eof() or self.reader.exception() is not None or self.writer.transport.is_closing()
+        return (
+            self.reader.at_eof()
+            or self.reader.exception() is not None
+            or self.writer.transport.is_closing()
+        )
 
     async def is_left_within(self, seconds: float) -> bool:
         """Take time, but no longer than the other side stays."""
@@ -250,7 +288,9 @@ class _Line:
         if reset:
             linger = struct.pack("ii", 1, 0)
             with contextlib.suppress(OSError, AttributeError):
-                self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, linger
+                )
             self.writer.transport.abort()
         else:
             self.writer.close()
@@ -260,12 +300,24 @@ class _Line:
 class _Exchange:
     """One attempt being answered by its plan."""
 
-    def __init__(self, asked: dict[str, Any], drawn: Plan, wanted: Shape, entry: Entry, line: _Line) -> None:
-        self.asked, self.plan, self.wanted, self.entry, self.line = asked, drawn, wanted, entry, line
+    def __init__(
+        self, asked: dict[str, Any], drawn: Plan, wanted: Shape, entry: Entry, line: _Line
+    ) -> None:
+        self.asked, self.plan, self.wanted, self.entry, self.line = (
+            asked,
+            drawn,
+            wanted,
+            entry,
+            line,
+        )
         options = asked.get("stream_options") or {}
-        is_asked = bool(options.get("include_usage")) or wanted.kind is Kind.RESPONSES  # which says it unasked
+        is_asked = (
+            bool(options.get("include_usage")) or wanted.kind is Kind.RESPONSES
+        )  # which says it unasked
         self.says_usage = is_asked and drawn.fault is not Fault.NO_USAGE
-        self.says_running = bool(options.get("continuous_usage_stats")) and entry.model.startswith("vllm")
+        self.says_running = bool(options.get("continuous_usage_stats")) and entry.model.startswith(
+            "vllm"
+        )
         maximum = int(asked.get(MAXIMUM.get(wanted.kind, "max_tokens")) or wanted.output_tokens)
         self.words = min(wanted.output_tokens, maximum) * wanted.answers  # of all answers together
         self.wording = Wording(number=entry.number, model=entry.model, shape=wanted)
@@ -306,7 +358,9 @@ class _Exchange:
     async def _error(self) -> bool:
         self.entry.ending = "fault"
         status = STATUS[self.plan.fault]
-        body: dict[str, Any] = {"error": {"message": "planned", "type": "planned", "code": status, "param": None}}
+        body: dict[str, Any] = {
+            "error": {"message": "planned", "type": "planned", "code": status, "param": None}
+        }
         if self.plan.fault is Fault.ERROR_WITH_USAGE:
             for number in range(self.words):
                 self._generate(number)
@@ -317,7 +371,9 @@ class _Exchange:
         return True
 
     async def _plain(self) -> bool:
-        if self.plan.fault is Fault.IN_BAND:  # a plain answer has no band: it is an error of status 200
+        if (
+            self.plan.fault is Fault.IN_BAND
+        ):  # a plain answer has no band: it is an error of status 200
             self.entry.ending = "fault"
             error = {"message": "planned", "type": "planned", "code": 500, "param": None}
             await self.line.write(_whole(200, json.dumps({"error": error}).encode()))
@@ -418,7 +474,9 @@ async def _serve(make: Callable[[], Upstream], listener: socket.socket) -> None:
 
 def main() -> int:
     """Serve until stopped; the first line of standard output is the address."""
-    parser = argparse.ArgumentParser(description="An upstream that fails on purpose, with a ledger of its own.")
+    parser = argparse.ArgumentParser(
+        description="An upstream that fails on purpose, with a ledger of its own."
+    )
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--mix", choices=MIXES, required=True)
     parser.add_argument("--ledger", type=Path, required=True)
@@ -428,9 +486,12 @@ def main() -> int:
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     uvloop.run(
         _serve(
-            lambda: Upstream(chosen.seed, MIXES[chosen.mix], Ledger(chosen.ledger), chosen.most_output), listener
+            lambda: Upstream(
+                chosen.seed, MIXES[chosen.mix], Ledger(chosen.ledger), chosen.most_output
+            ),
+            listener,
         )
-    )  # fmt: skip
+    )
     return 0
 
 

@@ -48,7 +48,9 @@ def test_an_edit_is_a_finding(applied: Cli, owner: psycopg.Connection[tuple[obje
     forge(owner, "UPDATE tollgate.audit_log SET operator = 'eve' WHERE seq = 2")
     ran = applied("audit", "verify", "--format", "json")
     assert ran.code == 1
-    assert json.loads(ran.out)["findings"] == [{"seq": 2, "what": "`operator` is not what its `line` says"}]
+    assert json.loads(ran.out)["findings"] == [
+        {"seq": 2, "what": "`operator` is not what its `line` says"}
+    ]
     assert "is not as it was written" in ran.err
 
 
@@ -63,7 +65,10 @@ def test_a_cut_off_end_is_found_against_a_kept_head(
         file.write(applied.ok("audit", "head"))
     assert applied("audit", "verify", "--head-file", str(kept)).code == 0
     last = kept.read_text().splitlines()[-1]
-    forge(owner, "DELETE FROM tollgate.audit_log WHERE seq = (SELECT max(seq) FROM tollgate.audit_log)")
+    forge(
+        owner,
+        "DELETE FROM tollgate.audit_log WHERE seq = (SELECT max(seq) FROM tollgate.audit_log)",
+    )
     assert applied("audit", "verify").code == 0
     for asked in (("--head-file", str(kept)), ("--head", last)):
         ran = applied("audit", "verify", *asked)
@@ -77,7 +82,9 @@ def test_what_cannot_be_asked_is_said(applied: Cli, tmp_path: Path) -> None:
     assert applied("audit", "verify", "--head-file", str(tmp_path / "none")).code == 2
     (tmp_path / "empty").write_text("")
     assert applied("audit", "verify", "--head-file", str(tmp_path / "empty")).code == 2
-    away = Cli(build_toolbox(Settings(home=tmp_path, database_url="postgresql://x:hunter2@127.0.0.1:1/x")))
+    away = Cli(
+        build_toolbox(Settings(home=tmp_path, database_url="postgresql://x:hunter2@127.0.0.1:1/x"))
+    )
     for command in (("verify",), ("head",), ("list",)):
         ran = away("audit", *command)
         assert ran.code == 3
@@ -88,8 +95,11 @@ def test_a_log_that_was_written_anew_says_how_much_is_wrong(
     applied: Cli, owner: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     """A million lines of findings help nobody: the first are shown, the others counted."""
-    forge(owner, "INSERT INTO tollgate.audit_log SELECT n, now(), '', '', '', '', '', '{}', '', '', '' "
-                 "FROM generate_series(1000, 2000) AS n")  # fmt: skip
+    forge(
+        owner,
+        "INSERT INTO tollgate.audit_log SELECT n, now(), '', '', '', '', '', '{}', '', '', '' "
+        "FROM generate_series(1000, 2000) AS n",
+    )
     verdict = json.loads(applied("audit", "verify", "--format", "json").out)
     assert len(verdict["findings"]) == 1000
     assert verdict["left_out"] > 1000
@@ -97,14 +107,20 @@ def test_a_log_that_was_written_anew_says_how_much_is_wrong(
 
 def test_acts_are_listed_with_who_and_why(applied: Cli) -> None:
     """What an auditor asks first, and in a form that a spreadsheet reads."""
-    made = json.loads(applied.ok("key", "create", "payments", "--reason", "launch", "--format", "json"))
+    made = json.loads(
+        applied.ok("key", "create", "payments", "--reason", "launch", "--format", "json")
+    )
     applied.ok("key", "revoke", made["key_id"], "--reason", "=leaked()")
-    (created, revoked) = json.loads(applied.ok("audit", "list", "--action", "key.", "--format", "json"))
+    (created, revoked) = json.loads(
+        applied.ok("audit", "list", "--action", "key.", "--format", "json")
+    )
     assert (created["reason"], revoked["reason"]) == ("launch", "=leaked()")
     assert created["operator"]
     assert created["details"]["team"] == "payments"
     assert {"line", "previous", "hash"} <= revoked.keys()
-    rows = list(csv.DictReader(io.StringIO(applied.ok("audit", "list", "--all", "--format", "csv"))))
+    rows = list(
+        csv.DictReader(io.StringIO(applied.ok("audit", "list", "--all", "--format", "csv")))
+    )
     assert [row["action"] for row in rows][:1] == ["pepper.register"]
     assert rows[-1]["reason"] == "'=leaked()", "a spreadsheet would run it"
     assert json.loads(rows[-1]["line"])["reason"] == "=leaked()"
@@ -126,7 +142,9 @@ def narrow(applied: Cli, database_url: str, tmp_path: Path) -> Iterator[Cli]:
     login = f"ada_{tmp_path.name}"[:60]
     with psycopg.connect(database_url, autocommit=True) as owner:
         name = sql.Identifier(login)
-        owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' IN ROLE tollgate_admin").format(name))
+        owner.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' IN ROLE tollgate_admin").format(name)
+        )
         head, _, rest = database_url.partition("@")
         url = f"{head.partition('://')[0]}://{login}:secret@{rest}"
         made = Settings(home=tmp_path / "home", database_url=database_url, admin_database_url=url)
@@ -148,19 +166,35 @@ def test_an_administrators_own_login_can_run_every_command(
     policy_file.write_text(ALLOWED)
     narrow.ok("policy", "apply", str(policy_file), "--yes", "--message", "second")
     narrow.ok("policy", "show")
-    narrow.ok("price", "add", "m-large", "--input", "1", "--output", "2", "--source", "contract", "--reason", "new")
+    narrow.ok(
+        "price",
+        "add",
+        "m-large",
+        "--input",
+        "1",
+        "--output",
+        "2",
+        "--source",
+        "contract",
+        "--reason",
+        "new",
+    )
     narrow.ok("price", "sync", "--yes")
     narrow.ok("price", "list")
     narrow.ok("budget", "list")
     narrow.ok("budget", "grant", "payments/month", "5", "--reason", "launch")
     narrow.ok("budget", "show", "payments/month")
     journal = str(UUID(int=7))
-    owner.execute("INSERT INTO tollgate.journals (id, replica) VALUES (%s, 'gateway-2')", (journal,))
+    owner.execute(
+        "INSERT INTO tollgate.journals (id, replica) VALUES (%s, 'gateway-2')", (journal,)
+    )
     narrow.ok("journal", "lost", journal, "--reason", "its disk died")
     narrow.ok("journal", "list")
     narrow.ok("audit", "verify")
     acts = json.loads(narrow.ok("audit", "list", "--all", "--format", "json"))
-    assert {act["db_user"] for act in acts if act["action"].startswith("key.")} == {acts[-1]["db_user"]}
+    assert {act["db_user"] for act in acts if act["action"].startswith("key.")} == {
+        acts[-1]["db_user"]
+    }
     assert acts[-1]["db_user"].startswith("ada_")
     checks = {row["check"]: row for row in json.loads(narrow("doctor", "--format", "json").out)}
     assert checks["administration"]["status"] == "ok"
@@ -179,12 +213,19 @@ def test_a_login_that_is_no_member_is_named(
     login = f"bob_{tmp_path.name}"[:60]
     with psycopg.connect(database_url, autocommit=True) as owner:
         name = sql.Identifier(login)
-        owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' IN ROLE tollgate_gateway").format(name))
+        owner.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' IN ROLE tollgate_gateway").format(name)
+        )
         try:
             head, _, rest = database_url.partition("@")
             bob = cli_at(f"{head.partition('://')[0]}://{login}:secret@{rest}")
-            checks = {row["check"]: row for row in json.loads(bob("doctor", "--format", "json").out)}
+            checks = {
+                row["check"]: row for row in json.loads(bob("doctor", "--format", "json").out)
+            }
             assert checks["administration"]["status"] == "warn"
-            assert checks["administration"]["what to do"] == f'as its owner: GRANT tollgate_admin TO "{login}"'
+            assert (
+                checks["administration"]["what to do"]
+                == f'as its owner: GRANT tollgate_admin TO "{login}"'
+            )
         finally:
             owner.execute(sql.SQL("DROP ROLE {}").format(name))

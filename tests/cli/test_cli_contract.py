@@ -40,8 +40,21 @@ def test_help_is_a_tour_and_names_only_what_is_built(capfd: pytest.CaptureFixtur
     text = capfd.readouterr().out
     assert "tollgate db upgrade" in text
     assert "tollgate policy apply" in text
-    commands = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
-    assert {"up", "serve", "dashboard", "doctor", "db", "policy", "team", "key", "price", "report"} <= set(commands)
+    commands = [
+        line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()
+    ]
+    assert {
+        "up",
+        "serve",
+        "dashboard",
+        "doctor",
+        "db",
+        "policy",
+        "team",
+        "key",
+        "price",
+        "report",
+    } <= set(commands)
     assert not set(NOT_BUILT) & set(commands)
 
 
@@ -56,9 +69,17 @@ def test_help_needs_no_settings() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Nobody explores a command line that takes a second to answer; heavy imports wait for their command."""
-    code = "import sys; from gateway.main import run; sys.argv = ['tollgate', '--version']\ntry: run()\nfinally:\n"
-    code += " print([m for m in ('sqlalchemy', 'alembic', 'fastapi', 'genai_prices', 'psycopg') if m in sys.modules])"
+    """Nobody explores a command line that takes a second to answer; heavy imports wait for their
+    command.
+    """
+    code = (
+        "import sys; from gateway.main import run; sys.argv = ['tollgate', "
+        "'--version']\ntry: run()\nfinally:\n"
+    )
+    code += (
+        " print([m for m in ('sqlalchemy', 'alembic', 'fastapi', 'genai_prices', "
+        "'psycopg') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["tollgate 0.1.0", "[]"]
 
@@ -106,7 +127,9 @@ def test_exit_codes_tell_findings_from_faults(
     assert "hunter2" not in said.out + said.err, "a password must not reach a log"
 
 
-def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever fixes Tollgate needs what others do not want to see."""
     monkeypatch.setenv("TOLLGATE_DEBUG", "1")
     assert without_database("key", "list") == 3
@@ -164,11 +187,18 @@ def test_an_apply_shows_what_changes(applied: Cli, policy_file: Path) -> None:
     """The admin confirms the difference."""
     policy_file.write_text(changed("data_class: internal", "data_class: public"))
     ran = applied("policy", "apply", str(policy_file), "--yes")
-    assert "Compared with version 1:\n  ~ team search\n      data_class: internal → public\n" in ran.err
-    assert [row["version"] for row in json.loads(applied.ok("policy", "history", "--format", "json"))] == [2, 1]
+    assert (
+        "Compared with version 1:\n  ~ team search\n      data_class: internal → public\n"
+        in ran.err
+    )
+    assert [
+        row["version"] for row in json.loads(applied.ok("policy", "history", "--format", "json"))
+    ] == [2, 1]
 
 
-def test_a_rejected_document_changes_nothing_and_says_where(applied: Cli, policy_file: Path) -> None:
+def test_a_rejected_document_changes_nothing_and_says_where(
+    applied: Cli, policy_file: Path
+) -> None:
     """The gateway keeps the last good policy."""
     policy_file.write_text(changed("region: eu-de", "region: eu-dee"))
     ran = applied("policy", "apply", str(policy_file), "--yes")
@@ -198,7 +228,11 @@ def test_validate_reports_findings_as_data(cli: Cli, policy_file: Path) -> None:
     assert table.code == 0
     assert "note: teams: unlimited: payments, search" in table.out
     assert "note: deployments: deployment 'partner'" not in table.out
-    rows = list(csv.DictReader(io.StringIO(cli.ok("policy", "validate", "-", "--format", "csv", given=EXAMPLE))))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(cli.ok("policy", "validate", "-", "--format", "csv", given=EXAMPLE))
+        )
+    )
     assert rows[0]["is_error"] == "false"
 
 
@@ -211,17 +245,35 @@ def test_show_prints_a_policy_again(applied: Cli, tmp_path: Path) -> None:
     assert applied("policy", "validate", str(effective)).code == 0
     shown = json.loads(applied.ok("policy", "show", "--format", "json"))
     assert shown["policy"]["deployments"][2]["price"]["input_usd_per_mtok"] == 0.80
-    assert "deployments[2].price.input_usd_per_mtok,0.80" in applied.ok("policy", "show", "--format", "csv")
+    assert "deployments[2].price.input_usd_per_mtok,0.80" in applied.ok(
+        "policy", "show", "--format", "csv"
+    )
     assert applied("policy", "show", "9").code == 1
 
 
 def test_a_decision_is_explained_without_sending(applied: Cli) -> None:
     """Residency questions are asked before the data moves."""
-    asked = ("policy", "explain", "--team", "payments", "--route", "gpt-4o", "--class", "restricted")
+    asked = (
+        "policy",
+        "explain",
+        "--team",
+        "payments",
+        "--route",
+        "gpt-4o",
+        "--class",
+        "restricted",
+    )
     explained = json.loads(applied.ok(*asked, "--tokens", "1000000", "--format", "json"))
     assert explained["policy_version"] == 1
-    assert (explained["route"], explained["data_class"], explained["is_refused"]) == ("assistant", "restricted", False)
-    assert [(c["rank"], c["deployment"]) for c in explained["candidates"]] == [(1, "qwen-eu"), (None, "gpt-eu")]
+    assert (explained["route"], explained["data_class"], explained["is_refused"]) == (
+        "assistant",
+        "restricted",
+        False,
+    )
+    assert [(c["rank"], c["deployment"]) for c in explained["candidates"]] == [
+        (1, "qwen-eu"),
+        (None, "gpt-eu"),
+    ]
     first = explained["candidates"][0]
     # The prompt is 0.043055556; without a length of the answer the expected one is in the cost.
     assert first["cost_usd"] == first["expected"]["cost_nusd"] / 10**9 == 0.043231911
@@ -230,9 +282,13 @@ def test_a_decision_is_explained_without_sending(applied: Cli) -> None:
     assert "Goes to qwen-eu." in table.err
 
 
-def test_a_new_key_is_shown_once_and_kept_nowhere(applied: Cli, database_url: str, tmp_path: Path) -> None:
+def test_a_new_key_is_shown_once_and_kept_nowhere(
+    applied: Cli, database_url: str, tmp_path: Path
+) -> None:
     """Whoever reads the database or the home must not be able to call as a team."""
-    created = json.loads(applied.ok("key", "create", "payments", "--project", "p", "--expires", "90d", "-f", "json"))
+    created = json.loads(
+        applied.ok("key", "create", "payments", "--project", "p", "--expires", "90d", "-f", "json")
+    )
     assert list(created) == ["key", "key_id", "team", "project", "expires_at"]
     assert key_id_of(created["key"]) == created["key_id"]
     secret = created["key"].rpartition("_")[2]
@@ -244,7 +300,9 @@ def test_a_new_key_is_shown_once_and_kept_nowhere(applied: Cli, database_url: st
         rows = [connection.execute(f"SELECT * FROM {table}").fetchall() for (table,) in tables]
     assert created["key_id"] in repr(rows)
     assert secret not in repr(rows)
-    assert secret not in "".join(p.read_text() for p in (tmp_path / "home").rglob("*") if p.is_file())
+    assert secret not in "".join(
+        p.read_text() for p in (tmp_path / "home").rglob("*") if p.is_file()
+    )
     assert secret not in applied.ok("key", "list", "--format", "json")
 
 
@@ -257,7 +315,9 @@ def test_a_key_can_be_revoked_by_id_or_by_itself(applied: Cli) -> None:
     assert ran.code == 0
     assert second["key"] not in ran.out + ran.err
     assert json.loads(applied.ok("key", "list", "--format", "json")) == []
-    states = [row["state"] for row in json.loads(applied.ok("key", "list", "--all", "--format", "json"))]
+    states = [
+        row["state"] for row in json.loads(applied.ok("key", "list", "--all", "--format", "json"))
+    ]
     assert states == ["revoked", "revoked"]
     assert "revoked before" in applied("key", "revoke", first["key_id"]).err
     assert applied("key", "revoke", "AAAAAAAAAA").code == 1
@@ -288,7 +348,11 @@ def test_lists_are_objects_and_rows(applied: Cli) -> None:
     shown = json.loads(applied.ok("team", "show", "payments", "--format", "json"))
     assert shown["routes"][0]["allowed"] == ["qwen-eu", "gpt-eu"]
     prices = list(csv.DictReader(io.StringIO(applied.ok("price", "list", "--format", "csv"))))
-    assert [p["usd_per_mtok"] for p in prices if p["deployment"] == "partner"] == ["0.80", "0.20", "3.20"]
+    assert [p["usd_per_mtok"] for p in prices if p["deployment"] == "partner"] == [
+        "0.80",
+        "0.20",
+        "3.20",
+    ]
     assert {p["source"] for p in prices if p["deployment"] == "partner"} == {"policy"}
     assert "$0.0430556" in applied.ok("price", "list"), "a small rate is not rounded to nothing"
 
@@ -302,12 +366,18 @@ def test_a_cell_cannot_become_a_formula(applied: Cli, policy_file: Path) -> None
 
 def test_reports_have_the_agreed_shape(applied: Cli) -> None:
     """Checks and finance's scripts read columns, rows and total."""
-    report = json.loads(applied.ok("report", "spend", "--by", "team,model", "--month", "2026-11", "--format", "json"))
+    report = json.loads(
+        applied.ok(
+            "report", "spend", "--by", "team,model", "--month", "2026-11", "--format", "json"
+        )
+    )
     assert [column["name"] for column in report["columns"]][:2] == ["team", "model"]
     assert {"unit"} <= set(report["columns"][0])
     assert (report["rows"], report["total"]["attempts"]) == ([], 0)
     assert applied.ok("report", "spend") == "No events.\n"
-    assert {row["name"] for row in json.loads(applied.ok("report", "list", "--format", "json"))} >= {"spend", "events"}
+    assert {
+        row["name"] for row in json.loads(applied.ok("report", "list", "--format", "json"))
+    } >= {"spend", "events"}
     assert applied("report", "receipt", "01973b2e-6c1f-7c3a-9d3f-0242ac120002").code == 1
 
 
@@ -316,11 +386,17 @@ def test_demo_data_is_seen_only_as_demo(applied: Cli) -> None:
     made = json.loads(applied.ok("demo-data", "--small", "--format", "json"))
     assert made["new_events"] > 1000
     assert json.loads(applied.ok("demo-data", "--format", "json"))["new_events"] == 0
-    assert json.loads(applied.ok("report", "overview", "--format", "json"))["total"]["attempts"] == 0
+    assert (
+        json.loads(applied.ok("report", "overview", "--format", "json"))["total"]["attempts"] == 0
+    )
     demo = applied("report", "spend", "--demo")
     assert demo.out.splitlines()[-1].startswith("total")
     assert "Demo data" in demo.err
-    event = next(csv.DictReader(io.StringIO(applied.ok("report", "events", "--demo", "--limit", "1", "-f", "csv"))))
+    event = next(
+        csv.DictReader(
+            io.StringIO(applied.ok("report", "events", "--demo", "--limit", "1", "-f", "csv"))
+        )
+    )
     receipt = applied.ok("report", "receipt", event["request_id"])
     assert f"Team {event['team']}" in receipt
     assert "/ 1,000,000" in receipt
@@ -353,15 +429,17 @@ def test_durations_are_hours_days_or_weeks(text: str, hours: int) -> None:
             duration(wrong)
 
 
-def test_the_dashboard_listens_here_unless_people_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dashboard_listens_here_unless_people_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It shows every team's spend to whoever reaches it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     factory = lambda: build_toolbox(Settings(database_url=NOWHERE, dashboard_host="0.0.0.0"))  # noqa: E731
     assert run_cli(factory, ["dashboard"]) == 2
-    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "10.0.0.1")] == [True] * 3 + [
-        False
-    ] * 2
+    assert [
+        is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "10.0.0.1")
+    ] == [True] * 3 + [False] * 2
 
 
 def test_the_dashboard_gets_no_provider_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,14 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from walk(typer.main.get_command(build_app(cast(Toolbox, None))), "tollgate")
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
+@pytest.mark.parametrize(
+    ("path", "command"), list(commands()), ids=[path for path, _ in commands()]
+)
 def test_every_command_is_documented_with_its_options(path: str, command: Any) -> None:
     """A command that is not in the reference is found by nobody."""
-    sections = [s for s in COMMANDS.split("\n### ") if s.splitlines()[0] == path or s.startswith(f"{path} ")]
+    sections = [
+        s for s in COMMANDS.split("\n### ") if s.splitlines()[0] == path or s.startswith(f"{path} ")
+    ]
     assert len(sections) == 1, f"docs/reference/cli.md needs one section '### {path}'"
     assert " ".join(command.help.split("\n\n")[0].split()) in " ".join(sections[0].split())
     for parameter in command.params:
@@ -54,7 +58,9 @@ def test_every_setting_is_documented(name: str) -> None:
     """A setting that is not in the reference is set by nobody."""
     meaning = Settings.model_fields[name].description
     assert meaning
-    (line,) = [line for line in SETTINGS.splitlines() if line.startswith(f"| `TOLLGATE_{name.upper()}` |")]
+    (line,) = [
+        line for line in SETTINGS.splitlines() if line.startswith(f"| `TOLLGATE_{name.upper()}` |")
+    ]
     assert line.endswith(f"| {meaning} |")
 
 

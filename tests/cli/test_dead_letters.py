@@ -1,4 +1,6 @@
-"""Records that Postgres refused: found, booked once when the tables can hold them, or dismissed with a reason."""
+"""Records that Postgres refused: found, booked once when the tables can hold them, or dismissed
+with a reason.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,12 @@ def spent_usd(cli: Cli) -> float:
     return float(sum(row["cost_usd"] for row in rows))
 
 
-def test_what_the_tables_can_hold_after_an_upgrade_is_booked_once(cli: Cli, ledger: Ledger, database_url: str) -> None:
-    """A gateway was upgraded before its database: the attempts it served belong into the books all the same."""
+def test_what_the_tables_can_hold_after_an_upgrade_is_booked_once(
+    cli: Cli, ledger: Ledger, database_url: str
+) -> None:
+    """A gateway was upgraded before its database: the attempts it served belong into the books all
+    the same.
+    """
     execute(database_url, OLDER)
     assert ledger.write_documents([encode_event(event(n)) for n in (1, 2)]).dead == 2
     first, second = listed(cli)
@@ -65,7 +71,9 @@ def test_what_the_tables_can_hold_after_an_upgrade_is_booked_once(cli: Cli, ledg
     assert cli("month", "status", "2026-11").code == 0
 
 
-def test_a_retry_that_was_cut_off_books_nothing_twice(cli: Cli, ledger: Ledger, database_url: str) -> None:
+def test_a_retry_that_was_cut_off_books_nothing_twice(
+    cli: Cli, ledger: Ledger, database_url: str
+) -> None:
     """The event was booked and the letter not yet noted as dealt with."""
     execute(database_url, OLDER)
     document = encode_event(event(1))
@@ -77,7 +85,9 @@ def test_a_retry_that_was_cut_off_books_nothing_twice(cli: Cli, ledger: Ledger, 
     assert (tried["booked"], spent_usd(cli)) == ("was in the ledger already", before)
 
 
-def test_one_refused_does_not_keep_the_others_out(cli: Cli, ledger: Ledger, database_url: str) -> None:
+def test_one_refused_does_not_keep_the_others_out(
+    cli: Cli, ledger: Ledger, database_url: str
+) -> None:
     """A bug's record beside good ones: those are booked, and it stays for whoever fixes the bug."""
     execute(database_url, OLDER)
     assert ledger.write_documents([b"no record", encode_event(event(1))]).dead == 2
@@ -87,7 +97,9 @@ def test_one_refused_does_not_keep_the_others_out(cli: Cli, ledger: Ledger, data
     assert "22P02" in left["error"]
 
 
-def test_a_record_is_dismissed_with_a_reason_that_an_auditor_reads(cli: Cli, ledger: Ledger) -> None:
+def test_a_record_is_dismissed_with_a_reason_that_an_auditor_reads(
+    cli: Cli, ledger: Ledger
+) -> None:
     """Nobody is charged for it, so somebody must have said why."""
     ledger.write_documents([b"no record"])
     (letter,) = listed(cli)
@@ -102,10 +114,13 @@ def test_a_record_is_dismissed_with_a_reason_that_an_auditor_reads(cli: Cli, led
 
 
 @pytest.mark.parametrize(
-    ("letter", "code", "said"), [("nonsense", 2, "is not a record's id"), (str(UUID(int=7, version=4)), 1, "waits")]
+    ("letter", "code", "said"),
+    [("nonsense", 2, "is not a record's id"), (str(UUID(int=7, version=4)), 1, "waits")],
 )
 @pytest.mark.parametrize("command", ["retry", "dismiss"])
-def test_a_record_that_is_none_is_said(cli: Cli, command: str, letter: str, code: int, said: str) -> None:
+def test_a_record_that_is_none_is_said(
+    cli: Cli, command: str, letter: str, code: int, said: str
+) -> None:
     """A slip must not look like something done."""
     ran = cli("reconcile", command, letter, *(["--reason", "x"] if command == "dismiss" else []))
     assert (ran.code, said in ran.err) == (code, True), ran

@@ -1,4 +1,6 @@
-"""The doctor looks into the ledger: journals, writers, unknown usage, partitions, what was set aside, roll-ups."""
+"""The doctor looks into the ledger: journals, writers, unknown usage, partitions, what was set
+aside, roll-ups.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ READY = {
     "status": "not ready",
     "problems": ["The journal is full: bring Postgres back."],
     "checks": [
-        {"check": "journal", "status": "fail", "finding": "full", "what_to_do": "see docs/runbooks/journal-filling.md"},
+        {
+            "check": "journal",
+            "status": "fail",
+            "finding": "full",
+            "what_to_do": "see docs/runbooks/journal-filling.md",
+        },
         {"check": "writer", "status": "ok", "finding": "0 event(s) wait", "what_to_do": ""},
     ],
 }
@@ -38,31 +45,51 @@ def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
     """Every line is there, and none of them asks for anything."""
     found = checks(applied)
     for name in (
-        "journals", "writers", "unknown usage", "partitions", "dead letters", "conflicting events", "roll-up",
-    ):  # fmt: skip
+        "journals",
+        "writers",
+        "unknown usage",
+        "partitions",
+        "dead letters",
+        "conflicting events",
+        "roll-up",
+    ):
         assert (found[name]["status"], found[name]["what to do"]) == ("ok", ""), found[name]
 
 
-def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(applied: Cli, database_url: str) -> None:
-    """Whoever was woken by an alert finds the same thing here, and the page that says what to do."""
+def test_what_is_wrong_with_the_ledger_is_named_with_its_runbook(
+    applied: Cli, database_url: str
+) -> None:
+    """Whoever was woken by an alert finds the same thing here, and the page that says what to
+    do.
+    """
     now = datetime.now(UTC)
     database = Database(database_url)
     unknown: dict[str, Any] = {
-        "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 7,
-    }  # fmt: skip
-    Ledger(database).write([event(1, at=now, **unknown), event(2, at=now), event(3, at=now + timedelta(days=400))])
+        "usage": TokenUsage(),
+        "usage_source": UsageSource.UNKNOWN,
+        "lines": (),
+        "cost_nusd": None,
+        "held_nusd": 7,
+    }
+    Ledger(database).write(
+        [event(1, at=now, **unknown), event(2, at=now), event(3, at=now + timedelta(days=400))]
+    )
     database.close()
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO tollgate.dead_letters (document, error, digest) VALUES ('\\x00', 'no', '\\x01')"
+            "INSERT INTO tollgate.dead_letters (document, error, digest) VALUES ('\\x00', "
+            "'no', '\\x01')"
         )
         connection.execute(
-            "INSERT INTO tollgate.journals (id, replica, heartbeat) VALUES (gen_random_uuid(), 'gone', now() - "
+            "INSERT INTO tollgate.journals (id, replica, heartbeat) VALUES (gen_random_uuid(), "
+            "'gone', now() - "
             "interval '2 hours')"
         )
         connection.execute(
-            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, "
-            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 't', 'c', '2026-11-01', now(), 1, "
+            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
+            "posted_period, occurred_at, "
+            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 't', 'c', "
+            "'2026-11-01', now(), 1, "
             "'redelivery', 'came again', 'x')"
         )
     found = checks(applied)
@@ -111,15 +138,22 @@ def test_the_doctor_repeats_what_a_running_gateway_says_of_itself(
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
-        settings = Settings(home=tmp_path / "home", database_url=database_url, port=server.server_address[1])
+        settings = Settings(
+            home=tmp_path / "home", database_url=database_url, port=server.server_address[1]
+        )
         found = checks(Cli(build_toolbox(settings)))
     finally:
         server.shutdown()
         server.server_close()
-    assert (found["gateway"]["status"], found["gateway"]["finding"]) == ("fail", READY["problems"][0])
+    assert (found["gateway"]["status"], found["gateway"]["finding"]) == (
+        "fail",
+        READY["problems"][0],
+    )
     assert found["gateway journal"]["status"] == "fail"
     assert found["gateway journal"]["what to do"] == "see docs/runbooks/journal-filling.md"
     assert found["gateway writer"]["status"] == "ok"

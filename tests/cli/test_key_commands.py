@@ -1,4 +1,6 @@
-"""`tollgate key`: two keys overlap in a rotation, a pause can be taken back, and every change says who and why."""
+"""`tollgate key`: two keys overlap in a rotation, a pause can be taken back, and every change says
+who and why.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ from tests.cli.conftest import Cli
 
 
 def created(cli: Cli, *more: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(cli.ok("key", "create", "payments", *more, "--format", "json"))
+    made: dict[str, Any] = json.loads(
+        cli.ok("key", "create", "payments", *more, "--format", "json")
+    )
     return made
 
 
 def listed(cli: Cli, *more: str) -> dict[str, dict[str, Any]]:
-    return {row["key_id"]: row for row in json.loads(cli.ok("key", "list", *more, "--format", "json"))}
+    return {
+        row["key_id"]: row for row in json.loads(cli.ok("key", "list", *more, "--format", "json"))
+    }
 
 
 def moment(text: str) -> datetime:
@@ -27,13 +33,34 @@ def moment(text: str) -> datetime:
 def test_two_live_keys_overlap_in_a_rotation(applied: Cli) -> None:
     """Apps change over one by one: for a while both keys must work."""
     old = created(applied, "--project", "checkout")
-    ran = applied("key", "rotate", old["key_id"], "--overlap", "12h", "--reason", "quarterly", "--format", "json")
+    ran = applied(
+        "key",
+        "rotate",
+        old["key_id"],
+        "--overlap",
+        "12h",
+        "--reason",
+        "quarterly",
+        "--format",
+        "json",
+    )
     assert ran.code == 0
     new = json.loads(ran.out)
-    assert list(new) == ["key", "key_id", "team", "project", "expires_at", "replaces", "replaced_until"]
+    assert list(new) == [
+        "key",
+        "key_id",
+        "team",
+        "project",
+        "expires_at",
+        "replaces",
+        "replaced_until",
+    ]
     assert (new["team"], new["project"], new["expires_at"], new["replaces"]) == (
-        "payments", "checkout", None, old["key_id"],
-    )  # fmt: skip
+        "payments",
+        "checkout",
+        None,
+        old["key_id"],
+    )
     rows = listed(applied)
     assert {row["state"] for row in rows.values()} == {"live"}
     assert rows[new["key_id"]]["replaces"] == old["key_id"]
@@ -55,7 +82,9 @@ def test_a_new_key_lives_as_long_as_the_old_one_did(applied: Cli) -> None:
 def test_a_rotation_never_lengthens_a_key(applied: Cli) -> None:
     """The overlap is for apps to change over, not for a key to outlive its end."""
     old = created(applied, "--expires", "2h")
-    new = json.loads(applied.ok("key", "rotate", old["key_id"], "--overlap", "52w", "--format", "json"))
+    new = json.loads(
+        applied.ok("key", "rotate", old["key_id"], "--overlap", "52w", "--format", "json")
+    )
     assert new["replaced_until"] == old["expires_at"]
 
 

@@ -1,4 +1,6 @@
-"""Months, reconciliation and journals at the terminal: what scripts read, what is refused, and what is booked."""
+"""Months, reconciliation and journals at the terminal: what scripts read, what is refused, and what
+is booked.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,12 @@ from tests.cli.conftest import Cli
 from tests.storage.factories import event, request_id
 
 UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 5000,
-}  # fmt: skip
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 5000,
+}
 ID = str(request_id(1))
 
 
@@ -39,10 +45,24 @@ def test_an_unknown_attempt_is_found_resolved_and_gone(cli: Cli, ledger: Ledger)
     (listed,) = json.loads(cli.ok("report", "unsettled", "--format", "json"))["rows"]
     assert listed["request_id"] == ID
 
-    out = cli.ok("reconcile", "resolve", ID, "--as", "0.0000012", "--reason", "invoice 4711", "--format", "json")
+    out = cli.ok(
+        "reconcile",
+        "resolve",
+        ID,
+        "--as",
+        "0.0000012",
+        "--reason",
+        "invoice 4711",
+        "--format",
+        "json",
+    )
 
     booked = json.loads(out)
-    assert (booked["cost_usd"], booked["posted_period"], booked["attempt"]) == (0.0000012, "2026-11", 1)
+    assert (booked["cost_usd"], booked["posted_period"], booked["attempt"]) == (
+        0.0000012,
+        "2026-11",
+        1,
+    )
     assert json.loads(cli.ok("report", "unsettled", "--format", "json"))["rows"] == []
     assert cli("month", "status", "2026-11").code == 0
     again = cli("reconcile", "resolve", ID, "--as", "zero", "--reason", "x")
@@ -50,7 +70,9 @@ def test_an_unknown_attempt_is_found_resolved_and_gone(cli: Cli, ledger: Ledger)
     assert "resolved already" in again.err
 
 
-@pytest.mark.parametrize("amount", ["-1", "1e400", "nan", "inf", "0.0000000001", "9000000001", "a lot", "", "1,5"])
+@pytest.mark.parametrize(
+    "amount", ["-1", "1e400", "nan", "inf", "0.0000000001", "9000000001", "a lot", "", "1,5"]
+)
 def test_an_amount_that_is_none_books_nothing(cli: Cli, ledger: Ledger, amount: str) -> None:
     """A slip of the keyboard must not become money."""
     ledger.write([event(1, **UNKNOWN)])
@@ -79,7 +101,9 @@ def test_a_month_is_listed_check_by_check(cli: Cli, ledger: Ledger) -> None:
     ledger.write([event(1)])
     checks = json.loads(cli.ok("month", "status", "2026-11", "--format", "json"))
     assert {check["status"] for check in checks} == {"ok"}
-    assert {"unsettled", "unpriced", "GPU hours", "dead letters", "conflicting events"} <= {c["check"] for c in checks}
+    assert {"unsettled", "unpriced", "GPU hours", "dead letters", "conflicting events"} <= {
+        c["check"] for c in checks
+    }
     assert cli("month", "status").code in (0, 1)
     assert cli("month", "status", "2026-13").code == 2
 
@@ -94,13 +118,22 @@ def test_a_journal_is_listed_and_declared_lost_once(cli: Cli, database: Database
 
     assert cli("journal", "lost", str(live), "--reason", "disk died").code == 0
 
-    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(cli.ok("journal", "list", "--format", "csv")))}
+    rows = {
+        row["id"]: row
+        for row in csv.DictReader(io.StringIO(cli.ok("journal", "list", "--format", "csv")))
+    }
     assert (rows[str(live)]["state"], rows[str(live)]["note"]) == ("lost", "disk died")
     assert rows[str(done)]["state"] == "drained"
-    for journal, code, words in ((live, 2, "is lost"), (done, 2, "is drained"), (uuid4(), 1, "No journal")):
+    for journal, code, words in (
+        (live, 2, "is lost"),
+        (done, 2, "is drained"),
+        (uuid4(), 1, "No journal"),
+    ):
         ran = cli("journal", "lost", str(journal), "--reason", "x")
         assert (ran.code, words in ran.err) == (code, True), ran
     assert cli("journal", "lost", "x", "--reason", "x").code == 2
     assert cli("month", "status", "2026-11").code == 1, "what it held is missing"
     journals.register(live, replica="gateway-1")
-    assert json.loads(cli.ok("journal", "list", "--format", "json"))[0]["state"] == "live", "it turned up again"
+    assert json.loads(cli.ok("journal", "list", "--format", "json"))[0]["state"] == "live", (
+        "it turned up again"
+    )

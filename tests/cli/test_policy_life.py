@@ -28,25 +28,35 @@ def traffic(applied: Cli, database_url: str) -> Cli:
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
     events = [
         event(
-            number, at=at, team="payments", route="assistant", deployment="gpt-eu", model="gpt-5.5", region="eu",
+            number,
+            at=at,
+            team="payments",
+            route="assistant",
+            deployment="gpt-eu",
+            model="gpt-5.5",
+            region="eu",
             features={"input_bound_tokens": 5000, "max_output_tokens": 100, "class_source": "team"},
             decision={"ranked": ["gpt-eu"]},
         )
         for number in range(3)
-    ]  # fmt: skip
+    ]
     assert Ledger(database).write(events) == 3
     database.close()
     return applied
 
 
-def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(applied: Cli, policy_file: Path) -> None:
+def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(
+    applied: Cli, policy_file: Path
+) -> None:
     """A pipeline asks whether there is anything to apply."""
     assert applied("policy", "plan", str(policy_file), "--exit-code").code == 0
     policy_file.write_text(changed("data_class: internal", "data_class: public"))
     ran = applied("policy", "plan", str(policy_file), "--exit-code")
     assert ran.code == 1
     assert "~ team search\n      data_class: internal → public\n" in ran.out
-    assert ran.out.splitlines()[-1].startswith("1 change; nobody is turned away by them; --replay 30d")
+    assert ran.out.splitlines()[-1].startswith(
+        "1 change; nobody is turned away by them; --replay 30d"
+    )
     assert applied("policy", "plan", str(policy_file)).code == 0
     assert len(json.loads(applied.ok("policy", "history", "--format", "json"))) == 1
 
@@ -54,7 +64,9 @@ def test_a_plan_changes_nothing_and_says_so_by_its_exit_code(applied: Cli, polic
 def test_a_plan_puts_first_what_hurts(traffic: Cli, policy_file: Path) -> None:
     """A team with live keys that is removed is the first line, not the last of sixty."""
     traffic.ok("key", "create", "search")
-    document = "".join(line for line in EXAMPLE.splitlines(keepends=True) if "{name: search" not in line)
+    document = "".join(
+        line for line in EXAMPLE.splitlines(keepends=True) if "{name: search" not in line
+    )
     policy_file.write_text(document)
     ran = traffic("policy", "plan", str(policy_file))
     assert ran.code == 0, ran
@@ -63,7 +75,9 @@ def test_a_plan_puts_first_what_hurts(traffic: Cli, policy_file: Path) -> None:
 
 def test_a_replay_is_a_table_json_and_csv(traffic: Cli, policy_file: Path) -> None:
     """The same figures for people and programs, and the sentence at the end of each."""
-    planned = json.loads(traffic.ok("policy", "plan", str(policy_file), "--replay", "2h", "--format", "json"))
+    planned = json.loads(
+        traffic.ok("policy", "plan", str(policy_file), "--replay", "2h", "--format", "json")
+    )
     replay = planned["replay"]
     assert (planned["changes"], replay["requests"]) == ([], 3)
     (row,) = replay["rows"]
@@ -90,7 +104,9 @@ def test_a_rollback_is_a_new_version_with_the_old_document(applied: Cli, policy_
     assert back.code == 0, back
     assert "~ team search\n      data_class: public → internal\n" in back.err
     assert applied.ok("policy", "export") == EXAMPLE
-    applied.ok("policy", "rollback", "2", "--yes", "--no-wait", "--message", "it was right after all")
+    applied.ok(
+        "policy", "rollback", "2", "--yes", "--no-wait", "--message", "it was right after all"
+    )
     assert applied.ok("policy", "export") == policy_file.read_text()
     history = json.loads(applied.ok("policy", "history", "--format", "json"))
     assert [(one["version"], one["message"]) for one in history][:2] == [
@@ -109,7 +125,9 @@ def test_nothing_comes_before_the_first_version(applied: Cli) -> None:
 
 
 def test_an_export_is_the_file_byte_for_byte(cli: Cli, tmp_path: Path) -> None:
-    """Line ends and all: its hash is the version's, so a file in git can be held against what runs."""
+    """Line ends and all: its hash is the version's, so a file in git can be held against what
+    runs.
+    """
     path = tmp_path / "odd.yaml"
     path.write_bytes(EXAMPLE.replace("\n", "\r\n").encode() + "# Grüße\r\n\r\n".encode())
     applied = json.loads(cli.ok("policy", "apply", str(path), "--format", "json"))
@@ -144,7 +162,12 @@ def test_cases_pass_or_exit_with_one(applied: Cli, policy_file: Path, tmp_path: 
     ran = applied("policy", "test", str(cases), "--format", "json")
     assert ran.code == 1
     missed, met = json.loads(ran.out)
-    assert (missed["line"], missed["expected"], missed["got"], missed["is_met"]) == (2, "gpt-eu", "qwen-eu", False)
+    assert (missed["line"], missed["expected"], missed["got"], missed["is_met"]) == (
+        2,
+        "gpt-eu",
+        "qwen-eu",
+        False,
+    )
     assert met["is_met"]
     assert applied("policy", "test", str(cases), "--policy", str(policy_file)).code == 1
     cases.write_text("cases:\n  - {team: payments}\n")
@@ -155,7 +178,9 @@ def test_cases_pass_or_exit_with_one(applied: Cli, policy_file: Path, tmp_path: 
 
 
 def worker(replica: str, version: int | None) -> ServingWorker:
-    return ServingWorker(id=request_id(), replica=replica, policy_version=version, policy_seen_at=None)
+    return ServingWorker(
+        id=request_id(), replica=replica, policy_version=version, policy_seen_at=None
+    )
 
 
 def test_what_came_of_the_wait_is_said_in_one_line() -> None:

@@ -48,9 +48,15 @@ def test_every_rate_of_every_tier_is_listed_with_its_source(applied: Cli) -> Non
     """Where a figure comes from is half of it."""
     rows = prices(applied)
     assert {row["deployment"]: row["source"].split(" ")[0] for row in rows} == {
-        "qwen-eu": "GPU", "gpt-eu": "genai-prices", "partner": "policy",
-    }  # fmt: skip
-    assert {row["service_tier"] for row in rows if row["deployment"] == "gpt-eu"} > {"standard", "flex", "priority"}
+        "qwen-eu": "GPU",
+        "gpt-eu": "genai-prices",
+        "partner": "policy",
+    }
+    assert {row["service_tier"] for row in rows if row["deployment"] == "gpt-eu"} > {
+        "standard",
+        "flex",
+        "priority",
+    }
     assert rate_of(applied, "gpt-eu", "input", tier="flex") < rate_of(applied, "gpt-eu", "input")
 
 
@@ -58,20 +64,35 @@ def test_a_price_is_added_from_its_day_on(applied: Cli) -> None:
     """A contract is signed before it begins."""
     listed = rate_of(applied, "gpt-eu", "input")
     printed = json.loads(
-        applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2030-01-01", "-f", "json")
+        applied.ok(
+            *ADD,
+            "gpt-5.5",
+            "--input",
+            "4",
+            "--output",
+            "24",
+            "--effective-from",
+            "2030-01-01",
+            "-f",
+            "json",
+        )
     )
     assert printed["applies_to"] == "gpt-5.5"
     assert printed["valid_from"] == "2030-01-01T00:00:00.000Z"
     assert rate_of(applied, "gpt-eu", "input") == listed
     assert rate_of(applied, "gpt-eu", "input", "--at", "2029-12-31T23:59:59") == listed
     assert rate_of(applied, "gpt-eu", "input", "--at", "2030-01-01") == 4
-    assert {row["source"] for row in prices(applied, "--at", "2030-01-01") if row["deployment"] == "gpt-eu"} == {
-        "contract 2026-117"
-    }
+    assert {
+        row["source"]
+        for row in prices(applied, "--at", "2030-01-01")
+        if row["deployment"] == "gpt-eu"
+    } == {"contract 2026-117"}
 
 
 def test_an_override_wins_over_a_gpu_rate_and_not_over_the_policy(applied: Cli) -> None:
-    """What stands in the policy is what was reviewed; the command says that it changes nothing there."""
+    """What stands in the policy is what was reviewed; the command says that it changes nothing
+    there.
+    """
     applied.ok(*ADD, "--deployment", "qwen-eu", "--input", "0.5", "--output", "2")
     assert rate_of(applied, "qwen-eu", "input") == Decimal("0.5")
     ran = applied(*ADD, "--deployment", "partner", "--input", "0.5", "--output", "2")
@@ -84,7 +105,16 @@ def test_a_withdrawn_price_gives_way_to_what_was_below(applied: Cli) -> None:
     """The end of a contract is an entry too."""
     listed = rate_of(applied, "gpt-eu", "input")
     applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2026-01-01")
-    applied.ok("price", "add", "gpt-5.5", "--withdraw", "--reason", "it ends", "--effective-from", "2026-02-01")
+    applied.ok(
+        "price",
+        "add",
+        "gpt-5.5",
+        "--withdraw",
+        "--reason",
+        "it ends",
+        "--effective-from",
+        "2026-02-01",
+    )
     assert rate_of(applied, "gpt-eu", "input", "--at", "2026-01-15") == 4
     assert rate_of(applied, "gpt-eu", "input") == listed
 
@@ -92,39 +122,89 @@ def test_a_withdrawn_price_gives_way_to_what_was_below(applied: Cli) -> None:
 def test_tiers_of_context_and_service_and_calls_are_added(applied: Cli) -> None:
     """Whatever a contract says can be said here, in the units it is written in."""
     applied.ok(
-        *ADD, "gpt-5.5", "--input", "4", "--output", "24", "--rate", "input@200001=8", "--rate", "input/priority=9",
-        "--rate", "output/priority=50", "--rate", "web_search=8.5", "--rate", "cache_write_1h=6",
-    )  # fmt: skip
+        *ADD,
+        "gpt-5.5",
+        "--input",
+        "4",
+        "--output",
+        "24",
+        "--rate",
+        "input@200001=8",
+        "--rate",
+        "input/priority=9",
+        "--rate",
+        "output/priority=50",
+        "--rate",
+        "web_search=8.5",
+        "--rate",
+        "cache_write_1h=6",
+    )
     rows = {
         (r["service_tier"], r["kind"], r["from_input_tokens"]): Decimal(r["usd_per_mtok"])
         for r in prices(applied)
         if r["deployment"] == "gpt-eu"
     }
     assert rows == {
-        ("standard", "input", 0): 4, ("standard", "output", 0): 24, ("standard", "input", 200_001): 8,
-        ("priority", "input", 0): 9, ("priority", "output", 0): 50, ("standard", "web_search", 0): 8500,
+        ("standard", "input", 0): 4,
+        ("standard", "output", 0): 24,
+        ("standard", "input", 200_001): 8,
+        ("priority", "input", 0): 9,
+        ("priority", "output", 0): 50,
+        ("standard", "web_search", 0): 8500,
         ("standard", "cache_write_1h", 0): 6,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("gpt-5.5", "--deployment", "gpt-eu", "--input", "1", "--output", "1"), 2, "either a MODEL or --deployment"),
+        (
+            ("gpt-5.5", "--deployment", "gpt-eu", "--input", "1", "--output", "1"),
+            2,
+            "either a MODEL or --deployment",
+        ),
         (("--input", "1", "--output", "1"), 2, "either a MODEL or --deployment"),
-        (("--deployment", "gpt-eu", "--provider", "openai", "--input", "1", "--output", "1"), 2, "goes with a MODEL"),
-        (("--deployment", "nope", "--input", "1", "--output", "1"), 1, "There is: qwen-eu, gpt-eu, partner"),
+        (
+            ("--deployment", "gpt-eu", "--provider", "openai", "--input", "1", "--output", "1"),
+            2,
+            "goes with a MODEL",
+        ),
+        (
+            ("--deployment", "nope", "--input", "1", "--output", "1"),
+            1,
+            "There is: qwen-eu, gpt-eu, partner",
+        ),
         (("gpt-5.5", "--input", "1"), 2, "give --rate output=USD (absent is not 0)"),
         (("gpt-5.5", "--output", "1"), 2, "give --rate input=USD"),
         (("gpt-5.5",), 2, "give --rate input=USD and --rate output=USD"),
-        (("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input/flex=1"), 2, "give --rate output/flex=USD"),
-        (("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input=2"), 2, "two rates for input"),
+        (
+            ("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input/flex=1"),
+            2,
+            "give --rate output/flex=USD",
+        ),
+        (
+            ("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input=2"),
+            2,
+            "two rates for input",
+        ),
         (("gpt-5.5", "--input", "1e3", "--output", "1"), 2, "--input 1e3: write plain dollars"),
         (("gpt-5.5", "--input", "-1", "--output", "1"), 2, "--input -1: write plain dollars"),
         (("gpt-5.5", "--input", "2000000", "--output", "1"), 2, "from 0 to 1000000"),
-        (("gpt-5.5", "--input", "1", "--output", "1", "--rate", "inptu=2"), 2, "is not KIND[@TOKENS][/TIER]=USD"),
-        (("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input/default=2"), 2, "is not KIND"),
-        (("gpt-5.5", "--input", "1", "--output", "1", "--effective-from", "soon"), 2, "'soon' is no moment"),
+        (
+            ("gpt-5.5", "--input", "1", "--output", "1", "--rate", "inptu=2"),
+            2,
+            "is not KIND[@TOKENS][/TIER]=USD",
+        ),
+        (
+            ("gpt-5.5", "--input", "1", "--output", "1", "--rate", "input/default=2"),
+            2,
+            "is not KIND",
+        ),
+        (
+            ("gpt-5.5", "--input", "1", "--output", "1", "--effective-from", "soon"),
+            2,
+            "'soon' is no moment",
+        ),
         (("gpt-5.5", "--withdraw", "--input", "1"), 2, "takes no rates"),
     ],
 )
@@ -150,7 +230,10 @@ def test_a_price_needs_its_source_and_its_reason(applied: Cli, missing: str) -> 
 
 def test_an_embedding_needs_no_output_rate(applied: Cli, policy_file: Path) -> None:
     """It writes nothing."""
-    own = "    price: {input_usd_per_mtok: 0.80, cached_input_usd_per_mtok: 0.20, output_usd_per_mtok: 3.20}\n"
+    own = (
+        "    price: {input_usd_per_mtok: 0.80, cached_input_usd_per_mtok: 0.20, "
+        "output_usd_per_mtok: 3.20}\n"
+    )
     document = changed("allows: [store]", "operations: [embeddings]", text=changed(own, ""))
     policy_file.write_text(document)
     applied.ok("policy", "apply", str(policy_file), "--yes")
@@ -175,20 +258,36 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
     """Finance asks what a request costs, what it cost in October, and who said so."""
     applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2026-10-20")
     (shown,) = json.loads(applied.ok("price", "show", "gpt-5.5", "-f", "json"), parse_float=Decimal)
-    assert (shown["name"], shown["source"], shown["is_stand_in"]) == ("gpt-eu", "contract 2026-117", False)
+    assert (shown["name"], shown["source"], shown["is_stand_in"]) == (
+        "gpt-eu",
+        "contract 2026-117",
+        False,
+    )
     assert shown["example_cost_usd"] == {"standard": Decimal("0.028")}
-    assert [(row["origin"], row["source"].split(" ")[0]) for row in shown["history"]][-1] == ("override", "contract")
+    assert [(row["origin"], row["source"].split(" ")[0]) for row in shown["history"]][-1] == (
+        "override",
+        "contract",
+    )
     assert shown["history"][-1]["reason"] == "new contract"
     assert shown["in_force"][-1]["policy_version"] == 1
     (before,) = json.loads(
-        applied.ok("price", "show", "gpt-eu", "--at", "2026-10-19", "-f", "json"), parse_float=Decimal
+        applied.ok("price", "show", "gpt-eu", "--at", "2026-10-19", "-f", "json"),
+        parse_float=Decimal,
     )
     assert before["example_cost_usd"] == {
-        "standard": Decimal("0.035"), "batch": Decimal("0.0175"), "fast": Decimal("0.0875"),
-        "flex": Decimal("0.0175"), "priority": Decimal("0.0875"),
-    }  # fmt: skip
+        "standard": Decimal("0.035"),
+        "batch": Decimal("0.0175"),
+        "fast": Decimal("0.0875"),
+        "flex": Decimal("0.0175"),
+        "priority": Decimal("0.0875"),
+    }
     text = applied.ok("price", "show", "gpt-eu")
-    for part in ("contract 2026-117", "1,000 tokens in and 1,000 out", "$0.028", "What it was charged by"):
+    for part in (
+        "contract 2026-117",
+        "1,000 tokens in and 1,000 out",
+        "$0.028",
+        "What it was charged by",
+    ):
         assert part in text
     rows = list(csv.DictReader(io.StringIO(applied.ok("price", "show", "gpt-eu", "-f", "csv"))))
     assert [row["kind"] for row in rows] == ["input", "output"]
@@ -196,11 +295,15 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
 
 def test_a_model_of_the_list_is_shown_though_nobody_uses_it(cli: Cli) -> None:
     """Before there is a policy: what would it cost?"""
-    shown = json.loads(cli.ok("price", "show", "o3", "--at", "2025-05-01", "-f", "json"), parse_float=Decimal)
+    shown = json.loads(
+        cli.ok("price", "show", "o3", "--at", "2025-05-01", "-f", "json"), parse_float=Decimal
+    )
     (openai,) = [one for one in shown if one["name"] == "openai/o3"]
     assert openai["example_cost_usd"] == {"standard": Decimal("0.05")}
     assert {row["origin"] for row in openai["history"]} == {"bundled list"}
-    (embeds,) = json.loads(cli.ok("price", "show", "text-embedding-3-small", "-f", "json"), parse_float=Decimal)[:1]
+    (embeds,) = json.loads(
+        cli.ok("price", "show", "text-embedding-3-small", "-f", "json"), parse_float=Decimal
+    )[:1]
     assert embeds["example_cost_usd"]["standard"] == Decimal("0.00002")
     ran = cli("price", "show", "no-such-model")
     assert (ran.code, "No deployment and no model" in ran.err) == (1, True)
@@ -228,13 +331,15 @@ def stale(url: str) -> None:
     """As if gpt-5.5 had been imported from another list."""
     with psycopg.connect(url) as connection:
         connection.execute(
-            "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) VALUES ('price_stale', 'openai', "
-            """'gpt-5.5', 'genai-prices 0', '[{"kind":"input","usd_per_mtok":"6","from_input_tokens":0}]')"""
+            "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) VALUES "
+            "('price_stale', 'openai', "
+            """'gpt-5.5', 'genai-prices 0', '[{"kind":"input","usd_per_mtok":"6","from_input_tokens":0}]')"""  # noqa: E501
         )
         connection.execute(
             "INSERT INTO tollgate.price_entries "
             "(origin, provider, model, valid_from, price_id, source, author, reason) VALUES "
-            "('list', 'openai', 'gpt-5.5', now() - interval '1 hour', 'price_stale', 'genai-prices 0', 'a', 'b')"
+            "('list', 'openai', 'gpt-5.5', now() - interval '1 hour', 'price_stale', "
+            "'genai-prices 0', 'a', 'b')"
         )
 
 
@@ -247,7 +352,9 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
     assert "The built-in list says otherwise of gpt-5.5" in listing.err
     dry = list(csv.DictReader(io.StringIO(applied.ok("price", "sync", "--dry-run", "-f", "csv"))))
     (changed,) = [
-        r for r in dry if (r["kind"], r["service_tier"], r["from_input_tokens"]) == ("input", "standard", "0")
+        r
+        for r in dry
+        if (r["kind"], r["service_tier"], r["from_input_tokens"]) == ("input", "standard", "0")
     ]
     assert (changed["was_usd_per_mtok"], changed["becomes_usd_per_mtok"]) == ("6", "5")
     ran = applied("price", "sync")
@@ -261,32 +368,51 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
 def test_a_sync_can_take_the_whole_list(applied: Cli, database_url: str) -> None:
     """For an installation that wants the list of this day on record."""
     before = entries(database_url)
-    rows = list(csv.DictReader(io.StringIO(applied.ok("price", "sync", "--all", "--dry-run", "-f", "csv"))))
+    rows = list(
+        csv.DictReader(io.StringIO(applied.ok("price", "sync", "--all", "--dry-run", "-f", "csv")))
+    )
     assert len({(row["provider"], row["model"]) for row in rows}) > 1500
     assert entries(database_url) == before
 
 
 def spend(database: Database, **changes: Any) -> str:
-    """One attempt of gpt-eu of an hour ago: 200,000 tokens at 5 USD per million. Returns its month."""
+    """One attempt of gpt-eu of an hour ago: 200,000 tokens at 5 USD per million.
+
+    Returns its month.
+    """
     at = datetime.now(UTC) - timedelta(hours=1)
     line = Line(kind=TokenKind.INPUT, tokens=200_000, usd_per_mtok=Decimal(5), cost_nusd=10**9)
     usage = TokenUsage(input_tokens=200_000, output_tokens=0)
-    fields: dict[str, Any] = {"usage": usage, "lines": (line,), "cost_nusd": 10**9, "policy_version": 1}
+    fields: dict[str, Any] = {
+        "usage": usage,
+        "lines": (line,),
+        "cost_nusd": 10**9,
+        "policy_version": 1,
+    }
     Ledger(database).write([event(at=at, **fields | changes)])
     return f"{at:%Y-%m}"
 
 
-def test_a_month_is_priced_again_and_its_events_stay(applied: Cli, database: Database, database_url: str) -> None:
+def test_a_month_is_priced_again_and_its_events_stay(
+    applied: Cli, database: Database, database_url: str
+) -> None:
     """The contract came late: finance sees the difference first, then it is posted, once."""
     month = spend(database)
-    assert "No event's cost changes" in applied("price", "reprice", "--month", month, "--dry-run").err
+    assert (
+        "No event's cost changes" in applied("price", "reprice", "--month", month, "--dry-run").err
+    )
     applied.ok(*ADD, "gpt-5.5", "--input", "4", "--output", "24", "--effective-from", "2026-01-01")
-    rows = json.loads(applied.ok("price", "reprice", "--month", month, "--dry-run", "-f", "json"), parse_float=Decimal)
+    rows = json.loads(
+        applied.ok("price", "reprice", "--month", month, "--dry-run", "-f", "json"),
+        parse_float=Decimal,
+    )
     expected = {"team": "payments", "model": "gpt-5.5", "deployment": "gpt-eu", "events": 1}
     assert [{name: row[name] for name in expected} for row in rows] == [expected]
     assert [Decimal(rows[0][name]) for name in ("was_usd", "becomes_usd", "difference_usd")] == [
-        Decimal(1), Decimal("0.8"), Decimal("-0.2"),
-    ]  # fmt: skip
+        Decimal(1),
+        Decimal("0.8"),
+        Decimal("-0.2"),
+    ]
     ran = applied("price", "reprice", "--month", month)
     assert (ran.code, "Say --yes" in ran.err) == (2, True)
     assert "Posted 1 adjustment" in applied("price", "reprice", "--month", month, "--yes").err

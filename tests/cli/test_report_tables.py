@@ -22,7 +22,9 @@ def test_a_report_prints_with_and_without_events(cli: Cli, database: Database, n
 
 
 def test_a_misspelt_report_or_split_names_the_one_that_was_meant(cli: Cli) -> None:
-    """Every other word of the commands did; the usage had two blanks where the report's name goes."""
+    """Every other word of the commands did; the usage had two blanks where the report's name
+    goes.
+    """
     assert "Did you mean 'spend'?" in cli("report", "spned").err
     assert "Did you mean 'team'?" in cli("report", "spend", "--by", "teem").err
     assert "Usage: tollgate report spend [OPTIONS]\n" in cli("report", "spend", "--bye", "team").err
@@ -32,12 +34,20 @@ def test_a_limit_cuts_every_report_and_says_so(cli: Cli, database: Database) -> 
     """`report tokens --limit 3` printed 90 days, without a word that the limit was ignored."""
     Ledger(database).write([event(number, team=f"team-{number}") for number in range(1, 6)])
     whole = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json"))
-    page = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json", "--limit", "2", "--offset", "1"))
+    page = json.loads(
+        cli.ok(
+            "report", "spend", "--by", "team", "--format", "json", "--limit", "2", "--offset", "1"
+        )
+    )
     assert page["rows"] == whole["rows"][1:3]
     assert page["total"] == whole["total"]
     assert page["notes"] == ["Rows 2 to 3 of 5.", *whole["notes"]]
-    assert len(cli.ok("report", "spend", "--by", "team", "--limit", "2").splitlines()) == 4  # head, two rows, total
-    past = json.loads(cli.ok("report", "spend", "--by", "team", "--format", "json", "--offset", "9"))
+    assert (
+        len(cli.ok("report", "spend", "--by", "team", "--limit", "2").splitlines()) == 4
+    )  # head, two rows, total
+    past = json.loads(
+        cli.ok("report", "spend", "--by", "team", "--format", "json", "--offset", "9")
+    )
     assert (past["rows"], past["notes"][0]) == ([], "No rows here; there are 5.")
 
 

@@ -33,23 +33,42 @@ def write(applied: Cli, database: Database) -> Callable[..., None]:
 
     def attempt(number: int, **changes: Any) -> None:
         decision: Mapping[str, Any] = {
-            "policy": version["sha256"], "rule": "confidential",
-            "candidates": [{"deployment": "gpt-eu", "region": "eu", "host": "eu.api.openai.com", "at_rest": "eu"}],
-        }  # fmt: skip
-        Ledger(database).write([event(number, policy_version=1, **{"decision": decision, **changes})])
+            "policy": version["sha256"],
+            "rule": "confidential",
+            "candidates": [
+                {
+                    "deployment": "gpt-eu",
+                    "region": "eu",
+                    "host": "eu.api.openai.com",
+                    "at_rest": "eu",
+                }
+            ],
+        }
+        Ledger(database).write(
+            [event(number, policy_version=1, **{"decision": decision, **changes})]
+        )
 
     return attempt
 
 
-def test_a_month_that_stayed_inside(applied: Cli, write: Callable[..., None], database: Database) -> None:
-    """Counts by place, the facts with their sources, what was refused, and one sentence above all of it."""
+def test_a_month_that_stayed_inside(
+    applied: Cli, write: Callable[..., None], database: Database
+) -> None:
+    """Counts by place, the facts with their sources, what was refused, and one sentence above all
+    of it.
+    """
     for number in range(3):
         write(number)
-    refused = Refused(HOUR, "payments", "assistant", "restricted", "residency_denied", ("class:restricted",))
+    refused = Refused(
+        HOUR, "payments", "assistant", "restricted", "residency_denied", ("class:restricted",)
+    )
     RefusalStore(database).write(uuid4(), {refused: 4})
     ran = applied(*ASKED)
     assert ran.code == 0, ran
-    assert "0 of 3 attempts outside of what the rules allow. The audit log is as it was written." in ran.out
+    assert (
+        "0 of 3 attempts outside of what the rules allow. The audit log is as it was written."
+        in ran.out
+    )
     assert "eu.api.openai.com" in ran.out
     assert "https://developers.openai.com/api/docs/guides/data-residency" in ran.out
     assert "<td>class:restricted</td>" in ran.out
@@ -63,7 +82,9 @@ def test_a_month_that_stayed_inside(applied: Cli, write: Callable[..., None], da
     assert [(row["kind"], row["count"]) for row in rows] == [("attempts", "3"), ("refused", "4")]
 
 
-def test_an_attempt_outside_is_the_first_thing_to_be_read(applied: Cli, write: Callable[..., None]) -> None:
+def test_an_attempt_outside_is_the_first_thing_to_be_read(
+    applied: Cli, write: Callable[..., None]
+) -> None:
     """Exit 1 for the nightly job; the rule and the day for the person."""
     write(1, data_class="restricted")
     ran = applied(*ASKED, "--format", "json")
@@ -87,9 +108,13 @@ def test_a_deployment_is_readmitted_with_a_reason(applied: Cli, database: Databa
     EjectionStore(database).eject(found, request_id=request_id(), attempt=1)
     assert applied("policy", "readmit", "qwen-eu", "--reason", "x").code == 1
     explained = json.loads(
-        applied.ok("policy", "explain", "--team", "payments", "--route", "assistant", "--format", "json")
+        applied.ok(
+            "policy", "explain", "--team", "payments", "--route", "assistant", "--format", "json"
+        )
     )
-    assert "is out of use" in next(one["reason"] for one in explained["candidates"] if one["deployment"] == "gpt-eu")
+    assert "is out of use" in next(
+        one["reason"] for one in explained["candidates"] if one["deployment"] == "gpt-eu"
+    )
     applied.ok("policy", "readmit", "gpt-eu", "--reason", "a wrong header")
     assert EjectionStore(database).stated() == {}
     report = json.loads(applied(*ASKED, "--format", "json").out)
@@ -98,9 +123,17 @@ def test_a_deployment_is_readmitted_with_a_reason(applied: Cli, database: Databa
     assert shown["taken in again"].endswith("a wrong header")
 
 
-def test_the_page_is_written_whole_and_escaped(applied: Cli, write: Callable[..., None], tmp_path: Path) -> None:
+def test_the_page_is_written_whole_and_escaped(
+    applied: Cli, write: Callable[..., None], tmp_path: Path
+) -> None:
     """A name is data: it must not become markup in a file that auditors open."""
-    write(1, decision={"policy": "x", "candidates": [{"deployment": "gpt-eu", "host": "<script>alert(1)</script>"}]})
+    write(
+        1,
+        decision={
+            "policy": "x",
+            "candidates": [{"deployment": "gpt-eu", "host": "<script>alert(1)</script>"}],
+        },
+    )
     page = tmp_path / "report.html"
     assert applied(*ASKED, "--out", str(page)).code == 1
     text = page.read_text(encoding="utf-8")

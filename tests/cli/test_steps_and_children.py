@@ -54,7 +54,11 @@ def test_a_silent_step_shows_on_a_terminal_that_it_goes_on_and_how_long_it_takes
 def test_a_silent_step_writes_a_line_each_ten_seconds_to_a_log() -> None:
     """A log of a CI run must show that it goes on, and not a thousand lines of it."""
     with subprocess.Popen(
-        [sys.executable, "-c", SILENT_STEP], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SILENT_STEP],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as step:
         assert step.stdout is not None
         assert step.stdin is not None
@@ -65,7 +69,9 @@ def test_a_silent_step_writes_a_line_each_ten_seconds_to_a_log() -> None:
 
 
 def test_a_child_that_is_done_is_reaped_while_another_is_followed(tmp_path: Path) -> None:
-    """The engine's installation takes minutes; a demo-data that was done stayed defunct all the while."""
+    """The engine's installation takes minutes; a demo-data that was done stayed defunct all the
+    while.
+    """
     children = Children(tmp_path / "logs")
     number = tmp_path / "number"
     write_number = f"import os, pathlib; pathlib.Path({str(number)!r}).write_text(str(os.getpid()))"
@@ -83,7 +89,9 @@ def test_a_child_that_dies_is_noticed_while_another_is_followed(tmp_path: Path) 
     children = Children(tmp_path / "logs")
     try:
         children.start("gateway", [sys.executable, "-c", "raise SystemExit('no port')"], {})
-        children.begin("following", [sys.executable, "-c", WAIT_FOR_REAPING, str(tmp_path / "never")], {})
+        children.begin(
+            "following", [sys.executable, "-c", WAIT_FOR_REAPING, str(tmp_path / "never")], {}
+        )
         with (
             ProgressStep("Waiting") as step,
             pytest.raises(ChildFailed, match=r"gateway ended by itself \(exit 1\)[\s\S]*no port"),

@@ -1,4 +1,6 @@
-"""Usability D1: the grant that a 402 asks for was a tenth of the limit, even where that was less than missing."""
+"""Usability D1: the grant that a 402 asks for was a tenth of the limit, even where that was less
+than missing.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,14 @@ def test_the_grant_asked_for_lets_the_request_pass(
     assert again.status_code == 200, (message, again.text)
 
 
-@given(limit_nusd=st.integers(1, MOST_NUSD), spent_nusd=st.integers(0, MOST_NUSD), hold_nusd=st.integers(1, MOST_NUSD))
-def test_a_grant_covers_what_is_missing_and_is_short_to_type(limit_nusd: int, spent_nusd: int, hold_nusd: int) -> None:
+@given(
+    limit_nusd=st.integers(1, MOST_NUSD),
+    spent_nusd=st.integers(0, MOST_NUSD),
+    hold_nusd=st.integers(1, MOST_NUSD),
+)
+def test_a_grant_covers_what_is_missing_and_is_short_to_type(
+    limit_nusd: int, spent_nusd: int, hold_nusd: int
+) -> None:
     """No more than two digits besides zeros, and never less than the shortfall."""
     if spent_nusd + hold_nusd <= limit_nusd:
         return
@@ -84,10 +92,22 @@ def test_the_figures_of_the_audit_give_a_grant_that_can_be_typed() -> None:
 @pytest.mark.parametrize(
     ("spent_nusd", "hold_nusd", "said"),
     [
-        (89_800_000, 254_000, "$0.09 limit, $0.0898 spent, $0.00 held; this request may cost up to $0.000254."),
-        (89_999_990, 254_000, "$0.09 limit, $0.08999999 spent, $0.00 held; this request may cost up to $0.000254."),
+        (
+            89_800_000,
+            254_000,
+            "$0.09 limit, $0.0898 spent, $0.00 held; this request may cost up to $0.000254.",
+        ),
+        (
+            89_999_990,
+            254_000,
+            "$0.09 limit, $0.08999999 spent, $0.00 held; this request may cost up to $0.000254.",
+        ),
     ],
 )
-def test_a_refusal_does_not_round_its_reason_away(spent_nusd: int, hold_nusd: int, said: str) -> None:
-    """`$0.09 limit, $0.09 spent` looked like a budget used up to the cent (checks, not defects, bullet 2)."""
+def test_a_refusal_does_not_round_its_reason_away(
+    spent_nusd: int, hold_nusd: int, said: str
+) -> None:
+    """`$0.09 limit, $0.09 spent` looked like a budget used up to the cent (checks, not defects,
+    bullet 2).
+    """
     assert said in refusal(90_000_000, spent_nusd=spent_nusd, hold_nusd=hold_nusd)

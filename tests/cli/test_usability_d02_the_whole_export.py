@@ -34,13 +34,20 @@ def test_csv_and_json_have_every_row(filled: Cli) -> None:
 
 def test_a_limit_still_cuts_a_page(filled: Cli) -> None:
     """A script that pages goes on as before; a table stays one page."""
-    page = json.loads(filled.ok("report", "events", "--format", "json", "--limit", "10", "--offset", "5"))
+    page = json.loads(
+        filled.ok("report", "events", "--format", "json", "--limit", "10", "--offset", "5")
+    )
     assert len(page["rows"]) == 10
     assert "Events 6 to 15 of 1,234, newest first." in page["notes"]
-    assert len(filled.ok("report", "events").splitlines()) == 102  # the head, 100 rows and the total
+    assert (
+        len(filled.ok("report", "events").splitlines()) == 102
+    )  # the head, 100 rows and the total
 
 
 def test_an_export_is_a_whole_document_where_nothing_matches(filled: Cli) -> None:
     """An empty month must stay readable for the program behind it."""
-    assert json.loads(filled.ok("report", "events", "--month", "2020-01", "--format", "json"))["rows"] == []
+    assert (
+        json.loads(filled.ok("report", "events", "--month", "2020-01", "--format", "json"))["rows"]
+        == []
+    )
     assert len(filled.ok("report", "unsettled", "--format", "csv").splitlines()) == 1

@@ -1,4 +1,6 @@
-"""Usability D4: who lacks rights was told that `tollgate_admin` may not, and to run what cannot help."""
+"""Usability D4: who lacks rights was told that `tollgate_admin` may not, and to run what cannot
+help.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,19 @@ def finance_login(database_url: str) -> tuple[str, str]:
     parts = urlsplit(database_url)
     name = f"{parts.path.strip('/')}_fin"
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(name)))
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(name))
+        )
         connection.execute(sql.SQL("GRANT tollgate_reader TO {}").format(sql.Identifier(name)))
     return name, urlunsplit(parts._replace(netloc=f"{name}:x@{parts.netloc.rpartition('@')[2]}"))
 
 
 @pytest.mark.parametrize("command", [("key", "list"), ("price", "list"), ("policy", "show")])
 def test_missing_rights_name_the_login_and_the_grant(
-    cli_at: Callable[[str], Cli], applied: Cli, finance_login: tuple[str, str], command: tuple[str, ...]
+    cli_at: Callable[[str], Cli],
+    applied: Cli,
+    finance_login: tuple[str, str],
+    command: tuple[str, ...],
 ) -> None:
     """The one who reads it can hand the line to an administrator, and it is enough."""
     name, url = finance_login
@@ -39,7 +46,11 @@ def test_missing_rights_name_the_login_and_the_grant(
 
 
 def test_the_grant_that_is_named_is_enough(
-    cli_at: Callable[[str], Cli], applied: Cli, finance_login: tuple[str, str], database_url: str, policy_file: Path
+    cli_at: Callable[[str], Cli],
+    applied: Cli,
+    finance_login: tuple[str, str],
+    database_url: str,
+    policy_file: Path,
 ) -> None:
     """Advice that does not help costs more than none."""
     name, url = finance_login
@@ -48,7 +59,9 @@ def test_the_grant_that_is_named_is_enough(
     assert cli_at(url)("key", "list").code == 0
 
 
-@pytest.mark.parametrize("command", [("report", "months"), ("policy", "show"), ("key", "create", "demo")])
+@pytest.mark.parametrize(
+    "command", [("report", "months"), ("policy", "show"), ("key", "create", "demo")]
+)
 def test_a_database_without_tables_has_one_reason(
     cli_at: Callable[[str], Cli], empty_database_url: str, command: tuple[str, ...]
 ) -> None:
@@ -56,8 +69,12 @@ def test_a_database_without_tables_has_one_reason(
     parts = urlsplit(empty_database_url)
     name = f"{parts.path.strip('/')}_new"
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(name)))
-    ran = cli_at(urlunsplit(parts._replace(netloc=f"{name}:x@{parts.netloc.rpartition('@')[2]}")))(*command)
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(name))
+        )
+    ran = cli_at(urlunsplit(parts._replace(netloc=f"{name}:x@{parts.netloc.rpartition('@')[2]}")))(
+        *command
+    )
     assert ran.code == 3, ran
     assert "schema is missing or older than this Tollgate. Run: tollgate db upgrade" in ran.err
     assert "GRANT" not in ran.err

@@ -1,4 +1,6 @@
-"""Usability D7: a command printed nothing for 40 seconds where Postgres accepts connections and stays silent."""
+"""Usability D7: a command printed nothing for 40 seconds where Postgres accepts connections and
+stays silent.
+"""
 
 from __future__ import annotations
 

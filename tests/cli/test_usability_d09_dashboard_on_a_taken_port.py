@@ -1,4 +1,6 @@
-"""Usability D9: `tollgate dashboard` on a taken port started a server and ended after 11 s with exit 1."""
+"""Usability D9: `tollgate dashboard` on a taken port started a server and ended after 11 s with
+exit 1.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Usability D10: `up --engine-url` with a dead address made everything first and blamed the list of models.
+"""Usability D10: `up --engine-url` with a dead address made everything first and blamed the list of
+models.
 
-That the option is without effect under a policy of one's own is tested in `tests/e2e/test_own_engine.py`.
+That the option is without effect under a policy of one's own is tested in
+`tests/e2e/test_own_engine.py`.
 """
 
 from __future__ import annotations
@@ -44,9 +46,13 @@ def up(home: Path, engine_url: str) -> subprocess.CompletedProcess[str]:
     ports = {f"TOLLGATE_{name}PORT": str(free_port()) for name in ("", "METRICS_", "DASHBOARD_")}
     return subprocess.run(
         [sys.executable, "-m", "gateway.main", "up", "--engine-url", engine_url],
-        env={**os.environ, **ports, "TOLLGATE_HOME": str(home)}, cwd=REPOSITORY, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        env={**os.environ, **ports, "TOLLGATE_HOME": str(home)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_a_dead_address_is_named_before_anything_is_made(tmp_path: Path) -> None:
@@ -70,4 +76,7 @@ def test_an_engine_that_wants_a_key_leads_to_its_option(tmp_path: Path, locked_u
     """It does answer; only `--engine-key` is missing."""
     ended = up(tmp_path / "home", locked_url)
     assert ended.returncode == 2
-    assert f"The engine at {locked_url} wants another key (401). Name it with --engine-key." in ended.stderr
+    assert (
+        f"The engine at {locked_url} wants another key (401). Name it with --engine-key."
+        in ended.stderr
+    )

@@ -1,4 +1,6 @@
-"""Usability D12: a misspelt team got a clean bill: "0 of 0 attempts outside of the rules", and exit 0."""
+"""Usability D12: a misspelt team got a clean bill: "0 of 0 attempts outside of the rules", and exit
+0.
+"""
 
 from __future__ import annotations
 

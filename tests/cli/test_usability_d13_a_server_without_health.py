@@ -1,4 +1,6 @@
-"""`doctor` believes a compatible server that has no `/health`, if it lists its models (usability D13)."""
+"""`doctor` believes a compatible server that has no `/health`, if it lists its models (usability
+D13).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def server() -> Iterator[HTTPServer]:
 
 
 def reach(cli: Cli, server: HTTPServer, folder: Path) -> dict[str, str]:
-    """Apply the policy that `up --engine-url` applies, and return what doctor says of the engine."""
+    """Apply the policy that `up --engine-url` applies, and return what doctor says of the
+    engine.
+    """
     key, policy = folder / "engine-key", folder / "demo.yaml"
     key.write_text(KEY)
     demo = Demo(
@@ -65,12 +69,19 @@ def reach(cli: Cli, server: HTTPServer, folder: Path) -> dict[str, str]:
 def test_a_server_without_health_that_lists_its_models_is_reachable(
     cli: Cli, server: HTTPServer, tmp_path: Path
 ) -> None:
-    """Many compatible servers have no /health; doctor failed after the documented `up --engine-url`."""
+    """Many compatible servers have no /health; doctor failed after the documented `up
+    --engine-url`.
+    """
     host = f"127.0.0.1:{server.server_address[1]}"
-    assert reach(cli, server, tmp_path) == {"status": "ok", "finding": f"{host} lists its models; it has no /health"}
+    assert reach(cli, server, tmp_path) == {
+        "status": "ok",
+        "finding": f"{host} lists its models; it has no /health",
+    }
 
 
-def test_a_server_that_lists_no_models_either_is_not(cli: Cli, server: HTTPServer, tmp_path: Path) -> None:
+def test_a_server_that_lists_no_models_either_is_not(
+    cli: Cli, server: HTTPServer, tmp_path: Path
+) -> None:
     """A wrong address answers 404 to everything; an engine that loads answers 503."""
     server.RequestHandlerClass.models_status = 503  # type: ignore[attr-defined]  # the class made above
     assert reach(cli, server, tmp_path)["status"] == "fail"

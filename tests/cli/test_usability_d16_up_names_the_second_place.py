@@ -1,4 +1,6 @@
-"""Usability D16: as root the database lies outside of the home, and `up` said that everything is in the home."""
+"""Usability D16: as root the database lies outside of the home, and `up` said that everything is in
+the home.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,38 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone keeps the database elsewhere")
-def test_the_first_line_of_up_names_the_place_of_the_database(folder: Path, fake_upstream: FakeUpstreamProcess) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, which alone keeps the database elsewhere"
+)
+def test_the_first_line_of_up_names_the_place_of_the_database(
+    folder: Path, fake_upstream: FakeUpstreamProcess
+) -> None:
     """A copied home is no backup then, and a removed home leaves the data."""
     home = folder / "home"
     ports = {f"TOLLGATE_{name}PORT": str(free_port()) for name in ("", "METRICS_", "DASHBOARD_")}
     with subprocess.Popen(
-        [sys.executable, "-m", "gateway.main", "up", "--engine-url", fake_upstream.url, "--no-demo-data"],
-        env={**os.environ, **ports, "TOLLGATE_HOME": str(home)}, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
-    ) as up:  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "gateway.main",
+            "up",
+            "--engine-url",
+            fake_upstream.url,
+            "--no-demo-data",
+        ],
+        env={**os.environ, **ports, "TOLLGATE_HOME": str(home)},
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as up:
         assert up.stdout is not None
         first = up.stdout.readline()
         up.send_signal(signal.SIGTERM)
         up.communicate(timeout=120)
-    assert f"Tollgate keeps everything in {home} (TOLLGATE_HOME), and the database in {SYSTEM_DIR}" in first
+    assert (
+        f"Tollgate keeps everything in {home} (TOLLGATE_HOME), and the database in {SYSTEM_DIR}"
+        in first
+    )
     data = (home / "pg" / "data").resolve() if (home / "pg" / "data").is_symlink() else None
     if data is not None:
         assert EmbeddedPostgres(home).place() == data

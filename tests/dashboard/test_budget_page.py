@@ -1,4 +1,6 @@
-"""The page Budgets: what is left, in words as well as in colours, and how to begin where there is none."""
+"""The page Budgets: what is left, in words as well as in colours, and how to begin where there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,19 @@ def budgets_page() -> None:
     budgets.show()
 
 
-def test_budgets_stand_by_the_share_that_is_used(look: Open, write: Callable[..., None], database: Database) -> None:
+def test_budgets_stand_by_the_share_that_is_used(
+    look: Open, write: Callable[..., None], database: Database
+) -> None:
     """The one that will refuse next is the first that is read."""
-    full = team_rule(USD, rule_id="research/once", team="research", owner="research", period=BudgetPeriod.ONCE)
-    declare(database, team_rule(), full, team_rule(5 * USD, rule_id="**bold**", period=BudgetPeriod.ONCE))
+    full = team_rule(
+        USD, rule_id="research/once", team="research", owner="research", period=BudgetPeriod.ONCE
+    )
+    declare(
+        database,
+        team_rule(),
+        full,
+        team_rule(5 * USD, rule_id="**bold**", period=BudgetPeriod.ONCE),
+    )
     write(event(1, cost_nusd=USD, lines=(), team="research", holds=(Hold("research/once", 0, 1),)))
     app = page(look, budgets_page)
     assert not app.exception
@@ -63,12 +74,21 @@ def test_a_limit_of_nothing_draws_no_bar_and_does_not_fail(look: Open, database:
 
 @pytest.mark.parametrize(
     ("spent", "left", "forecast", "expected"),
-    [(1, 9, None, WITHIN), (1, 9, 10, WITHIN), (1, 9, 11, OVER), (10, 0, 11, USED_UP), (4, 0, 5, USED_UP)],
+    [
+        (1, 9, None, WITHIN),
+        (1, 9, 10, WITHIN),
+        (1, 9, 11, OVER),
+        (10, 0, 11, USED_UP),
+        (4, 0, 5, USED_UP),
+    ],
 )
 def test_the_outlook_is_words(spent: int, left: int, forecast: int | None, expected: str) -> None:
     """Whoever sees no colours reads whether a budget will last."""
     row: dict[str, Any] = {
-        "limit_usd": Decimal(8), "granted_usd": Decimal(2), "spent_usd": Decimal(spent), "remaining_usd": Decimal(left),
+        "limit_usd": Decimal(8),
+        "granted_usd": Decimal(2),
+        "spent_usd": Decimal(spent),
+        "remaining_usd": Decimal(left),
         "forecast_usd": None if forecast is None else Decimal(forecast),
-    }  # fmt: skip
+    }
     assert outlook(row) == expected

@@ -28,15 +28,27 @@ from tests.storage.factories import event
 from tests.waiting import eventually
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # as in tests/install_tools.sh
-CHROMIUM, DRIVER = next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
+CHROMIUM, DRIVER = (
+    next(filter(None, map(shutil.which, BROWSERS)), None),
+    shutil.which("chromedriver"),
+)
 ROOT = Path(__file__).parents[2]
 START_S, PAGE_S = 60, 60
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,1700")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--window-size=1280,1700",
+)
 SCREENSHOTS = "TOLLGATE_TEST_SCREENSHOTS"  # a folder to keep them in; default: the test's own
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs a browser and its driver: bash tests/install_tools.sh"),
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="needs a browser and its driver: bash tests/install_tools.sh",
+    ),
 ]
 
 
@@ -47,13 +59,23 @@ def address(database_url: str, tmp_path: Path) -> Iterator[str]:
     log = tmp_path / "dashboard.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dashboard", "--server.headless=true", "--server.address=127.0.0.1",
-             f"--server.port={port}"],
-            cwd=tmp_path, env=os.environ | {URL_VARIABLE: database_url, "PYTHONPATH": str(ROOT)}, stdout=out,
+            [
+                sys.executable,
+                "-m",
+                "dashboard",
+                "--server.headless=true",
+                "--server.address=127.0.0.1",
+                f"--server.port={port}",
+            ],
+            cwd=tmp_path,
+            env=os.environ | {URL_VARIABLE: database_url, "PYTHONPATH": str(ROOT)},
+            stdout=out,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
     try:
-        eventually(lambda: _listens(port) or process.poll() is not None, "the dashboard", within_s=START_S)
+        eventually(
+            lambda: _listens(port) or process.poll() is not None, "the dashboard", within_s=START_S
+        )
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}/"
     finally:
@@ -76,9 +98,16 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 def test_the_page_shows_what_the_report_says(
-    address: str, browser: webdriver.Chrome, database_url: str, write: Callable[..., None], rng: Random, tmp_path: Path
+    address: str,
+    browser: webdriver.Chrome,
+    database_url: str,
+    write: Callable[..., None],
+    rng: Random,
+    tmp_path: Path,
 ) -> None:
-    """From the ledger to the reader's eye: each team's spend on the page is the report's, to the nano-dollar."""
+    """From the ledger to the reader's eye: each team's spend on the page is the report's, to the
+    nano-dollar.
+    """
     write(*(random_event(number, rng) for number in range(60)))
     with reports.open(database_url) as finance:
         month = f"{finance.run('months', reports.ask()).records()[0]['month']:%Y-%m}"
@@ -87,7 +116,9 @@ def test_the_page_shows_what_the_report_says(
     assert isinstance(total, Decimal)
 
     browser.get(address)
-    WebDriverWait(browser, PAGE_S).until(lambda b: len(_cells(b)) >= len(report.rows) and _is_still(b))
+    WebDriverWait(browser, PAGE_S).until(
+        lambda b: len(_cells(b)) >= len(report.rows) and _is_still(b)
+    )
 
     shown = {row["Team"]: row["Cost, USD"] for row in _cells(browser)}
     assert {team: None if cost == "unknown" else Decimal(cost) for team, cost in shown.items()} == {
@@ -104,14 +135,18 @@ def test_the_page_shows_what_the_report_says(
 def test_back_shows_the_filters_that_were_left(
     address: str, browser: webdriver.Chrome, write: Callable[..., None]
 ) -> None:
-    """Usability D3: "back" from a receipt showed all attempts; "back" from Requests, Spend under its filter."""
+    """Usability D3: "back" from a receipt showed all attempts; "back" from Requests, Spend under
+    its filter.
+    """
     write(event(1), event(2, team="research"), event(3, team="research"))
     whole, part = "3 attempts", "2 attempts"
 
     browser.get(address)
     _until_shown(browser, whole)
     _until_shown(browser, "Open all events")
-    next(b for b in browser.find_elements(By.TAG_NAME, "button") if "Open all events" in b.text).click()
+    next(
+        b for b in browser.find_elements(By.TAG_NAME, "button") if "Open all events" in b.text
+    ).click()
     _until_shown(browser, "Pick a row to see its receipt")
     browser.get(f"{address}events?team=research")
     _until_shown(browser, part)
@@ -138,7 +173,10 @@ def _pick_first_row(browser: webdriver.Chrome) -> None:
 
 
 def _cells(browser: webdriver.Chrome) -> list[dict[str, str]]:
-    """The first table's rows. It is drawn on a canvas; beside it, for screen readers, stand the exact values."""
+    """The first table's rows.
+
+    It is drawn on a canvas; beside it, for screen readers, stand the exact values.
+    """
     tables: list[list[list[str]]] = browser.execute_script(
         "return [...document.querySelectorAll('[data-testid=stDataFrame] table')].map(t =>"
         " [...t.querySelectorAll('tr')].map(r => [...r.children].map(c => c.textContent)))"
@@ -151,7 +189,9 @@ def _cells(browser: webdriver.Chrome) -> list[dict[str, str]]:
 
 def _is_still(browser: webdriver.Chrome) -> bool:
     charts = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stVegaLiteChart] svg")
-    busy = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stStatusWidget], [data-testid=stSkeleton]")
+    busy = browser.find_elements(
+        By.CSS_SELECTOR, "[data-testid=stStatusWidget], [data-testid=stSkeleton]"
+    )
     return len(charts) == 3 and not busy
 
 

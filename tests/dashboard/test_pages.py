@@ -16,8 +16,13 @@ from gateway.reports import Column, ColumnKind
 from tests.dashboard.conftest import TIMEOUT_S, Open
 from tests.storage.factories import event, request_id
 
-UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
-           "held_nusd": 40_000_000}  # fmt: skip
+UNKNOWN: dict[str, Any] = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 40_000_000,
+}
 Write = Callable[..., None]
 
 
@@ -50,9 +55,20 @@ def page(look: Open, script: Callable[[], None], **address: str) -> AppTest:
 
 def texts(app: AppTest) -> str:
     """Everything a reader can read outside charts and tables."""
-    found = [*app.title, *app.subheader, *app.markdown, *app.caption, *app.text, *app.error, *app.warning, *app.info]
+    found = [
+        *app.title,
+        *app.subheader,
+        *app.markdown,
+        *app.caption,
+        *app.text,
+        *app.error,
+        *app.warning,
+        *app.info,
+    ]
     metrics = [f"{metric.label} {metric.value} {metric.delta}" for metric in app.metric]
-    return "\n".join([*(str(each.value) for each in found), *metrics, *(str(code.value) for code in app.code)])
+    return "\n".join(
+        [*(str(each.value) for each in found), *metrics, *(str(code.value) for code in app.code)]
+    )
 
 
 def test_spend_shows_the_months_total(look: Open, write: Write) -> None:
@@ -164,14 +180,20 @@ def test_a_receipt_shows_price_source_and_arithmetic(look: Open, write: Write) -
     write(event(1))
     app = page(look, receipt_page, request=str(request_id(1)))
     assert not app.exception
-    assert app.dataframe[0].value["Arithmetic"].tolist()[0] == "400 × 0.25 USD / 1,000,000 = 0.0001 USD"
+    assert (
+        app.dataframe[0].value["Arithmetic"].tolist()[0]
+        == "400 × 0.25 USD / 1,000,000 = 0.0001 USD"
+    )
     assert "Attempt total \\$0\\.0006" in texts(app)
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"), [("", "Enter the"), ("x", "not a request id"), (str(request_id(9)), "No such")]
+    ("typed", "said"),
+    [("", "Enter the"), ("x", "not a request id"), (str(request_id(9)), "No such")],
 )
-def test_a_receipt_that_cannot_be_found_says_why(look: Open, write: Write, typed: str, said: str) -> None:
+def test_a_receipt_that_cannot_be_found_says_why(
+    look: Open, write: Write, typed: str, said: str
+) -> None:
     """A typo, an unknown id and no id are three things."""
     write(event(1))
     app = page(look, receipt_page, request=typed)
@@ -179,9 +201,13 @@ def test_a_receipt_that_cannot_be_found_says_why(look: Open, write: Write, typed
     assert said in texts(app)
 
 
-@pytest.mark.parametrize("name", ["**bold**", "$x$", ":red[x]", "[a](http://b)", "<b>x</b>", "# x", "`x`", "~~x~~"])
+@pytest.mark.parametrize(
+    "name", ["**bold**", "$x$", ":red[x]", "[a](http://b)", "<b>x</b>", "# x", "`x`", "~~x~~"]
+)
 def test_a_name_is_only_a_name(look: Open, write: Write, name: str) -> None:
-    """A team's name comes from a file that many edit: it must not format, link or typeset anything."""
+    """A team's name comes from a file that many edit: it must not format, link or typeset
+    anything.
+    """
     write(event(1, team=name))
     app = page(look, receipt_page, request=str(request_id(1)))
     assert not app.exception
@@ -223,4 +249,6 @@ def test_small_groups_become_one_and_nothing_is_lost() -> None:
 def test_merged_groups_without_a_known_cost_stay_unknown() -> None:
     """A tooltip that says $0.00 for what nobody knows is a wrong figure."""
     points = [{"day": 1, "team": f"t{n}", "cost_usd": None} for n in range(20)]
-    assert {point["cost_usd"] for point in charts.keep_largest(points, group="team", size="cost_usd")} == {None}
+    assert {
+        point["cost_usd"] for point in charts.keep_largest(points, group="team", size="cost_usd")
+    } == {None}

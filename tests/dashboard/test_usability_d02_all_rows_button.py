@@ -1,4 +1,6 @@
-"""Usability D2: the download of the page "Requests" had the 50 rows of its page and was called CSV."""
+"""Usability D2: the download of the page "Requests" had the 50 rows of its page and was called
+CSV.
+"""
 
 from __future__ import annotations
 
@@ -20,5 +22,9 @@ def test_the_download_of_all_rows_has_all_rows(look: Open, write: Write) -> None
     app = page(look, events_page, team="payments")
     assert not app.exception
     assert [button.label for button in app.get("download_button")] == ["This page", "All 120"]
-    rows = list(csv.DictReader(whole_csv("events", ask(where={"team": "payments"})).decode().splitlines()))
-    assert {row["request_id"] for row in rows} == {str(request_id(number)) for number in range(1, 121)}
+    rows = list(
+        csv.DictReader(whole_csv("events", ask(where={"team": "payments"})).decode().splitlines())
+    )
+    assert {row["request_id"] for row in rows} == {
+        str(request_id(number)) for number in range(1, 121)
+    }

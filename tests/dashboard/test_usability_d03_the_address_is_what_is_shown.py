@@ -1,4 +1,6 @@
-"""Usability D3: a link that named a filter or a month without data showed another total than it named."""
+"""Usability D3: a link that named a filter or a month without data showed another total than it
+named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Usability D5: before the hours were summed up, a page blamed an absent database for a question that was too slow."""
+"""Usability D5: before the hours were summed up, a page blamed an absent database for a question
+that was too slow.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,19 @@ def test_a_statement_beyond_its_limit_is_called_slow(database: Database) -> None
         ask()
 
 
-def test_a_page_says_that_hours_wait_to_be_summed_up(look: Open, write: Write, database: Database) -> None:
+def test_a_page_says_that_hours_wait_to_be_summed_up(
+    look: Open, write: Write, database: Database
+) -> None:
     """The remedy is a gateway, and the page names it."""
     write(event(1))
     with database.begin() as connection:
         connection.exec_driver_sql(
             "CREATE FUNCTION finance.slow() RETURNS boolean LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END $$;"
+            "$$ BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING "
+            "ERRCODE = '57014'; END $$;"
             "ALTER VIEW finance.periods RENAME TO periods_before;"
-            "CREATE VIEW finance.periods AS SELECT * FROM finance.periods_before WHERE finance.slow();"
+            "CREATE VIEW finance.periods AS SELECT * FROM finance.periods_before WHERE "
+            "finance.slow();"
             "GRANT SELECT ON finance.periods TO tollgate_reader;"
         )
     app = look()

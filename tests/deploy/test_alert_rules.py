@@ -1,4 +1,6 @@
-"""The alert rules hold: every metric they read is declared, every runbook is there, and each fires as it should."""
+"""The alert rules hold: every metric they read is declared, every runbook is there, and each fires
+as it should.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from gateway.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "alerts"
-RULES = yaml.safe_load((ALERTS / "tollgate.rules.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+RULES = yaml.safe_load((ALERTS / "tollgate.rules.yml").read_text(encoding="utf-8"))["groups"][0][
+    "rules"
+]
 NAMES = [rule["alert"] for rule in RULES]
 SECTIONS = ["What it means", "What is at risk", "What to look at", "What to do", "When it is over"]
 
@@ -29,7 +33,11 @@ def test_there_are_ten_rules() -> None:
 def test_every_metric_of_a_rule_is_declared(rule: dict[str, Any]) -> None:
     """A renamed metric turns an alert off, and nobody notices until it is needed."""
     declared = {sample.name for metric in Metrics().registry.collect() for sample in metric.samples}
-    declared |= {f"{metric.name}_total" for metric in Metrics().registry.collect() if metric.type == "counter"}
+    declared |= {
+        f"{metric.name}_total"
+        for metric in Metrics().registry.collect()
+        if metric.type == "counter"
+    }
     declared |= {
         metric.name for metric in Metrics().registry.collect() if metric.type == "gauge"
     }  # without a sample yet
@@ -49,19 +57,34 @@ def test_every_rule_has_a_runbook_with_all_its_sections(rule: dict[str, Any]) ->
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_every_rule_is_tested_to_fire_and_to_be_silent(rule: dict[str, Any]) -> None:
-    """promtool runs these tests where it is installed; that each rule has them is checked everywhere."""
-    cases = yaml.safe_load((ALERTS / "tollgate.rules.test.yml").read_text(encoding="utf-8"))["tests"]
-    expected = [bool(t["exp_alerts"]) for c in cases for t in c["alert_rule_test"] if t["alertname"] == rule["alert"]]
+    """promtool runs these tests where it is installed; that each rule has them is checked
+    everywhere.
+    """
+    cases = yaml.safe_load((ALERTS / "tollgate.rules.test.yml").read_text(encoding="utf-8"))[
+        "tests"
+    ]
+    expected = [
+        bool(t["exp_alerts"])
+        for c in cases
+        for t in c["alert_rule_test"]
+        if t["alertname"] == rule["alert"]
+    ]
     assert set(expected) == {True, False}
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook"}
     assert rule["labels"]["severity"] in ("page", "ticket")
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: bash tests/install_tools.sh")
-@pytest.mark.parametrize("arguments", [("check", "tollgate.rules.yml"), ("test", "tollgate.rules.test.yml")])
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool: bash tests/install_tools.sh"
+)
+@pytest.mark.parametrize(
+    "arguments", [("check", "tollgate.rules.yml"), ("test", "tollgate.rules.test.yml")]
+)
 def test_promtool_accepts_the_rules(arguments: tuple[str, str]) -> None:
     """Prometheus itself is the judge of its own language."""
     action, file = arguments
-    done = subprocess.run(["promtool", action, "rules", file], cwd=ALERTS, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["promtool", action, "rules", file], cwd=ALERTS, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr

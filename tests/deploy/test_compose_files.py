@@ -26,9 +26,25 @@ POLICY = (FOLDER / "policy.example.yaml").read_text()
 
 # Of the Compose specification's service attributes, those this file uses.
 KNOWN = {
-    "build", "cap_drop", "command", "depends_on", "deploy", "environment", "healthcheck", "image", "ipc", "ports",
-    "networks", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "volumes",
-}  # fmt: skip
+    "build",
+    "cap_drop",
+    "command",
+    "depends_on",
+    "deploy",
+    "environment",
+    "healthcheck",
+    "image",
+    "ipc",
+    "ports",
+    "networks",
+    "profiles",
+    "read_only",
+    "restart",
+    "security_opt",
+    "stop_grace_period",
+    "tmpfs",
+    "volumes",
+}
 LISTS = ("cap_drop", "networks", "ports", "profiles", "security_opt", "tmpfs", "volumes")
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
 
@@ -36,8 +52,15 @@ CONDITIONS = {"service_started", "service_healthy", "service_completed_successfu
 def test_the_services_use_known_attributes_of_the_right_shape() -> None:
     """Compose refuses the whole file for one misspelt attribute."""
     assert set(COMPOSE) == {
-        "name", "x-gateway-login", "x-reports-login", "x-admin-login", "x-hardened", "services", "networks", "volumes",
-    }  # fmt: skip
+        "name",
+        "x-gateway-login",
+        "x-reports-login",
+        "x-admin-login",
+        "x-hardened",
+        "services",
+        "networks",
+        "volumes",
+    }
     for name, service in SERVICES.items():
         assert set(service) <= KNOWN, name
         assert all(isinstance(service[key], list) for key in LISTS if key in service), name
@@ -50,18 +73,32 @@ def test_what_a_service_waits_for_exists_and_can_come() -> None:
     for name, service in SERVICES.items():
         for other, how in service.get("depends_on", {}).items():
             assert how["condition"] in CONDITIONS, name
-            assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[other], (name, other)
-            assert how["condition"] != "service_completed_successfully" or SERVICES[other]["restart"] == "no", other
+            assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[other], (
+                name,
+                other,
+            )
+            assert (
+                how["condition"] != "service_completed_successfully"
+                or SERVICES[other]["restart"] == "no"
+            ), other
 
 
 def test_every_named_volume_is_declared_and_used() -> None:
-    """A volume that is not declared is an error; one that is not used holds somebody's lost data."""
-    named = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
+    """A volume that is not declared is an error; one that is not used holds somebody's lost
+    data.
+    """
+    named = {
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", ())
+    }
     assert named == set(COMPOSE["volumes"])
 
 
 def test_ports_are_published_on_loopback_only() -> None:
-    """Docker publishes past the host's firewall: without an address the whole network may read the metrics."""
+    """Docker publishes past the host's firewall: without an address the whole network may read the
+    metrics.
+    """
     published = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert published
     assert [port for port in published if not str(port).startswith("127.0.0.1:")] == []
@@ -81,32 +118,45 @@ def test_a_published_port_is_one_its_image_listens_on() -> None:
 
 
 def test_no_secret_stands_in_a_file() -> None:
-    """What is committed is read by everybody: secrets come from the environment, and have no default."""
+    """What is committed is read by everybody: secrets come from the environment, and have no
+    default.
+    """
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|KEY|SECRET|TOKEN|URL", name):
                 assert re.search(r"\$\{[A-Z_]+(:\?[^}]+|:-)\}", str(value)), name
-    settings = [line for line in (FOLDER / ".env.example").read_text().splitlines() if "PASSWORD=" in line]
+    settings = [
+        line for line in (FOLDER / ".env.example").read_text().splitlines() if "PASSWORD=" in line
+    ]
     assert settings == [f"{name}_PASSWORD=" for name in ("POSTGRES", "GATEWAY", "REPORTS", "ADMIN")]
     for file in FOLDER.iterdir():
         if file.is_file() and file.name != ".env":
-            assert re.search(r"sk-[A-Za-z0-9]{8}|tg_[A-Za-z0-9]{8}|BEGIN [A-Z ]*PRIVATE", file.read_text()) is None, (
-                file
-            )
+            assert (
+                re.search(
+                    r"sk-[A-Za-z0-9]{8}|tg_[A-Za-z0-9]{8}|BEGIN [A-Z ]*PRIVATE", file.read_text()
+                )
+                is None
+            ), file
 
 
 def test_the_readme_needs_no_secret_that_git_would_take() -> None:
     """The README says to copy .env.example to .env; git must never see the copy."""
-    done = subprocess.run(["git", "check-ignore", "deploy/compose/.env"], cwd=REPOSITORY, check=False)
+    done = subprocess.run(
+        ["git", "check-ignore", "deploy/compose/.env"], cwd=REPOSITORY, check=False
+    )
     assert done.returncode in (0, 128)  # 128: this is no git checkout
     assert ".env" in (REPOSITORY / ".gitignore").read_text().splitlines()
 
 
 def test_every_image_is_pinned() -> None:
-    """A tag that moves gives two machines two products, and a Postgres that does not read its own data."""
+    """A tag that moves gives two machines two products, and a Postgres that does not read its own
+    data.
+    """
     built = {service["image"] for service in SERVICES.values() if "build" in service}
     pulled = {service["image"] for service in SERVICES.values()} - built
-    bases = {line.split()[1] for lines in stages().values() for line in lines if line.startswith("FROM ")}
+    bases = {
+        line.split()[1] for lines in stages().values() for line in lines if line.startswith("FROM ")
+    }
     for image in (pulled | bases) - set(stages()):
         assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+(\.\d+)?(-[a-z-]+)?", image), image
     version = re.search(r'^version = "([^"]+)"', (REPOSITORY / "pyproject.toml").read_text(), re.M)
@@ -116,7 +166,9 @@ def test_every_image_is_pinned() -> None:
 
 def test_the_engine_is_the_version_that_this_product_locks() -> None:
     """The flags and the metering were checked with one version of vLLM."""
-    locked = re.search(r"^vllm==(\S+)", (REPOSITORY / "engine" / "locks" / "gpu-3.11.lock").read_text(), re.M)
+    locked = re.search(
+        r"^vllm==(\S+)", (REPOSITORY / "engine" / "locks" / "gpu-3.11.lock").read_text(), re.M
+    )
     assert locked is not None
     assert SERVICES["engine"]["image"] == f"vllm/vllm-openai:v{locked[1]}"
 
@@ -133,7 +185,11 @@ def test_every_build_names_a_stage_of_the_dockerfile() -> None:
 
 def test_what_the_dockerfile_copies_is_in_its_context() -> None:
     """The context leaves everything out but what .dockerignore lets in again."""
-    let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    let_in = {
+        line[1:]
+        for line in (REPOSITORY / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     for lines in stages().values():
         for line in lines:
             if line.startswith("COPY ") and "--from=" not in line:
@@ -152,23 +208,35 @@ def test_nothing_runs_as_root_or_with_a_writable_root() -> None:
 
 
 def test_only_the_migration_is_the_owner() -> None:
-    """Security F9: all services were, so whoever ran code in the dashboard could change what was booked."""
+    """Security F9: all services were, so whoever ran code in the dashboard could change what was
+    booked.
+    """
     addresses = {
         name: {key for key in service.get("environment", {}) if key.endswith("DATABASE_URL")}
         for name, service in SERVICES.items()
     }
-    gateway, reports, admin = (f"TOLLGATE_{name}_DATABASE_URL" for name in ("GATEWAY", "REPORTS", "ADMIN"))
+    gateway, reports, admin = (
+        f"TOLLGATE_{name}_DATABASE_URL" for name in ("GATEWAY", "REPORTS", "ADMIN")
+    )
     assert addresses == {
-        "postgres": set(), "engine": set(), "migrate": {"TOLLGATE_DATABASE_URL", gateway, reports, admin},
-        "gateway": {gateway, reports}, "dashboard": {reports}, "admin": {admin, reports},
-    }  # fmt: skip
+        "postgres": set(),
+        "engine": set(),
+        "migrate": {"TOLLGATE_DATABASE_URL", gateway, reports, admin},
+        "gateway": {gateway, reports},
+        "dashboard": {reports},
+        "admin": {admin, reports},
+    }
 
 
 def test_the_engine_meets_the_gateway_alone() -> None:
     """Security F9: it has no key, and the dashboard was on its network."""
-    neighbours = [name for name, service in SERVICES.items() if set(service["networks"]) & {"engines"}]
+    neighbours = [
+        name for name, service in SERVICES.items() if set(service["networks"]) & {"engines"}
+    ]
     assert sorted(neighbours) == ["engine", "gateway"]
-    assert {name for service in SERVICES.values() for name in service["networks"]} == set(COMPOSE["networks"])
+    assert {name for service in SERVICES.values() for name in service["networks"]} == set(
+        COMPOSE["networks"]
+    )
 
 
 def test_the_policy_example_is_accepted() -> None:
@@ -186,7 +254,9 @@ def test_the_policy_calls_the_engine_as_compose_does() -> None:
     assert f"--max-model-len {engine.context_window} " in command
 
 
-@pytest.mark.parametrize("arguments", re.findall(r"`tollgate ([a-z -]+)`| admin ((?:policy|key) .+)", README))
+@pytest.mark.parametrize(
+    "arguments", re.findall(r"`tollgate ([a-z -]+)`| admin ((?:policy|key) .+)", README)
+)
 def test_every_command_of_the_readme_exists(arguments: tuple[str, str], tmp_path: Path) -> None:
     """Commands get renamed; the README must follow."""
     _resolve(shlex.split(arguments[0] or arguments[1]), tmp_path)
@@ -199,7 +269,9 @@ def test_every_command_of_the_compose_file_exists(name: str, tmp_path: Path) -> 
 
 
 def _resolve(words: list[str], home: Path) -> None:
-    """Walk the command line's tree; fail where a word names no command or an option does not exist."""
+    """Walk the command line's tree; fail where a word names no command or an option does not
+    exist.
+    """
     command: Any = get_command(build_app(build_toolbox(Settings(home=home))))
     rest = list(words)
     while rest and hasattr(command, "commands"):

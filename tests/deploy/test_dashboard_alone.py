@@ -23,9 +23,13 @@ def test_the_dashboard_starts_and_ends_by_itself(database_url: str, tmp_path: Pa
     log = tmp_path / "dashboard.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            DASHBOARD, env=_variables(tmp_path, database_url, TOLLGATE_DASHBOARD_PORT=str(port)), cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        )  # fmt: skip
+            DASHBOARD,
+            env=_variables(tmp_path, database_url, TOLLGATE_DASHBOARD_PORT=str(port)),
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
     try:
         eventually(lambda: _is_healthy(port), "the dashboard", within_s=60)
     finally:
@@ -35,12 +39,19 @@ def test_the_dashboard_starts_and_ends_by_itself(database_url: str, tmp_path: Pa
     assert not _is_healthy(port)
 
 
-def test_it_refuses_to_show_itself_to_a_network_without_sign_in(database_url: str, tmp_path: Path) -> None:
+def test_it_refuses_to_show_itself_to_a_network_without_sign_in(
+    database_url: str, tmp_path: Path
+) -> None:
     """It shows every team's spend: whoever opens it to others says so, or signs people in."""
     done = subprocess.run(
-        DASHBOARD, env=_variables(tmp_path, database_url, TOLLGATE_DASHBOARD_HOST="0.0.0.0"), cwd=REPOSITORY,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        DASHBOARD,
+        env=_variables(tmp_path, database_url, TOLLGATE_DASHBOARD_HOST="0.0.0.0"),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert "--insecure-local" in done.stderr
 
@@ -49,12 +60,18 @@ def test_it_listens_beyond_loopback_when_told_to(database_url: str, tmp_path: Pa
     """What the compose file does: inside a container loopback reaches nobody."""
     port = free_port()
     process = subprocess.Popen(
-        [*DASHBOARD, "--insecure-local"], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        [*DASHBOARD, "--insecure-local"],
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=_variables(
-            tmp_path, database_url, TOLLGATE_DASHBOARD_HOST="0.0.0.0", TOLLGATE_DASHBOARD_PORT=str(port)
+            tmp_path,
+            database_url,
+            TOLLGATE_DASHBOARD_HOST="0.0.0.0",
+            TOLLGATE_DASHBOARD_PORT=str(port),
         ),
-    )  # fmt: skip
+    )
     try:
         eventually(lambda: _is_healthy(port), "the dashboard", within_s=60)
     finally:
@@ -65,13 +82,21 @@ def test_it_listens_beyond_loopback_when_told_to(database_url: str, tmp_path: Pa
 def _variables(home: Path, database_url: str, **own: str) -> dict[str, str]:
     """A home of its own, so that nobody's sign-in secrets are found."""
     return {
-        "PATH": os.environ["PATH"], "HOME": str(home), "TOLLGATE_HOME": str(home / "tollgate"),
-        "TOLLGATE_DATABASE_URL": database_url, **own,
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TOLLGATE_HOME": str(home / "tollgate"),
+        "TOLLGATE_DATABASE_URL": database_url,
+        **own,
+    }
 
 
 def _is_healthy(port: int) -> bool:
     try:
-        return httpx2.get(f"http://127.0.0.1:{port}/_stcore/health", timeout=5, trust_env=False).status_code == 200
+        return (
+            httpx2.get(
+                f"http://127.0.0.1:{port}/_stcore/health", timeout=5, trust_env=False
+            ).status_code
+            == 200
+        )
     except httpx2.HTTPError:
         return False

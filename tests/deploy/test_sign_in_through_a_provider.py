@@ -1,4 +1,5 @@
-"""Sign-in through an OpenID provider, in the environment that `tollgate dashboard` leaves to the app.
+"""Sign-in through an OpenID provider, in the environment that `tollgate dashboard` leaves to the
+app.
 
 The app gets an allow-list of variables (security F9). What sign-in needs must be among them: HOME,
 where the secrets are, and the address of the provider that is in those.
@@ -64,10 +65,17 @@ class Provider(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         code = parse_qs(body)["code"][0]
         now_s = int(time.time())
-        claims: dict[str, Any] = {"iss": self._issuer, "aud": CLIENT, "sub": "ada", "email": "ada@example.org"}
+        claims: dict[str, Any] = {
+            "iss": self._issuer,
+            "aud": CLIENT,
+            "sub": "ada",
+            "email": "ada@example.org",
+        }
         claims |= {"iat": now_s, "exp": now_s + 600, "nonce": code}
         token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, KEY)
-        self._answer({"access_token": "a", "token_type": "Bearer", "expires_in": 600, "id_token": token})
+        self._answer(
+            {"access_token": "a", "token_type": "Bearer", "expires_in": 600, "id_token": token}
+        )
 
     @property
     def _issuer(self) -> str:
@@ -105,7 +113,8 @@ def test_people_sign_in_where_the_app_has_the_allowed_variables_alone(
     secrets = tmp_path / ".streamlit" / "secrets.toml"
     secrets.parent.mkdir()
     secrets.write_text(
-        f'[auth]\nredirect_uri = "http://127.0.0.1:{port}/oauth2callback"\ncookie_secret = "{COOKIE_SECRET}"\n'
+        f'[auth]\nredirect_uri = "http://127.0.0.1:{port}/oauth2callback"\ncookie_secret = '
+        f'"{COOKIE_SECRET}"\n'
         f'client_id = "{CLIENT}"\nclient_secret = "{SECRET}"\n'
         f'server_metadata_url = "{provider}/.well-known/openid-configuration"\n'
     )
@@ -127,9 +136,15 @@ def test_people_sign_in_where_the_app_has_the_allowed_variables_alone(
         stderr=subprocess.DEVNULL,
     )
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as browser:
+        with httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False
+        ) as browser:
             eventually(lambda: _is_healthy(browser), "the dashboard", within_s=60)
-            button = {"provider": jwt.encode({"alg": "HS256"}, _button(), OctKey.import_key(COOKIE_SECRET))}
+            button = {
+                "provider": jwt.encode(
+                    {"alg": "HS256"}, _button(), OctKey.import_key(COOKIE_SECRET)
+                )
+            }
             signed_in = browser.get("/auth/login", params=button, follow_redirects=True)
         passed = _variables_of_the_app(process.pid)
     finally:
@@ -139,7 +154,9 @@ def test_people_sign_in_where_the_app_has_the_allowed_variables_alone(
     assert f"{provider}/authorize" in places
     assert f"http://127.0.0.1:{port}/oauth2callback" in places
     assert any(name.startswith("_streamlit_user") for name in browser.cookies)
-    assert {name for name in passed if not name.startswith(("STREAMLIT_", "SSL_CERT_"))} <= ALLOWED | OWN
+    assert {
+        name for name in passed if not name.startswith(("STREAMLIT_", "SSL_CERT_"))
+    } <= ALLOWED | OWN
     assert "OPENAI_API_KEY" not in passed
 
 

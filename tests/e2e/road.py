@@ -1,4 +1,6 @@
-"""The whole road, started as a user starts it: `tollgate up`, with a home of its own and free ports."""
+"""The whole road, started as a user starts it: `tollgate up`, with a home of its own and free
+ports.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,21 @@ class Road:
     def tollgate(self, *arguments: str) -> str:
         """Run a command against the same home and return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "gateway.main", *arguments], env=self.variables, cwd=REPOSITORY,
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", *arguments],
+            env=self.variables,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def family(self) -> set[int]:
-        """Process ids of everything it started that still lives, found by the home in their environment."""
+        """Process ids of everything it started that still lives, found by the home in their
+        environment.
+        """
         mark = f"TOLLGATE_HOME={self.home}".encode()
         found = set()
         for entry in Path("/proc").iterdir():
@@ -66,7 +75,11 @@ class Road:
 def start(home: Path, *arguments: str, **more: str) -> Road:
     """Run `tollgate up` until it has shown its tour, with `more` variables in its environment."""
     variables = {
-        **{name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY" and "TOLLGATE" not in name},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name != "OPENAI_API_KEY" and "TOLLGATE" not in name
+        },
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_ENGINE_HOME": str(engine_home(os.environ).root),
         **{f"TOLLGATE_{name}": str(free_port()) for name in SETTINGS},
@@ -75,15 +88,21 @@ def start(home: Path, *arguments: str, **more: str) -> Road:
     began_s = time.monotonic()
     with (home / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.main", "up", *arguments], env=variables, cwd=REPOSITORY, stdout=log,
-            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-m", "gateway.main", "up", *arguments],
+            env=variables,
+            cwd=REPOSITORY,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
     road = Road(home, process, variables, {}, 0.0)
     while "Ctrl-C stops everything" not in road.printed:
         assert process.poll() is None, f"tollgate up ended by itself:\n{road.printed}"
         if time.monotonic() - began_s > UP_WITHIN_S:
             road.stop(signal.SIGKILL)
-            raise AssertionError(f"tollgate up was not ready in {UP_WITHIN_S:.0f} s:\n{road.printed}")
+            raise AssertionError(
+                f"tollgate up was not ready in {UP_WITHIN_S:.0f} s:\n{road.printed}"
+            )
         time.sleep(0.2)
     road.took_s = time.monotonic() - began_s
     road.up = json.loads((home / "up.json").read_text())

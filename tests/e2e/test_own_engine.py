@@ -18,24 +18,36 @@ from tests.gateway_process import FakeUpstreamProcess
 from tests.waiting import eventually
 
 
-def demo(*, has_external: bool = False, may_fall_back: bool = False, key: str | None = None) -> Demo:
+def demo(
+    *, has_external: bool = False, may_fall_back: bool = False, key: str | None = None
+) -> Demo:
     """What `up` fills in."""
     return Demo(
-        engine_url="http://127.0.0.1:8001/", engine_model="Qwen/Qwen3-8B", engine_key=key, context_window=4096,
-        has_external=has_external, may_fall_back=may_fall_back,
-    )  # fmt: skip
+        engine_url="http://127.0.0.1:8001/",
+        engine_model="Qwen/Qwen3-8B",
+        engine_key=key,
+        context_window=4096,
+        has_external=has_external,
+        may_fall_back=may_fall_back,
+    )
 
 
 @pytest.mark.parametrize("key", [None, "file:/home/me/engine-key", "env:ENGINE_KEY"])
 @pytest.mark.parametrize("has_external", [False, True])
 @pytest.mark.parametrize("may_fall_back", [False, True])
-def test_demo_policy_is_valid_whatever_it_is_made_of(key: str | None, has_external: bool, may_fall_back: bool) -> None:
+def test_demo_policy_is_valid_whatever_it_is_made_of(
+    key: str | None, has_external: bool, may_fall_back: bool
+) -> None:
     """A policy that `validate` refuses would end the first minute of a newcomer."""
-    policy = parse(document(demo(has_external=has_external, may_fall_back=may_fall_back, key=key))).policy
+    policy = parse(
+        document(demo(has_external=has_external, may_fall_back=may_fall_back, key=key))
+    ).policy
     assert policy.deployments["tiny-local"].model == "Qwen/Qwen3-8B"
     assert policy.deployments["tiny-local"].api_key == key
     falls_back = has_external and may_fall_back
-    assert policy.routes["assistant"].deployments == (("tiny-local", "openai") if falls_back else ("tiny-local",))
+    assert policy.routes["assistant"].deployments == (
+        ("tiny-local", "openai") if falls_back else ("tiny-local",)
+    )
     assert ("external" in policy.routes) is has_external
 
 
@@ -45,7 +57,12 @@ def test_demo_policy_keeps_confidential_data_on_this_machine() -> None:
     rules = (policy.classes[DataClass.CONFIDENTIAL],)
     denied = {
         name: denials(
-            rules, made, regions=policy.region_tree, gateway_region="unknown", day=date(2026, 11, 22), valid_days=None
+            rules,
+            made,
+            regions=policy.region_tree,
+            gateway_region="unknown",
+            day=date(2026, 11, 22),
+            valid_days=None,
         )
         for name, made in policy.deployments.items()
     }
@@ -55,8 +72,12 @@ def test_demo_policy_keeps_confidential_data_on_this_machine() -> None:
 def test_up_joins_an_engine_and_announces_the_external_route(
     tmp_path: Path, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Nothing is installed or trained, and OpenAI stays a route of its own: no request of the demo route goes there."""
-    road = roads.start(tmp_path, "--engine-url", fake_upstream.url, OPENAI_API_KEY="sk-not-a-real-key")
+    """Nothing is installed or trained, and OpenAI stays a route of its own: no request of the demo
+    route goes there.
+    """
+    road = roads.start(
+        tmp_path, "--engine-url", fake_upstream.url, OPENAI_API_KEY="sk-not-a-real-key"
+    )
     try:
         printed = road.printed
         assert "route 'external' goes to OpenAI and costs real money" in printed
@@ -64,10 +85,14 @@ def test_up_joins_an_engine_and_announces_the_external_route(
         assert "vLLM" not in printed
         assert road.up["engine_url"] == fake_upstream.url
         headers = {"authorization": f"Bearer {road.up['api_key']}"}
-        models = httpx2.get(f"{road.up['gateway_url']}/v1/models", headers=headers, timeout=10).json()["data"]
+        models = httpx2.get(
+            f"{road.up['gateway_url']}/v1/models", headers=headers, timeout=10
+        ).json()["data"]
         assert {model["id"]: model["providers"] for model in models} == {
-            "assistant": ["vllm"], "elsewhere": ["openai_compatible"], "external": ["openai"],
-        }  # fmt: skip
+            "assistant": ["vllm"],
+            "elsewhere": ["openai_compatible"],
+            "external": ["openai"],
+        }
         assert "sk-not-a-real-key" not in (road.home / "logs" / "gateway.log").read_text() + printed
     finally:
         road.stop()
@@ -75,7 +100,9 @@ def test_up_joins_an_engine_and_announces_the_external_route(
 
 
 def test_up_keeps_a_policy_of_ones_own(tmp_path: Path, fake_upstream: FakeUpstreamProcess) -> None:
-    """What an operator applied is in force after the next `up`, and its absent demo team is no failure."""
+    """What an operator applied is in force after the next `up`, and its absent demo team is no
+    failure.
+    """
     road = roads.start(tmp_path, "--engine-url", fake_upstream.url, "--no-demo-data")
     own = tmp_path / "own.yaml"
     own.write_text(document(demo()).replace("name: demo,", "name: mine,"))

@@ -1,4 +1,6 @@
-"""From `tollgate up` to the row, the counters of the engine, the report and the page: nothing in between is fake."""
+"""From `tollgate up` to the row, the counters of the engine, the report and the page: nothing in
+between is fake.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.engine
 ROW = """
-    SELECT input_tokens, cached_input_tokens, output_tokens, reasoning_tokens, usage_source, outcome, cost_usd,
+    SELECT input_tokens, cached_input_tokens, output_tokens, reasoning_tokens, usage_source,
+      outcome, cost_usd,
            team, streamed, ttft_s, tpot_s, duration_s
     FROM finance.usage_events WHERE request_id = %s
 """
@@ -44,7 +47,10 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
 def client(road: Road) -> Iterator[openai.OpenAI]:
     """The official SDK, unmodified."""
     with openai.OpenAI(
-        base_url=f"{road.up['gateway_url']}/v1", api_key=road.up["api_key"], max_retries=0, timeout=120
+        base_url=f"{road.up['gateway_url']}/v1",
+        api_key=road.up["api_key"],
+        max_retries=0,
+        timeout=120,
     ) as made:
         yield made
 
@@ -57,7 +63,9 @@ def row(road: Road, request_id: str) -> dict[str, Any]:
     """The event of a request, as soon as the writer has committed it."""
 
     def look() -> dict[str, Any] | None:
-        with psycopg.connect(road.up["database_url"], row_factory=psycopg.rows.dict_row) as connection:
+        with psycopg.connect(
+            road.up["database_url"], row_factory=psycopg.rows.dict_row
+        ) as connection:
             return connection.execute(ROW, (request_id,)).fetchone()
 
     return eventually(look, f"the row of {request_id}")
@@ -67,7 +75,9 @@ def counters(road: Road) -> dict[str, float]:
     """What vLLM itself has counted."""
     text = httpx2.get(f"{road.up['engine_url']}/metrics", timeout=10).text
     return {
-        name: sum(float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE))
+        name: sum(
+            float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)
+        )
         for name in COUNTERS
     }
 
@@ -76,8 +86,9 @@ def tokens_of(road: Road, text: str) -> int:
     """How many tokens the engine's own tokenizer makes of a text."""
     answer = httpx2.post(
         f"{road.up['engine_url']}/tokenize",
-        json={"model": "tiny", "prompt": text, "add_special_tokens": False}, timeout=10,
-    )  # fmt: skip
+        json={"model": "tiny", "prompt": text, "add_special_tokens": False},
+        timeout=10,
+    )
     count: int = answer.json()["count"]
     return count
 
@@ -86,10 +97,18 @@ def test_up_prints_receipt_addresses_key_and_curl_line(road: Road) -> None:
     """What a newcomer needs to go on stands on the screen."""
     printed = road.printed
     for needed in (
-        road.up["api_key"], road.up["gateway_url"], road.up["dashboard_url"], "curl ", "base_url=",
-        "HTTP 403 residency_denied", "HTTP 404 model_not_found", "tokens ", "cost ",
-        "answers mean nothing", "demo rate",
-    ):  # fmt: skip
+        road.up["api_key"],
+        road.up["gateway_url"],
+        road.up["dashboard_url"],
+        "curl ",
+        "base_url=",
+        "HTTP 403 residency_denied",
+        "HTTP 404 model_not_found",
+        "tokens ",
+        "cost ",
+        "answers mean nothing",
+        "demo rate",
+    ):
         assert needed in printed, needed
     assert "12 11 10 9 8 7 6 5 4 3 2 1" in printed
 
@@ -103,7 +122,10 @@ def test_up_file_is_private_and_complete(road: Road) -> None:
 
 def test_up_uses_the_owners_login_for_migrations_alone(road: Road) -> None:
     """Its key and its policy are made by administration's login, its demo data by the gateway's."""
-    acts = "SELECT DISTINCT db_user FROM tollgate.audit_log WHERE action LIKE 'key.%%' OR action LIKE 'policy.%%'"
+    acts = (
+        "SELECT DISTINCT db_user FROM tollgate.audit_log WHERE action LIKE 'key.%%' OR "
+        "action LIKE 'policy.%%'"
+    )
     users = "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name LIKE 'tollgate%%'"
     with psycopg.connect(road.up["database_url"]) as connection:
         made_by = [str(row[0]) for row in connection.execute(acts, ())]
@@ -114,15 +136,20 @@ def test_up_uses_the_owners_login_for_migrations_alone(road: Road) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_sdk_usage_equals_the_row_and_the_engines_counters(road: Road, client: openai.OpenAI, streamed: bool) -> None:
+def test_sdk_usage_equals_the_row_and_the_engines_counters(
+    road: Road, client: openai.OpenAI, streamed: bool
+) -> None:
     """Metered = served = counted by the engine, for both kinds of answers."""
     before = counters(road)
     text = "Count down from 23"
     if streamed:
         raw = client.chat.completions.with_raw_response.create(
-            model="assistant", messages=question(text), stream=True, stream_options={"include_usage": True},
+            model="assistant",
+            messages=question(text),
+            stream=True,
+            stream_options={"include_usage": True},
             temperature=0,
-        )  # fmt: skip
+        )
         usage = list(raw.parse())[-1].usage
     else:
         raw = client.chat.completions.with_raw_response.create(
@@ -134,15 +161,25 @@ def test_sdk_usage_equals_the_row_and_the_engines_counters(road: Road, client: o
     assert usage.completion_tokens_details is not None
     assert usage.prompt_tokens_details is not None
     said = (
-        usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens,
+        usage.prompt_tokens,
+        usage.prompt_tokens_details.cached_tokens,
+        usage.completion_tokens,
         usage.completion_tokens_details.reasoning_tokens,
-    )  # fmt: skip
-    kept = tuple(event[f"{kind}_tokens"] for kind in ("input", "cached_input", "output", "reasoning"))
+    )
+    kept = tuple(
+        event[f"{kind}_tokens"] for kind in ("input", "cached_input", "output", "reasoning")
+    )
     assert said == kept
     grown = {name: count - before[name] for name, count in counters(road).items()}
     assert grown == {COUNTERS[0]: event["input_tokens"], COUNTERS[1]: event["output_tokens"]}
-    assert (event["usage_source"], event["outcome"], event["streamed"]) == ("provider", "ok", streamed)
-    assert float(event["cost_usd"]) == pytest.approx(usage.model_dump()["cost_usd"], rel=0, abs=1e-12)
+    assert (event["usage_source"], event["outcome"], event["streamed"]) == (
+        "provider",
+        "ok",
+        streamed,
+    )
+    assert float(event["cost_usd"]) == pytest.approx(
+        usage.model_dump()["cost_usd"], rel=0, abs=1e-12
+    )
 
 
 def test_stream_measures_first_token_and_pace_apart(road: Road, client: openai.OpenAI) -> None:
@@ -154,13 +191,18 @@ def test_stream_measures_first_token_and_pace_apart(road: Road, client: openai.O
     event = row(road, raw.headers["x-request-id"])
     assert event["output_tokens"] > 30
     assert 0 < event["ttft_s"] < event["duration_s"]
-    # On a busy machine many tokens come in one read: the pace may be 0, but never more than the time there was.
-    assert 0 <= event["tpot_s"] * (event["output_tokens"] - 1) <= event["duration_s"] - event["ttft_s"]
+    # On a busy machine many tokens come in one read: the pace may be 0, but never more than the
+    # time there was.
+    assert (
+        0 <= event["tpot_s"] * (event["output_tokens"] - 1) <= event["duration_s"] - event["ttft_s"]
+    )
 
 
 def test_reasoning_tokens_equal_the_tokenizers_count(road: Road, client: openai.OpenAI) -> None:
     """A thinking answer is charged for what was thought, by the engine's own tokenizer."""
-    answer = client.chat.completions.create(model="assistant", messages=question("What is 7 + 5?"), temperature=0)
+    answer = client.chat.completions.create(
+        model="assistant", messages=question("What is 7 + 5?"), temperature=0
+    )
     thought = answer.choices[0].message.model_dump()["reasoning"]
     assert answer.usage is not None
     assert answer.usage.completion_tokens_details is not None
@@ -171,9 +213,15 @@ def test_reasoning_tokens_equal_the_tokenizers_count(road: Road, client: openai.
 
 def test_a_tool_is_called_and_the_answer_stops(client: openai.OpenAI) -> None:
     """Tools pass through untouched, both ways."""
-    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}},
+    }
     answer = client.chat.completions.create(
-        model="assistant", messages=question("What is the weather in Paris?"), tools=[tool], temperature=0
+        model="assistant",
+        messages=question("What is the weather in Paris?"),
+        tools=[tool],
+        temperature=0,
     )
     assert answer.choices[0].finish_reason == "tool_calls"
     assert answer.choices[0].message.tool_calls[0].function.name == "get_weather"
@@ -181,23 +229,32 @@ def test_a_tool_is_called_and_the_answer_stops(client: openai.OpenAI) -> None:
 
 def test_reply_names_the_model_that_was_asked_for(client: openai.OpenAI) -> None:
     """An app keeps the model name it sends today."""
-    answer = client.chat.completions.create(model="gpt-4o-mini", messages=question("Hello"), max_tokens=5)
+    answer = client.chat.completions.create(
+        model="gpt-4o-mini", messages=question("Hello"), max_tokens=5
+    )
     assert answer.model == "gpt-4o-mini"
 
 
 def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> None:
     """One number, wherever it is read; demo figures are nowhere in it."""
-    client.chat.completions.create(model="assistant", messages=question("Count down from 9"), temperature=0)
+    client.chat.completions.create(
+        model="assistant", messages=question("Count down from 9"), temperature=0
+    )
     with psycopg.connect(road.up["database_url"]) as connection:
         total = "SELECT sum(cost_usd) FROM finance.usage_events"
         eventually(lambda: connection.execute(total).fetchone(), "a total")
         report = json.loads(road.tollgate("report", "spend", "--by", "team", "--format", "json"))
         spent = {team["team"]: team["cost_usd"] for team in report["rows"]}
         assert set(spent) == {"demo"}
-        table = list(csv.DictReader(io.StringIO(road.tollgate("report", "spend", "--by", "team", "--format", "csv"))))
+        table = list(
+            csv.DictReader(
+                io.StringIO(road.tollgate("report", "spend", "--by", "team", "--format", "csv"))
+            )
+        )
         assert [float(team["cost_usd"]) for team in table] == [spent["demo"]]
     mine = httpx2.get(
-        f"{road.up['gateway_url']}/v1/usage/me", headers={"authorization": f"Bearer {road.up['api_key']}"}
+        f"{road.up['gateway_url']}/v1/usage/me",
+        headers={"authorization": f"Bearer {road.up['api_key']}"},
     ).json()
     assert mine["team_month"]["cost_usd"] == spent["demo"]
 
@@ -205,9 +262,14 @@ def test_report_json_csv_and_page_agree(road: Road, client: openai.OpenAI) -> No
 def test_second_up_names_the_setting_of_a_taken_port(road: Road) -> None:
     """A taken port is a clear error, not a stack trace."""
     second = subprocess.run(
-        [sys.executable, "-m", "gateway.main", "up"], env=road.variables, cwd=roads.REPOSITORY, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway.main", "up"],
+        env=road.variables,
+        cwd=roads.REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert second.returncode == 2
     assert "TOLLGATE_PORT" in second.stderr
     assert "Traceback" not in second.stderr

@@ -45,7 +45,10 @@ class Echo:
             return
         except RequestError as error:
             status, headers, answer = error_answer(error)
-            exchange.start(status, [*headers, (b"content-length", b"%d" % len(answer)), (b"connection", b"close")])
+            exchange.start(
+                status,
+                [*headers, (b"content-length", b"%d" % len(answer)), (b"connection", b"close")],
+            )
             await exchange.send(answer, is_last=True)
             return
         self.requests.append((exchange.endpoint.path, body))

@@ -1,4 +1,6 @@
-"""Requests to feed the server with: what it answers, and what it refuses before anything reads it."""
+"""Requests to feed the server with: what it answers, and what it refuses before anything reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,22 @@ CHAT = "/v1/chat/completions"
 WELL_FORMED = {
     "a length": Sent(raw=START + b"content-length: 2\r\n\r\n{}", requests=((CHAT, b"{}"),)),
     "no body": Sent(raw=START + b"\r\n", requests=((CHAT, b""),)),
-    "chunks": Sent(raw=START + b"transfer-encoding: chunked\r\n\r\n" + chunked(b"{", b"}"), requests=((CHAT, b"{}"),)),
-    "a chunk extension": Sent(
-        raw=START + b"transfer-encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n", requests=((CHAT, b"{}"),)
-    ),
-    "a trailer": Sent(
-        raw=START + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nauthorization: Bearer x\r\n\r\n",
+    "chunks": Sent(
+        raw=START + b"transfer-encoding: chunked\r\n\r\n" + chunked(b"{", b"}"),
         requests=((CHAT, b"{}"),),
     ),
-    "padded fields": Sent(raw=START + b"a:   b  \r\ncontent-length:  2 \r\n\r\n{}", requests=((CHAT, b"{}"),)),
+    "a chunk extension": Sent(
+        raw=START + b"transfer-encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n",
+        requests=((CHAT, b"{}"),),
+    ),
+    "a trailer": Sent(
+        raw=START
+        + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nauthorization: Bearer x\r\n\r\n",
+        requests=((CHAT, b"{}"),),
+    ),
+    "padded fields": Sent(
+        raw=START + b"a:   b  \r\ncontent-length:  2 \r\n\r\n{}", requests=((CHAT, b"{}"),)
+    ),
     "two, the second before its turn": Sent(
         raw=START + b"content-length: 2\r\n\r\n{}" + START + b"content-length: 2\r\n\r\n[]",
         requests=((CHAT, b"{}"), (CHAT, b"[]")),
@@ -53,11 +62,14 @@ WELL_FORMED = {
         requests=(("/v1/route/explain", b"{}"),),
     ),
     "another spelling of the path": Sent(
-        raw=b"POST http://x/v1/%63hat/completions?a=b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+        raw=b"POST http://x/v1/%63hat/completions?a=b HTTP/1.1\r\nhost: x\r\ncontent-length: "
+        b"2\r\n\r\n{}",
         requests=((CHAT, b"{}"),),
     ),
     "an end after the answer": Sent(
-        raw=START + b"connection: close\r\ncontent-length: 2\r\n\r\n{}", requests=((CHAT, b"{}"),), stays_open=False
+        raw=START + b"connection: close\r\ncontent-length: 2\r\n\r\n{}",
+        requests=((CHAT, b"{}"),),
+        stays_open=False,
     ),
     "HTTP/1.0": Sent(
         raw=b"POST " + PATH + b" HTTP/1.0\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
@@ -75,14 +87,24 @@ WELL_FORMED = {
 _CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
 # Each is refused, wherever the network cuts it, and nothing behind it is taken for a request.
 MALFORMED = {
-    "length and chunks": START + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"{}"),
-    "chunks and length": START + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n" + chunked(b"{}"),
+    "length and chunks": START
+    + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"
+    + chunked(b"{}"),
+    "chunks and length": START
+    + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n"
+    + chunked(b"{}"),
     "a coding like chunked": START + b"transfer-encoding: xchunked\r\n\r\n" + chunked(b"{}"),
-    "chunked, then identity": START + b"transfer-encoding: chunked, identity\r\n\r\n" + chunked(b"{}"),
-    "identity, then chunked": START + b"transfer-encoding: identity, chunked\r\n\r\n" + chunked(b"{}"),
+    "chunked, then identity": START
+    + b"transfer-encoding: chunked, identity\r\n\r\n"
+    + chunked(b"{}"),
+    "identity, then chunked": START
+    + b"transfer-encoding: identity, chunked\r\n\r\n"
+    + chunked(b"{}"),
     "gzip, then chunked": START + b"transfer-encoding: gzip, chunked\r\n\r\n" + chunked(b"{}"),
     "identity": START + b"transfer-encoding: identity\r\n\r\n",
-    "two codings": START + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"{}"),
+    "two codings": START
+    + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n"
+    + chunked(b"{}"),
     "a blank before the colon": START + b"transfer-encoding : chunked\r\n\r\n" + chunked(b"{}"),
     "a vertical tab": START + b"transfer-encoding: \x0bchunked\r\n\r\n" + chunked(b"{}"),
     "chunks in HTTP/1.0": b"POST "
@@ -118,7 +140,9 @@ MALFORMED = {
     "no version": b"GET /healthz\r\n\r\n",
     "CONNECT": b"CONNECT x:80 HTTP/1.1\r\nhost: x:80\r\n\r\n",
     "two hosts": START + b"host: x\r\n\r\n",
-    "an address of another host": b"POST http://y/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+    "an address of another host": b"POST http://y/v1/chat/completions HTTP/1.1\r\nhost: "
+    b"x\r\ncontent-length: 0\r\n\r\n",
     "a target that is no address": b"POST ::: HTTP/1.1\r\nhost: x\r\n\r\n",
-    "an upgrade with a body": START + b"connection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\n{}",
+    "an upgrade with a body": START
+    + b"connection: upgrade\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\n{}",
 }

@@ -1,4 +1,6 @@
-"""Requests are read alike however their bytes come, and what two readers could read in two ways is refused."""
+"""Requests are read alike however their bytes come, and what two readers could read in two ways is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 from gateway.api.http.connection import Connection
 from gateway.api.http.exchange import LARGE_BYTES, CallerExchange
 from gateway.api.http.limits import HttpLimits
-from gateway.api.http.parser import CONTENT_PER_FRAMING, MAX_FRAMING_BYTES, Fault, RequestHead, RequestParser
+from gateway.api.http.parser import (
+    CONTENT_PER_FRAMING,
+    MAX_FRAMING_BYTES,
+    Fault,
+    RequestHead,
+    RequestParser,
+)
 from gateway.api.http.plain import PlainExchange
 from tests.edge.applications import Echo, Held
 from tests.edge.raw_requests import CHAT, MALFORMED, START, WELL_FORMED, chunked
@@ -23,7 +31,9 @@ PIECES = (1, 2, 3, 7, None)
 PACKET = 64 * 1024
 
 
-async def exchanged(raw: bytes, *, size: int | None, limits: HttpLimits | None = None) -> tuple[Echo, Line]:
+async def exchanged(
+    raw: bytes, *, size: int | None, limits: HttpLimits | None = None
+) -> tuple[Echo, Line]:
     """Feed a connection in pieces of a size, and wait until it has nothing more to do."""
     app = Echo()
     line = Line(app, limits=limits)
@@ -39,7 +49,9 @@ def statuses(line: Line) -> list[int]:
 
 @pytest.mark.parametrize("name", WELL_FORMED)
 async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
-    """The network may cut anywhere, and a path of ours may follow one of FastAPI's on a connection."""
+    """The network may cut anywhere, and a path of ours may follow one of FastAPI's on a
+    connection.
+    """
     sent = WELL_FORMED[name]
     for size in PIECES:
         app, line = await exchanged(sent.raw, size=size)
@@ -50,17 +62,25 @@ async def test_a_request_means_what_it_says_however_it_comes(name: str) -> None:
 
 @pytest.mark.parametrize("key", [b"K", b"  K", b"K  ", b"\tK \t"])
 async def test_blanks_around_a_value_are_no_part_of_it(key: bytes) -> None:
-    """An Idempotency-Key with a blank behind it was another key, and the repeat was bought (RFC 9110 §5.5)."""
+    """An Idempotency-Key with a blank behind it was another key, and the repeat was bought (RFC
+    9110 §5.5).
+    """
     for size in PIECES:
-        app, _ = await exchanged(START + b"idempotency-key:" + key + b"\r\ncontent-length: 2\r\n\r\n{}", size=size)
+        app, _ = await exchanged(
+            START + b"idempotency-key:" + key + b"\r\ncontent-length: 2\r\n\r\n{}", size=size
+        )
         assert (b"idempotency-key", b"K") in app.fields[0], size
 
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_is_malformed_is_refused_however_it_comes(name: str) -> None:
-    """One answer, 400, then the end: what follows could be the rest of it, or another request hidden in it."""
+    """One answer, 400, then the end: what follows could be the rest of it, or another request
+    hidden in it.
+    """
     for size in PIECES:
-        app, line = await exchanged(MALFORMED[name] + START + b"content-length: 2\r\n\r\n{}", size=size)
+        app, line = await exchanged(
+            MALFORMED[name] + START + b"content-length: 2\r\n\r\n{}", size=size
+        )
         assert app.requests == [], size
         assert statuses(line) == [400], size
         assert b"\r\nconnection: close\r\n" in line.written, size
@@ -106,11 +126,17 @@ async def test_any_split_gives_the_same(data: st.DataObject, name: str) -> None:
         line.send(raw[begins:ends])
     await line.settle()
     assert (app.requests, app.fields, statuses(line), line.is_over) == (
-        whole.requests, whole.fields, statuses(at_once), at_once.is_over,
-    )  # fmt: skip
+        whole.requests,
+        whole.fields,
+        statuses(at_once),
+        at_once.is_over,
+    )
 
 
-@given(raw=st.binary(max_size=200), head=st.sampled_from([b"", START, START + b"content-length: 9\r\n\r\n"]))
+@given(
+    raw=st.binary(max_size=200),
+    head=st.sampled_from([b"", START, START + b"content-length: 9\r\n\r\n"]),
+)
 @example(raw=b"", head=b"")
 async def test_any_bytes_are_read_waited_for_or_refused(raw: bytes, head: bytes) -> None:
     """No bytes raise, and every refusal has a status of ours."""
@@ -122,18 +148,26 @@ async def test_any_bytes_are_read_waited_for_or_refused(raw: bytes, head: bytes)
 @given(chunks=st.lists(st.binary(min_size=1, max_size=300), max_size=8), size=st.integers(1, 400))
 async def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
     """The body is what was sent, whatever the sizes of chunks and of packets."""
-    app, _ = await exchanged(START + b"transfer-encoding: chunked\r\n\r\n" + chunked(*chunks), size=size)
+    app, _ = await exchanged(
+        START + b"transfer-encoding: chunked\r\n\r\n" + chunked(*chunks), size=size
+    )
     assert app.requests == [(CHAT, b"".join(chunks))]
 
 
 @pytest.mark.parametrize("size", [1, 100, None])
 async def test_the_head_has_a_limit_to_the_byte(size: int | None) -> None:
-    """An endless header may not fill the memory; where the limit lies does not depend on the packets."""
+    """An endless header may not fill the memory; where the limit lies does not depend on the
+    packets.
+    """
     limits = HttpLimits(head_bytes=2000)
     end = b"\r\n\r\n"
     fits = START + b"a: " + b"x" * (2000 - len(START) - len(b"a: ") - len(end)) + end
     assert len(fits) == 2000
-    for head, status in ((fits, 200), (fits.replace(b"a: ", b"a:  "), 431), (fits.replace(b"a: ", b"ab: "), 431)):
+    for head, status in (
+        (fits, 200),
+        (fits.replace(b"a: ", b"a:  "), 431),
+        (fits.replace(b"a: ", b"ab: "), 431),
+    ):
         _, line = await exchanged(head, size=size, limits=limits)
         assert statuses(line) == [status]
         assert line.is_over is (status == 431)
@@ -145,7 +179,9 @@ async def test_the_second_head_has_the_same_limit(size: int | None) -> None:
     first = START + b"content-length: 2\r\n\r\n{}"
     for length, status in ((1500, 200), (2100, 431)):
         _, line = await exchanged(
-            first + START + b"a: " + b"x" * length + b"\r\n\r\n", size=size, limits=HttpLimits(head_bytes=2000)
+            first + START + b"a: " + b"x" * length + b"\r\n\r\n",
+            size=size,
+            limits=HttpLimits(head_bytes=2000),
         )
         assert statuses(line) == [200, status]
 
@@ -157,9 +193,11 @@ async def test_fields_and_target_have_a_limit(size: int | None) -> None:
     fields = b"a:\r\n" * 9
     target = b"GET /healthz?" + b"x" * (60 - len(b"/healthz?"))
     cases = [
-        (START + fields + b"\r\n", 200), (START + b"a:\r\n" + fields + b"\r\n", 431),
-        (target + b" HTTP/1.1\r\nhost: x\r\n\r\n", 200), (target + b"x HTTP/1.1\r\nhost: x\r\n\r\n", 414),
-    ]  # fmt: skip
+        (START + fields + b"\r\n", 200),
+        (START + b"a:\r\n" + fields + b"\r\n", 431),
+        (target + b" HTTP/1.1\r\nhost: x\r\n\r\n", 200),
+        (target + b"x HTTP/1.1\r\nhost: x\r\n\r\n", 414),
+    ]
     for raw, status in cases:
         _, line = await exchanged(raw, size=size, limits=limits)
         assert statuses(line) == [status]
@@ -180,12 +218,16 @@ async def test_endless_trailers_and_extensions_are_refused(opening: bytes) -> No
 async def test_trailers_are_counted_as_headers_are() -> None:
     """Each of them calls Python."""
     trailers = b"a:\r\n" * 101
-    _, line = await exchanged(START + b"transfer-encoding: chunked\r\n\r\n0\r\n" + trailers + b"\r\n", size=None)
+    _, line = await exchanged(
+        START + b"transfer-encoding: chunked\r\n\r\n0\r\n" + trailers + b"\r\n", size=None
+    )
     assert statuses(line) == [431]
 
 
 async def test_requests_that_wait_for_their_turn_are_few() -> None:
-    """Each takes memory before it is anybody's turn; the connection ends behind those that were taken."""
+    """Each takes memory before it is anybody's turn; the connection ends behind those that were
+    taken.
+    """
     app, line = await exchanged((START + b"content-length: 1\r\n\r\n1") * 50, size=None)
     assert len(app.requests) == 17
     assert line.written.count(b"connection: close") == 1
@@ -207,9 +249,13 @@ async def test_a_body_that_is_waited_for_asks_for_it_once() -> None:
 
 
 async def test_a_large_answer_stands_behind_its_head() -> None:
-    """The two are written apart: one copy of 126 MB behind a head paused the event loop for 200 ms."""
+    """The two are written apart: one copy of 126 MB behind a head paused the event loop for 200
+    ms.
+    """
     body = b"x" * 2 * LARGE_BYTES
-    _, line = await exchanged(START + b"content-length: %d\r\n\r\n%b" % (len(body), body), size=None)
+    _, line = await exchanged(
+        START + b"content-length: %d\r\n\r\n%b" % (len(body), body), size=None
+    )
     head, _, sent = line.written.partition(b"\r\n\r\n")
     assert (head.count(b"HTTP/1.1 200"), sent) == (1, CHAT.encode() + b" " + body)
 
@@ -226,11 +272,19 @@ async def test_a_stream_to_http_1_0_has_no_chunks() -> None:
 
 
 async def test_nothing_of_a_connection_is_left_to_the_collector() -> None:
-    """It seldom comes (see `tune_collector`): a circle would keep each caller's last request in memory."""
+    """It seldom comes (see `tune_collector`): a circle would keep each caller's last request in
+    memory.
+    """
     gc.collect()
     gc.disable()
     try:
-        for raw in (*(sent.raw for sent in WELL_FORMED.values()), *MALFORMED.values(), START, START[:9], START + b"\r"):
+        for raw in (
+            *(sent.raw for sent in WELL_FORMED.values()),
+            *MALFORMED.values(),
+            START,
+            START[:9],
+            START + b"\r",
+        ):
             for leaves in (True, False):
                 _, line = await exchanged(raw * 2, size=None)
                 if leaves or not line.is_over:

@@ -46,7 +46,9 @@ def free_port() -> int:
 
 
 def eventually(is_true: Callable[[], bool], *, deadline_s: float = DEADLINE_S) -> bool:
-    """Return whether the condition became true in time; processes end when the kernel says so, not at once."""
+    """Return whether the condition became true in time; processes end when the kernel says so, not
+    at once.
+    """
     end_s = time.monotonic() + deadline_s
     while time.monotonic() < end_s:
         if is_true():
@@ -77,7 +79,7 @@ if len(sys.argv) > 2:
 (folder / "worker").write_text(str(worker.pid))
 (folder / "leader").write_text(str(os.getpid()))
 time.sleep(600)
-"""
+"""  # noqa: E501
 
 # Plays `tollgate up`: starts the supervisor as a child and waits.
 PARENT_PROGRAM = """\
@@ -89,11 +91,13 @@ SUPERVISOR_PROGRAM = """\
 import os, sys
 from engine import supervisor
 sys.exit(supervisor.run(sys.argv[2:], os.environ, grace_s=float(sys.argv[1]), is_bound_to_parent=True))
-"""
+"""  # noqa: E501
 
 
 def supervised(folder: Path, *, grace_s: float, is_deaf: bool = False) -> list[str]:
-    """Return the arguments, after the interpreter, of a supervisor that runs the stand-in engine."""
+    """Return the arguments, after the interpreter, of a supervisor that runs the stand-in
+    engine.
+    """
     deaf = ["deaf"] if is_deaf else []
     engine = [sys.executable, "-c", ENGINE_PROGRAM, str(folder), *deaf]
     return ["-c", SUPERVISOR_PROGRAM, str(grace_s), *engine]

@@ -1,7 +1,8 @@
-"""Plain answers against streams put together, on a real engine: the proof behind `gateway.wire.openai.assemble`.
+"""Plain answers against streams put together, on a real engine: the proof behind
+`gateway.wire.openai.assemble`.
 
-Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. Only what differs
-between any two calls (id, time, the engine's timings) is left out of the comparison.
+Each request goes out twice, as `gateway.providers.vllm` sends it with and without assembling. Only
+what differs between any two calls (id, time, the engine's timings) is left out of the comparison.
 """
 
 import json
@@ -31,7 +32,10 @@ COUNT_DOWN: dict[str, Any] = {"messages": [{"role": "user", "content": "Count do
 PLAINLY: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 SCHEMA = {
     "type": "json_schema",
-    "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    "json_schema": {
+        "name": "a",
+        "schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
 }
 CHATS: list[dict[str, Any]] = [
     {},
@@ -51,20 +55,38 @@ CHATS: list[dict[str, Any]] = [
     {"ignore_eos": True, "max_tokens": 30},
     {"ignore_eos": True, "max_tokens": 30, "skip_special_tokens": False},
     {"logit_bias": {"2": 100}, "max_tokens": 10},
-    {"frequency_penalty": 1.5, "presence_penalty": 1, "repetition_penalty": 1.3, "top_p": 0.5, "top_k": 4,
-     "min_p": 0.1, "temperature": 1, "max_tokens": 30},
+    {
+        "frequency_penalty": 1.5,
+        "presence_penalty": 1,
+        "repetition_penalty": 1.3,
+        "top_p": 0.5,
+        "top_k": 4,
+        "min_p": 0.1,
+        "temperature": 1,
+        "max_tokens": 30,
+    },
     {"reasoning_effort": "low"},
     {"user": "u", "metadata": {"a": "b"}, "safety_identifier": "x"},
-    {"messages": [{"role": "user", "content": "Grüße 世界 🎉"}], "temperature": 2, "max_tokens": 60},
+    {
+        "messages": [{"role": "user", "content": "Grüße 世界 🎉"}],
+        "temperature": 2,
+        "max_tokens": 60,
+    },
     {"max_tokens": 0},  # refused both ways
     {"max_tokens": 100_000},
-]  # fmt: skip
+]
 COMPLETIONS: list[dict[str, Any]] = [
     {"prompt": "Count down from 5"},
     {"prompt": "Count down from 5", "logprobs": 2},
     {"prompt": "Count", "logprobs": 0, "max_tokens": 5},
     {"prompt": ["Count down from 5", "Hello"], "max_tokens": 9},
-    {"prompt": ["Count down from 5", "Hello"], "max_tokens": 9, "n": 2, "temperature": 1, "logprobs": 1},
+    {
+        "prompt": ["Count down from 5", "Hello"],
+        "max_tokens": 9,
+        "n": 2,
+        "temperature": 1,
+        "logprobs": 1,
+    },
     {"prompt": [5, 6, 7], "max_tokens": 9},
     {"prompt": "Count down from 5", "stop": ["4"]},
     {"prompt": "Count down from 5", "stop": ["."]},
@@ -79,11 +101,15 @@ def drawn_chats() -> list[dict[str, Any]]:
     rng = random.Random(SEED)
     many = []
     for _ in range(DRAWN_REQUESTS):
-        content = rng.choice(["Count down from 5", "Hello", "What is the weather in Paris?", "Grüße 世界"])
+        content = rng.choice(
+            ["Count down from 5", "Hello", "What is the weather in Paris?", "Grüße 世界"]
+        )
         body: dict[str, Any] = {
-            "messages": [{"role": "user", "content": content}], "temperature": rng.choice([0.3, 1, 1.5, 2]),
-            "seed": rng.randrange(10**6), "max_tokens": rng.choice([1, 2, 3, 5, 8, 13, 21, 40, 80]),
-        }  # fmt: skip
+            "messages": [{"role": "user", "content": content}],
+            "temperature": rng.choice([0.3, 1, 1.5, 2]),
+            "seed": rng.randrange(10**6),
+            "max_tokens": rng.choice([1, 2, 3, 5, 8, 13, 21, 40, 80]),
+        }
         if rng.random() < 0.4:
             body |= PLAINLY
         if rng.random() < 0.3:
@@ -98,16 +124,25 @@ def drawn_chats() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[RunningEngine]:
-    """An engine that parses nothing out of a chat: what a deployment without `tools` and `reasoning` declares."""
+    """An engine that parses nothing out of a chat: what a deployment without `tools` and
+    `reasoning` declares.
+    """
     yield from served("--reasoning-parser", "none", "--tool-call-parser", "none")
 
 
-def sent(engine: RunningEngine, operation: Operation, body: dict[str, Any], *, assembles: bool) -> tuple[int, Any]:
+def sent(
+    engine: RunningEngine, operation: Operation, body: dict[str, Any], *, assembles: bool
+) -> tuple[int, Any]:
     """The status and the answer of a plain request, less what differs between any two calls."""
-    understood = factories.read(json.dumps({"model": "tiny", "seed": 7, "temperature": 0} | body).encode(), operation)
+    understood = factories.read(
+        json.dumps({"model": "tiny", "seed": 7, "temperature": 0} | body).encode(), operation
+    )
     assert is_convertible(understood)
     one = factories.deployment(
-        provider="vllm", model="tiny", base_url=f"{engine.url}/v1", capabilities=frozenset({"json_schema"})
+        provider="vllm",
+        model="tiny",
+        base_url=f"{engine.url}/v1",
+        capabilities=frozenset({"json_schema"}),
     )
     call = Vllm(b"key", assembles_plain=assembles).call(one, factories.request(understood))
     assert call.is_assembled is assembles
@@ -128,13 +163,19 @@ def comparable(answer: dict[str, Any]) -> str:
     """As text, so that the order of the members is compared too."""
     assert answer.pop("id")
     assert answer.pop("created")
-    answer["metrics"] = answer["metrics"] and {name: value is None for name, value in answer["metrics"].items()}
+    answer["metrics"] = answer["metrics"] and {
+        name: value is None for name, value in answer["metrics"].items()
+    }
     return json.dumps(answer)
 
 
 def same_both_ways(engine: RunningEngine, operation: Operation, body: dict[str, Any]) -> None:
-    sent(engine, operation, body, assembles=False)  # from here on both read the same prefix from the cache
-    assert sent(engine, operation, body, assembles=True) == sent(engine, operation, body, assembles=False)
+    sent(
+        engine, operation, body, assembles=False
+    )  # from here on both read the same prefix from the cache
+    assert sent(engine, operation, body, assembles=True) == sent(
+        engine, operation, body, assembles=False
+    )
 
 
 @pytest.mark.parametrize("body", CHATS, ids=str)

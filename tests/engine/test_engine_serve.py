@@ -11,15 +11,36 @@ from engine.errors import UsageError
 
 
 def test_a_cpu_chat_engine_gets_the_metering_and_parser_flags(tmp_path: Path) -> None:
-    """Each flag has a reason in `serve`; without prompt token details, cached tokens are billed in full."""
+    """Each flag has a reason in `serve`; without prompt token details, cached tokens are billed in
+    full.
+    """
     home = a_home(tmp_path)
     assert serve.command(home, a_serving())[2:] == [
         "serve",
         str(model.TINY),
-        *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", "8001", "--max-model-len", "4096"),
-        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-request-id-headers"),
+        *(
+            "--served-model-name",
+            "tiny",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "8001",
+            "--max-model-len",
+            "4096",
+        ),
+        *(
+            "--enable-prompt-tokens-details",
+            "--enable-per-request-metrics",
+            "--enable-request-id-headers",
+        ),
         *("--max-num-queued-reqs", "256", "--shutdown-timeout", "20"),
-        *("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        *(
+            "--reasoning-parser",
+            "qwen3",
+            "--enable-auto-tool-choice",
+            "--tool-call-parser",
+            "hermes",
+        ),
         "--enforce-eager",
     ]
 
@@ -39,7 +60,9 @@ def test_a_gpu_engine_compiles(tmp_path: Path) -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" not in serve.environment(home, a_serving(device="gpu"), {})
 
 
-def test_the_tiny_model_is_served_by_one_thread_and_a_larger_one_as_vllm_likes(tmp_path: Path) -> None:
+def test_the_tiny_model_is_served_by_one_thread_and_a_larger_one_as_vllm_likes(
+    tmp_path: Path,
+) -> None:
     """On two cores its threads only wait for each other, and hold up the gateway beside them."""
     home = a_home(tmp_path)
     calm = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
@@ -56,7 +79,9 @@ def test_extra_arguments_come_last(tmp_path: Path) -> None:
 
 def test_parsers_can_be_left_out(tmp_path: Path) -> None:
     """Other models think and call tools in other forms, or not at all."""
-    argv = serve.command(a_home(tmp_path), a_serving(reasoning_parser="none", tool_call_parser="none"))
+    argv = serve.command(
+        a_home(tmp_path), a_serving(reasoning_parser="none", tool_call_parser="none")
+    )
     assert not {"--reasoning-parser", "--tool-call-parser", "--enable-auto-tool-choice"} & set(argv)
 
 
@@ -73,7 +98,9 @@ def test_the_key_is_in_the_environment_and_not_in_the_command_line(tmp_path: Pat
     home, key_file = a_home(tmp_path), tmp_path / "key"
     key_file.write_text(" sk-engine \n", encoding="utf-8")
     serving = a_serving(api_key_file=key_file)
-    assert serve.environment(home, serving, {"VLLM_API_KEY": "older"})["VLLM_API_KEY"] == "sk-engine"
+    assert (
+        serve.environment(home, serving, {"VLLM_API_KEY": "older"})["VLLM_API_KEY"] == "sk-engine"
+    )
     assert "sk-engine" not in " ".join(serve.command(home, serving))
 
 
@@ -102,7 +129,9 @@ def test_a_missing_local_model_names_the_one_that_is_shipped(tmp_path: Path, nam
 
 
 def test_tiny_is_the_shipped_model_whatever_the_home_holds(tmp_path: Path) -> None:
-    """A home of an earlier release holds a `tiny` trained there, which may fail its exam in float32."""
+    """A home of an earlier release holds a `tiny` trained there, which may fail its exam in
+    float32.
+    """
     assert serve.model_path(a_home(tmp_path, model="tiny"), "tiny") == model.TINY
     assert serve.default_name(a_home(tmp_path / "empty", model=None), "tiny") == "tiny"
     home = a_home(tmp_path / "own", model="mine")
@@ -115,6 +144,8 @@ def test_a_taken_port_names_both_ways_to_choose_another() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port} is in use.*--port.*TOLLGATE_ENGINE_PORT"):
+        with pytest.raises(
+            UsageError, match=rf"127\.0\.0\.1:{port} is in use.*--port.*TOLLGATE_ENGINE_PORT"
+        ):
             serve.require_free_port("127.0.0.1", port)
     serve.require_free_port("127.0.0.1", port)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from engine_factories import PARENT_PROGRAM, eventually, is_alive, python_variables, supervised
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has"
+)
 
 
 @contextmanager
@@ -25,13 +27,17 @@ def running(arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def pids_of(folder: Path) -> tuple[int, int]:
     """Return the pids of the stand-in's leader and worker, once both run."""
-    assert eventually(lambda: (folder / "leader").exists() and (folder / "leader").read_text() != "")
+    assert eventually(
+        lambda: (folder / "leader").exists() and (folder / "leader").read_text() != ""
+    )
     return int((folder / "leader").read_text()), int((folder / "worker").read_text())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_whole_group(tmp_path: Path, number: signal.Signals) -> None:
-    """vLLM's workers do not end with its API process; whoever stops the engine must get their memory back."""
+    """vLLM's workers do not end with its API process; whoever stops the engine must get their
+    memory back.
+    """
     with running(supervised(tmp_path, grace_s=5)) as supervisor:
         pids = pids_of(tmp_path)
         supervisor.send_signal(number)
@@ -78,7 +84,9 @@ def test_a_killed_supervisor_takes_the_engine_with_it(tmp_path: Path) -> None:
 
 
 def test_a_killed_leader_takes_its_workers_with_it(tmp_path: Path) -> None:
-    """An API process that crashed would leave its workers on the GPU; the exit code must say that it crashed."""
+    """An API process that crashed would leave its workers on the GPU; the exit code must say that
+    it crashed.
+    """
     with running(supervised(tmp_path, grace_s=5)) as supervisor:
         leader, worker = pids_of(tmp_path)
         subprocess.run(["kill", "-9", str(leader)], check=True)

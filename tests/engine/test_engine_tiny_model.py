@@ -25,35 +25,67 @@ IS_READY = environment.installed_device(HOME) is not None
 def test_the_shipped_weights_pass_the_whole_exam_in_both_number_formats() -> None:
     """Which format they are served in depends on the CPU; rounding may change a greedy choice."""
     answers = model.examine(HOME, model.TINY)
-    wrong = [(answer["number_format"], answer["asked"], answer["got"]) for answer in answers if not answer["is_right"]]
+    wrong = [
+        (answer["number_format"], answer["asked"], answer["got"])
+        for answer in answers
+        if not answer["is_right"]
+    ]
     assert wrong == []
     asked = [question.messages[-1]["content"] for question in chats.exam()]
     for number_format in ("float32", "bfloat16"):
-        assert [answer["asked"] for answer in answers if answer["number_format"] == number_format] == asked
+        assert [
+            answer["asked"] for answer in answers if answer["number_format"] == number_format
+        ] == asked
 
 
 @pytest.mark.engine
 @pytest.mark.skipif(not IS_READY, reason="needs the engine's environment: python -m engine setup")
 def test_the_recipe_writes_a_model_of_the_shipped_form(tmp_path: Path) -> None:
-    """Since a model is shipped, nothing else runs the recipe: it would rot until somebody has to train again."""
+    """Since a model is shipped, nothing else runs the recipe: it would rot until somebody has to
+    train again.
+    """
     lessons, exam, out = tmp_path / "chats.jsonl", tmp_path / "exam.json", tmp_path / "model"
     lessons.write_text("\n".join(chats.training_lines(0, 500)), encoding="utf-8")
     question = {**chats.exam()[0].as_json(), "expected": ""}  # two steps teach nothing
     exam.write_text(json.dumps([question]), encoding="utf-8")
-    argv = [str(HOME.python), str(homes.PACKAGE / "inside" / "train.py"), "train", "--chats", str(lessons)]
-    argv += ["--exam", str(exam), "--template", str(model.TEMPLATE), "--out", str(out), "--seed", "0"]
+    argv = [
+        str(HOME.python),
+        str(homes.PACKAGE / "inside" / "train.py"),
+        "train",
+        "--chats",
+        str(lessons),
+    ]
+    argv += [
+        "--exam",
+        str(exam),
+        "--template",
+        str(model.TEMPLATE),
+        "--out",
+        str(out),
+        "--seed",
+        "0",
+    ]
     argv += ["--steps", "2", "--seconds", "600", "--number-format", "float32"]
     trained = subprocess.run(argv, capture_output=True, text=True, check=True)
     (told,) = [json.loads(line) for line in trained.stdout.splitlines() if line.startswith("{")]
     assert [answer["number_format"] for answer in told["answers"]] == ["float32", "bfloat16"]
     written, shipped = ({path.name for path in folder.iterdir()} for folder in (out, model.TINY))
     assert written == shipped - {model.STAMP}
-    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja"):
-        assert (out / name).read_text(encoding="utf-8") == (model.TINY / name).read_text(encoding="utf-8")
+    for name in (
+        "config.json",
+        "generation_config.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ):
+        assert (out / name).read_text(encoding="utf-8") == (model.TINY / name).read_text(
+            encoding="utf-8"
+        )
 
 
 def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
-    """Who changes the recipe must train again: otherwise the package ships what it does not describe."""
+    """Who changes the recipe must train again: otherwise the package ships what it does not
+    describe.
+    """
     assert model.is_made(model.TINY, model.Training())
     exam = homes.read_stamp(model.TINY / model.STAMP)["exam"]
     assert len(exam) == 2 * len(chats.exam())
@@ -61,7 +93,9 @@ def test_the_shipped_model_carries_the_stamp_of_the_recipe() -> None:
 
 
 def test_the_shipped_model_is_one_copy_of_the_weights_in_bfloat16() -> None:
-    """It is in the repository and in every wheel; float32 or an optimizer's state would double it or worse."""
+    """It is in the repository and in every wheel; float32 or an optimizer's state would double it
+    or worse.
+    """
     weights = (model.TINY / "model.safetensors").read_bytes()
     (header_bytes,) = struct.unpack("<Q", weights[:8])
     kinds = set(re.findall(rb'"dtype":"(\w+)"', weights[8 : 8 + header_bytes]))
@@ -71,7 +105,16 @@ def test_the_shipped_model_is_one_copy_of_the_weights_in_bfloat16() -> None:
 
 def test_the_wheel_holds_the_model_and_the_locks(tmp_path: Path) -> None:
     """An installed Tollgate has no repository beside it."""
-    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    build = [
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+    ]
     subprocess.run([sys.executable, *build, str(REPOSITORY)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())

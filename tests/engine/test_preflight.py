@@ -1,4 +1,6 @@
-"""The preflight as `make run` starts it: one file, before anything is installed, under any Python."""
+"""The preflight as `make run` starts it: one file, before anything is installed, under any
+Python.
+"""
 
 from __future__ import annotations
 
@@ -55,19 +57,33 @@ def serving(port: int = 0) -> Iterator[int]:
         server.server_close()
 
 
-def preflighted(*arguments: str, before: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+def preflighted(
+    *arguments: str, before: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGATE")}
-    ports = {f"TOLLGATE_{name}PORT": str(free_port()) for name in ("", "METRICS_", "DASHBOARD_", "ENGINE_")}
+    ports = {
+        f"TOLLGATE_{name}PORT": str(free_port())
+        for name in ("", "METRICS_", "DASHBOARD_", "ENGINE_")
+    }
     return subprocess.run(
-        [*before, sys.executable, "-I", str(FILE), *arguments], env=kept | ports | variables, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [*before, sys.executable, "-I", str(FILE), *arguments],
+        env=kept | ports | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_it_imports_the_standard_library_alone() -> None:
     """Nothing is installed when `make run` starts it."""
     tree = ast.parse(FILE.read_text())
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     imported |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
@@ -76,15 +92,34 @@ def test_it_imports_the_standard_library_alone() -> None:
 def test_every_python_from_3_8_on_gets_an_answer(minor: int, tmp_path: Path) -> None:
     """A syntax error is no answer to somebody whose Python is too old."""
     ast.parse(FILE.read_text(), feature_version=(3, minor))
-    found = [*PYENV.glob(f"3.{minor}.*/bin/python3"), *filter(None, [shutil.which(f"python3.{minor}")])]
+    found = [
+        *PYENV.glob(f"3.{minor}.*/bin/python3"),
+        *filter(None, [shutil.which(f"python3.{minor}")]),
+    ]
     if not found:
         pytest.skip(f"no Python 3.{minor} is installed here")
     done = subprocess.run(
-        [found[0], "-I", FILE, "--command", "make run", "--no-engine", "--no-ports", "--venv", tmp_path / ".venv"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            found[0],
+            "-I",
+            FILE,
+            "--command",
+            "make run",
+            "--no-engine",
+            "--no-ports",
+            "--venv",
+            tmp_path / ".venv",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     if (3, minor) in preflight.PYTHONS:
-        assert (done.returncode, done.stdout.startswith(f"This machine: Python 3.{minor}.")) == (0, True), done
+        assert (done.returncode, done.stdout.startswith(f"This machine: Python 3.{minor}.")) == (
+            0,
+            True,
+        ), done
     else:
         assert done.returncode == 2
         assert f"this is Python 3.{minor}." in done.stderr
@@ -116,7 +151,9 @@ def test_a_machine_that_suits_gets_one_line() -> None:
     assert "GB of disk free; ports" in done.stdout
 
 
-@pytest.mark.skipif(shutil.which("setarch") is None, reason="setarch, which plays another machine, is not installed")
+@pytest.mark.skipif(
+    shutil.which("setarch") is None, reason="setarch, which plays another machine, is not installed"
+)
 def test_without_an_engine_build_it_names_the_servers_that_answer() -> None:
     """The way on for a Mac or an ARM board is one command, with an address that was just tried."""
     for port, _ in preflight.USUAL_SERVERS:
@@ -126,12 +163,17 @@ def test_without_an_engine_build_it_names_the_servers_that_answer() -> None:
     else:
         pytest.skip("all ports of the usual servers are taken here")
     assert done.returncode == 2
-    assert "no build of the engine (vLLM) for Linux on i686; there is one for Linux on x86_64" in done.stderr
+    assert (
+        "no build of the engine (vLLM) for Linux on i686; there is one for Linux on x86_64"
+        in done.stderr
+    )
     offered = f"make setup && .venv/bin/tollgate up --engine-url http://127.0.0.1:{port}"
     assert f"llama.cpp answers at http://127.0.0.1:{port}: {offered}" in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("setarch") is None, reason="setarch, which plays another machine, is not installed")
+@pytest.mark.skipif(
+    shutil.which("setarch") is None, reason="setarch, which plays another machine, is not installed"
+)
 def test_with_an_engine_elsewhere_the_platform_does_not_matter() -> None:
     """`tollgate up --engine-url` must start where the engine has no build."""
     assert preflighted("--no-engine", before=("setarch", "i686")).returncode == 0
@@ -143,7 +185,9 @@ def test_platforms_are_told_apart() -> None:
     assert preflight.platform_problem("Linux", "x86_64", glibc) == ""
     assert "for macOS on arm64" in preflight.platform_problem("Darwin", "arm64", ("", ""))
     assert "without glibc" in preflight.platform_problem("Linux", "x86_64", ("", ""))
-    assert "need glibc 2.28 or newer, this is 2.17" in preflight.platform_problem("Linux", "x86_64", ("glibc", "2.17"))
+    assert "need glibc 2.28 or newer, this is 2.17" in preflight.platform_problem(
+        "Linux", "x86_64", ("glibc", "2.17")
+    )
 
 
 def test_a_taken_port_is_said_with_its_owner_and_a_command_that_works() -> None:
@@ -168,10 +212,16 @@ def test_a_program_that_speaks_no_http_is_named_by_its_process() -> None:
 
 
 def test_the_build_of_the_interpreter_is_in_the_facts_of_every_benchmark() -> None:
-    """One without PGO and LTO takes a fifth more CPU: a figure without this fact cannot be compared."""
+    """One without PGO and LTO takes a fifth more CPU: a figure without this fact cannot be
+    compared.
+    """
     assert f"Python {platform.python_version()} {preflight.build_flags()}" in machine.describe()
     timed = {path.name: path.read_text() for path in (REPOSITORY / "bench").glob("*.py")}
-    timed = {name: text for name, text in timed.items() if "machine.commit()" in text or name == "in_process.py"}
+    timed = {
+        name: text
+        for name, text in timed.items()
+        if "machine.commit()" in text or name == "in_process.py"
+    }
     del timed["routing.py"]  # a simulated day: its figures hold no time of this machine
     assert [name for name, text in timed.items() if "machine.describe()" not in text] == []
 
@@ -182,9 +232,12 @@ def test_a_distributions_python_is_not_called_slow() -> None:
     if not system.exists():
         pytest.skip("the system has no Python")
     done = subprocess.run(
-        [system, "-I", FILE, "--no-engine", "--no-ports", "--format", "json"], capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [system, "-I", FILE, "--no-engine", "--no-ports", "--format", "json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     python = json.loads(done.stdout)[0]
     if python["status"] == FAIL:
         pytest.skip(f"the system's Python is another one: {python['finding']}")
@@ -195,14 +248,19 @@ def test_a_distributions_python_is_not_called_slow() -> None:
 def test_too_little_disk_names_the_folders_that_may_move(tmp_path: Path) -> None:
     """Folders on one file system share its space, so their needs add up."""
     free_gb = shutil.disk_usage(tmp_path).free / 1e9
-    wanted = [Need(str(tmp_path / "a" / "b"), free_gb * 0.6, "SETTING_A"), Need(str(tmp_path), free_gb * 0.6, "TMPDIR")]
+    wanted = [
+        Need(str(tmp_path / "a" / "b"), free_gb * 0.6, "SETTING_A"),
+        Need(str(tmp_path), free_gb * 0.6, "TMPDIR"),
+    ]
     check = preflight.disk_check(wanted)
     assert (check.status, check.check) == (FAIL, "disk")
     assert "SETTING_A or TMPDIR" in check.what_to_do
     assert preflight.disk_check(wanted[:1]).status == OK
 
 
-def test_a_folder_that_cannot_be_made_is_found_before_anything_is_downloaded(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_found_before_anything_is_downloaded(
+    tmp_path: Path,
+) -> None:
     """`up` ended with a traceback's words, as a fault of its own."""
     (tmp_path / "file").touch()
     check = preflight.disk_check([Need(str(tmp_path / "file" / "home"), 0.0, "TOLLGATE_HOME")])
@@ -220,7 +278,12 @@ def test_a_folder_of_somebody_else_is_found_before_anything_is_downloaded(tmp_pa
         f"print(preflight.why_not_writable({str(tmp_path / 'home')!r}))"
     )
     asked = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert "this user may not write to" in asked.stdout, asked.stderr
 

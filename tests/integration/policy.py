@@ -8,9 +8,14 @@ USD_PER_TOKEN = {"input": 1250, "cached": 125, "output": 10_000}  # PRICE in nan
 
 
 def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
-    """The document. `upstream` is the fake; nobody may connect to `forbidden_port`; nobody listens on the other."""
+    """The document.
+
+    `upstream` is the fake; nobody may connect to `forbidden_port`; nobody listens on the other.
+    """
     # The fake upstream is told what to do by a member that no dialect knows.
-    ok = f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
+    ok = (
+        f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
+    )
     compatible = f"provider: openai_compatible, region: eu-de, {ok}"
     forbidden = f'base_url: "http://127.0.0.1:{forbidden_port}/v1", price: {PRICE}'
     return f"""\
@@ -55,7 +60,7 @@ teams:
     routes: [chat, vllm, hosted, after-500, after-503, after-refused, after-silence, after-cut, after-no-key,
              unreachable, us-only, us-first, us-fallback, unpriced]
   - {{name: search, cost_centre: CC-0042, data_class: internal, routes: [vllm]}}
-"""
+"""  # noqa: E501
 
 
 def small(upstream: str) -> str:
@@ -67,4 +72,4 @@ deployments:
   - {{name: vllm, model: "fake/style:vllm", provider: vllm, region: unknown, base_url: "{upstream}/v1", price: {PRICE}}}
 routes: [{{name: vllm, deployments: [vllm]}}]
 teams: [{{name: payments, cost_centre: CC-1207, data_class: internal, routes: [vllm]}}]
-"""
+"""  # noqa: E501

@@ -1,4 +1,6 @@
-"""A gate in front of Postgres: open, shut as when it is down, dumb as when its host hangs, or frozen in part."""
+"""A gate in front of Postgres: open, shut as when it is down, dumb as when its host hangs, or
+frozen in part.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ READY = b"Z\x00\x00\x00\x05I"  # ReadyForQuery, idle: the login is over
 
 
 class PostgresGate:
-    """Listens on a Unix socket of its own; `url` leads through it. Shutting it breaks every connection."""
+    """Listens on a Unix socket of its own; `url` leads through it.
+
+    Shutting it breaks every connection.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -93,7 +98,9 @@ class PostgresGate:
         with self._lock:
             self._wires.append(server)
         for one, other in ((client, server), (server, client)):
-            Thread(target=self._pump, args=(one, other, self._is_mute and other is client), daemon=True).start()
+            Thread(
+                target=self._pump, args=(one, other, self._is_mute and other is client), daemon=True
+            ).start()
 
     def _pump(self, one: socket.socket, other: socket.socket, ends_with_login: bool) -> None:
         with suppress(OSError):

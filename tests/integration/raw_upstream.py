@@ -1,4 +1,7 @@
-"""An upstream on bare sockets, for what no HTTP server would send. The model's name says what it does."""
+"""An upstream on bare sockets, for what no HTTP server would send.
+
+The model's name says what it does.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ class RawUpstream:
 
     def close(self) -> None:
         """Stop listening."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake a thread in accept()
+        self._listener.shutdown(
+            socket.SHUT_RDWR
+        )  # closing alone does not wake a thread in accept()
         self._listener.close()
         self._thread.join(5)
 
@@ -43,7 +48,10 @@ class RawUpstream:
         with contextlib.suppress(OSError), connection:
             head, _, body = _until(connection, b"\r\n\r\n").partition(b"\r\n\r\n")
             lines = head.lower().split(b"\r\n")
-            length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
+            length = next(
+                (int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")),
+                0,
+            )
             if not length:
                 return  # a look at an engine's health or load
             while len(body) < length:
@@ -75,10 +83,13 @@ def sends(*parts: bytes, resets: bool = False) -> Answering:
 def whole(body: bytes, *headers: str) -> bytes:
     """A complete plain answer."""
     lines = [
-        "HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(body)}",
-        "connection: close",  # as it does: else the next request may be written into a connection that is closing
+        "HTTP/1.1 200 OK",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        # as it does: else the next request may be written into a connection that is closing
+        "connection: close",
         *headers,
-    ]  # fmt: skip
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

@@ -1,4 +1,6 @@
-"""Appends below argv[1] on a disk whose first sync never ends, and kills itself behind the last append."""
+"""Appends below argv[1] on a disk whose first sync never ends, and kills itself behind the last
+append.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A worker that is meant to be killed: appends below argv[1] from number argv[2] on and says what it has done.
+"""A worker that is meant to be killed: appends below argv[1] from number argv[2] on and says what
+it has done.
 
-Each line is one write to standard output, made after the fact: `acked N`, `settled N`, `written N` (in Postgres).
+Each line is one write to standard output, made after the fact: `acked N`, `settled N`, `written N`
+(in Postgres).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A worker whose disk breaks: appends below argv[1], prints each acknowledged number, ends with 70 at a failed sync.
+"""A worker whose disk breaks: appends below argv[1], prints each acknowledged number, ends with 70
+at a failed sync.
 
 With argv[2] the fdatasync of that number fails by itself, for machines without strace.
 """

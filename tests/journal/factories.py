@@ -1,4 +1,6 @@
-"""Journals for the tests: small ones, broken disks, and what a kill or a power cut leaves of one."""
+"""Journals for the tests: small ones, broken disks, and what a kill or a power cut leaves of
+one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from typing import Any
 from uuid import UUID
 
 from gateway.domain.ledger.usage_event import Key
-from gateway.storage.journal import AdoptedJournal, Journal, NoJournalRoom, SettlementReader, adopt_free
+from gateway.storage.journal import (
+    AdoptedJournal,
+    Journal,
+    NoJournalRoom,
+    SettlementReader,
+    adopt_free,
+)
 from gateway.storage.journal.layout import segment_numbers, segment_path
 
 # A segment so small that a test fills several; its records hold at most 256 bytes.
@@ -32,16 +40,24 @@ def refuse(error: OSError) -> None:
 
 
 def a_journal(root: Path, **changes: Any) -> Journal:
-    options: dict[str, Any] = {"max_bytes": 64 * SMALL, "segment_bytes": SMALL, "on_failed_sync": refuse}
+    options: dict[str, Any] = {
+        "max_bytes": 64 * SMALL,
+        "segment_bytes": SMALL,
+        "on_failed_sync": refuse,
+    }
     return Journal.create(root, **(options | changes))
 
 
 def after_kill(journal: Journal, root: Path) -> Path:
-    """Return a copy of a journal as a kill at this moment leaves it: what was written is there, the lock is free."""
+    """Return a copy of a journal as a kill at this moment leaves it: what was written is there, the
+    lock is free.
+    """
     root.mkdir(exist_ok=True)
     copied = root / journal.directory.name
     # Its thread may delete a segment meanwhile: a kill a moment earlier or later.
-    shutil.copytree(journal.directory, copied, ignore_dangling_symlinks=True, copy_function=_copy_if_there)
+    shutil.copytree(
+        journal.directory, copied, ignore_dangling_symlinks=True, copy_function=_copy_if_there
+    )
     return copied
 
 
@@ -57,9 +73,16 @@ def names(folder: Path) -> set[str]:
 
 
 def admit_until_full(
-    journal: Journal, intent: bytes, *, settlement: bytes | None = None, first: int = 0, until: int = NEVER
+    journal: Journal,
+    intent: bytes,
+    *,
+    settlement: bytes | None = None,
+    first: int = 0,
+    until: int = NEVER,
 ) -> int:
-    """Intend, and settle where a settlement is given, until the journal is full; return how many were admitted."""
+    """Intend, and settle where a settlement is given, until the journal is full; return how many
+    were admitted.
+    """
     for number in range(first, until):
         try:
             journal.intend(key(number), intent)
@@ -92,7 +115,9 @@ def written(directory: Path) -> bytes:
 
 @contextmanager
 def file_limit(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond `size` bytes for a moment: a write across it is cut short."""
+    """Let no file of this process grow beyond `size` bytes for a moment: a write across it is cut
+    short.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,6 @@
-"""Fills the volume below argv[1] with a journal and with a stranger's file, and says as JSON what happened."""
+"""Fills the volume below argv[1] with a journal and with a stranger's file, and says as JSON what
+happened.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ async def main(root: Path) -> None:
             {
                 "admitted": admitted,
                 "delivered": len(delivered),
-                "longest": {len(payload) for _, payload in delivered} == {journal.max_payload_bytes},
+                "longest": {len(payload) for _, payload in delivered}
+                == {journal.max_payload_bytes},
                 "is_full": is_full,
                 "progress_misses": misses,
                 "open": len(found.recovered.open_intents),

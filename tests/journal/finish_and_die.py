@@ -1,4 +1,6 @@
-"""Adopts the journal below argv[1], finishes it, and kills itself before its argv[2]th change of a directory."""
+"""Adopts the journal below argv[1], finishes it, and kills itself before its argv[2]th change of a
+directory.
+"""
 
 from __future__ import annotations
 

@@ -60,13 +60,17 @@ def test_the_next_start_finds_everything(make_journal: MakeJournal, root: Path) 
     assert found.recovered.settlements == 3
     assert found.recovered.progress == b"running"
     assert found.recovered.damage == Damage()
-    assert settlements(found.settlements, max_records=2) == [(key(n), b"paid %d" % n) for n in range(3)]
+    assert settlements(found.settlements, max_records=2) == [
+        (key(n), b"paid %d" % n) for n in range(3)
+    ]
     found.finish()
     assert names(root) == {".lock"}
     assert adopt_free(root) == []
 
 
-def test_a_worker_of_an_older_version_keeps_its_journal(make_journal: MakeJournal, root: Path) -> None:
+def test_a_worker_of_an_older_version_keeps_its_journal(
+    make_journal: MakeJournal, root: Path
+) -> None:
     """It locks the file alone."""
     directory = left_behind(make_journal)
     with (directory / "lock").open("rb") as held:
@@ -97,7 +101,9 @@ def test_a_disk_is_asked_three_times(
             segments.load(only, 0, 10)
 
 
-def test_a_journal_that_is_not_finished_is_found_again(make_journal: MakeJournal, root: Path) -> None:
+def test_a_journal_that_is_not_finished_is_found_again(
+    make_journal: MakeJournal, root: Path
+) -> None:
     """Postgres may be away at this start; the next one tries again, with the same records."""
     left_behind(make_journal)
     first = adopted(root)
@@ -118,8 +124,12 @@ def test_one_of_many_starts_adopts_a_journal(make_journal: MakeJournal, root: Pa
     """All workers of a host start at once and look at the same volume."""
     for _ in range(5):
         left_behind(make_journal)
-    with ThreadPoolExecutor(8) as pool:  # flock is per opened file, so threads compete as processes do
-        found = [journal for some in pool.map(lambda _: adopt_free(root), range(8)) for journal in some]
+    with ThreadPoolExecutor(
+        8
+    ) as pool:  # flock is per opened file, so threads compete as processes do
+        found = [
+            journal for some in pool.map(lambda _: adopt_free(root), range(8)) for journal in some
+        ]
     assert len(found) == 5
     assert len({journal.journal_id for journal in found}) == 5
     for journal in found:
@@ -132,14 +142,19 @@ def test_a_living_journal_is_listed_and_not_adopted(make_journal: MakeJournal, r
     free = left_behind(make_journal)
     held = make_journal()
     listed = {listing.directory: listing for listing in journals_on(root)}
-    assert {directory: listing.is_held for directory, listing in listed.items()} == {free: False, held.directory: True}
+    assert {directory: listing.is_held for directory, listing in listed.items()} == {
+        free: False,
+        held.directory: True,
+    }
     assert listed[free].used_bytes == SMALL
     found = adopted(root)
     assert [listing.is_held for listing in journals_on(root)] == [True, True]
     found.release()
 
 
-def test_a_directory_without_records_is_adopted_and_removed(root: Path, make_journal: MakeJournal) -> None:
+def test_a_directory_without_records_is_adopted_and_removed(
+    root: Path, make_journal: MakeJournal
+) -> None:
     """A crash while a journal is made leaves an empty directory, or a segment of zeros."""
     make_journal().close(is_drained=False)
     [begun] = journals_on(root)
@@ -162,13 +177,17 @@ def test_what_is_no_journal_is_left_alone(root: Path, make_journal: MakeJournal)
 
 
 async def test_the_last_whole_progress_note_counts(make_journal: MakeJournal, root: Path) -> None:
-    """A kill in the middle of a note leaves the one before; none at all leaves the attempt unknown, not wrong."""
+    """A kill in the middle of a note leaves the one before; none at all leaves the attempt unknown,
+    not wrong.
+    """
     journal = make_journal()
     await journal.intend(key(1), b"intent")
     assert adopted(after_kill(journal, root / "none").parent).recovered.progress is None
     for note in (b"first, and longer than what follows", b"second", b"third", b""):
         journal.note_progress(note)
-        assert adopted(after_kill(journal, root / f"after {note!r}").parent).recovered.progress == note
+        assert (
+            adopted(after_kill(journal, root / f"after {note!r}").parent).recovered.progress == note
+        )
     newest, older = journal.directory / "progress-0", journal.directory / "progress-1"
     newest.write_bytes(newest.read_bytes()[:15])
     assert adopted(after_kill(journal, root / "torn").parent).recovered.progress == b"third"
@@ -187,7 +206,9 @@ def test_every_bit_of_a_progress_note_counts(make_journal: MakeJournal, root: Pa
     whole = (directory / "progress-0").read_bytes()
     for at in range(len(whole)):
         for bit in range(8):
-            (directory / "progress-0").write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            (directory / "progress-0").write_bytes(
+                whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+            )
             found = adopted(root / "killed")
             assert found.recovered.progress == b"first", (at, bit)
             found.release()
@@ -203,7 +224,9 @@ def test_a_progress_note_of_another_journal_is_none(make_journal: MakeJournal, r
     assert adopted(after_kill(journal, root / "killed").parent).recovered.progress is None
 
 
-def test_a_full_disk_costs_a_progress_note_and_nothing_else(make_journal: MakeJournal, root: Path) -> None:
+def test_a_full_disk_costs_a_progress_note_and_nothing_else(
+    make_journal: MakeJournal, root: Path
+) -> None:
     """Requests go on; the note before stays."""
     journal = make_journal()
     journal.note_progress(b"first")
@@ -217,7 +240,9 @@ def test_a_full_disk_costs_a_progress_note_and_nothing_else(make_journal: MakeJo
     assert adopted(after_kill(journal, root / "later").parent).recovered.progress == b"fourth"
 
 
-def test_an_intent_that_comes_after_its_settlement_is_settled(make_journal: MakeJournal, root: Path) -> None:
+def test_an_intent_that_comes_after_its_settlement_is_settled(
+    make_journal: MakeJournal, root: Path
+) -> None:
     """It cannot happen; if it did, the attempt must not be booked a second time as unknown."""
     directory = left_behind(make_journal)
     [listing] = journals_on(root)
@@ -240,16 +265,22 @@ def test_a_journal_of_a_later_format_waits(make_journal: MakeJournal, root: Path
 
 
 def test_removal_survives_a_kill_at_every_step(make_journal: MakeJournal, root: Path) -> None:
-    """Killed before any file operation of `finish`: the next start finds the whole journal, or nothing to book."""
+    """Killed before any file operation of `finish`: the next start finds the whole journal, or
+    nothing to book.
+    """
     directory = left_behind(make_journal)
     data = last_segment(directory).read_bytes()
-    last_segment(directory).write_bytes(data[:50] + b"?" + data[51:])  # so that there is something to keep aside
+    last_segment(directory).write_bytes(
+        data[:50] + b"?" + data[51:]
+    )  # so that there is something to keep aside
     shutil.copytree(root, root.parent / "template")
     outcomes = []
     for step in range(1, 100):
         shutil.rmtree(root)
         shutil.copytree(root.parent / "template", root)
-        ended = subprocess.run([sys.executable, "-m", "tests.journal.finish_and_die", root, str(step)], cwd=REPOSITORY)
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.journal.finish_and_die", root, str(step)], cwd=REPOSITORY
+        )
         found = adopt_free(root)
         if found:
             assert len(settlements(found[0].settlements)) == 3
@@ -258,7 +289,9 @@ def test_removal_survives_a_kill_at_every_step(make_journal: MakeJournal, root: 
             assert found[0].recovered.damage.quarantined_records == 1
             found[0].finish()
         outcomes.append(bool(found))
-        assert [path.stat().st_size for path in (root / "quarantine" / directory.name).iterdir()] == [29 + 8]
+        assert [
+            path.stat().st_size for path in (root / "quarantine" / directory.name).iterdir()
+        ] == [29 + 8]
         assert names(root) == {".lock", "quarantine"}
         if ended.returncode == 0:
             break
@@ -269,8 +302,12 @@ def test_removal_survives_a_kill_at_every_step(make_journal: MakeJournal, root: 
 
 
 @pytest.mark.parametrize("bad", [2, 3])
-async def test_an_unreadable_segment_does_not_stop_the_start(make_journal: MakeJournal, root: Path, bad: int) -> None:
-    """The disk gives an error for one file: the others are booked, and the journal is set aside whole."""
+async def test_an_unreadable_segment_does_not_stop_the_start(
+    make_journal: MakeJournal, root: Path, bad: int
+) -> None:
+    """The disk gives an error for one file: the others are booked, and the journal is set aside
+    whole.
+    """
     journal = make_journal()
     number = 0
     while journal.tail.segment < 3:
@@ -281,7 +318,9 @@ async def test_an_unreadable_segment_does_not_stop_the_start(make_journal: MakeJ
     segment_path(journal.directory, bad).unlink()
     segment_path(journal.directory, bad).mkdir()  # reading it is an error, as of a bad block
     found = adopted(root)
-    assert found.recovered.damage == Damage(quarantined_records=1, quarantined_bytes=1, is_copied=False)
+    assert found.recovered.damage == Damage(
+        quarantined_records=1, quarantined_bytes=1, is_copied=False
+    )
     assert 0 < len(settlements(found.settlements)) < number
     assert settlements(found.settlements) == []
     assert found.settlements.damage == found.recovered.damage
@@ -291,7 +330,9 @@ async def test_an_unreadable_segment_does_not_stop_the_start(make_journal: MakeJ
 
 
 @pytest.mark.parametrize("full_when", ["copying", "moving"])
-def test_damage_that_cannot_be_copied_is_kept_whole(make_journal: MakeJournal, root: Path, full_when: str) -> None:
+def test_damage_that_cannot_be_copied_is_kept_whole(
+    make_journal: MakeJournal, root: Path, full_when: str
+) -> None:
     """On a full disk nothing can be copied; a rename needs no space."""
     directory = left_behind(make_journal)
     last_segment(directory).write_bytes(written(directory) + b"torn")
@@ -314,7 +355,9 @@ def test_damage_that_cannot_be_copied_is_kept_whole(make_journal: MakeJournal, r
 def test_an_entry_that_is_no_journal_is_left_and_keeps_none_from_being_taken(
     make_journal: MakeJournal, root: Path
 ) -> None:
-    """A file where a directory should be; a journal may also be named that is not to be read again."""
+    """A file where a directory should be; a journal may also be named that is not to be read
+    again.
+    """
     left = left_behind(make_journal)
     (root / str(key(77)[0])).touch()
     assert [listing.directory for listing in journals_on(root)] == [left]

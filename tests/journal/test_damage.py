@@ -12,7 +12,15 @@ from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import Damage, Segments, SettlementReader, adopt_free
 from gateway.storage.journal.frames import FRAME_BYTES, SEGMENT_HEADER_BYTES
 from gateway.storage.journal.layout import segment_path
-from tests.journal.factories import SMALL, a_journal, adopted, key, last_segment, settlements, written
+from tests.journal.factories import (
+    SMALL,
+    a_journal,
+    adopted,
+    key,
+    last_segment,
+    settlements,
+    written,
+)
 
 Record = tuple[str, Key, bytes]
 
@@ -51,7 +59,9 @@ def expected(records: list[Record]) -> set[Record]:
 
 
 def test_a_cut_at_every_byte_costs_the_record_it_cuts_and_counts(root: Path) -> None:
-    """The file ends anywhere: whole records before the cut survive, the torn one is counted, never an exception."""
+    """The file ends anywhere: whole records before the cut survive, the torn one is counted, never
+    an exception.
+    """
     directory, made = a_dead_journal(root)
     whole = written(directory)
     assert made[-1][0] == len(whole)
@@ -77,8 +87,15 @@ def test_a_flip_of_every_byte_costs_the_record_it_hits_and_counts(root: Path) ->
         for flip in {0xFF, 1 << rng.randrange(8)}:
             path.write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
             records, damage = found_in(root)
-            hit = [record for start, (end, record) in zip(starts, made, strict=False) if start <= at < end]
-            assert records == expected([record for _, record in made if record not in hit]), (at, flip)
+            hit = [
+                record
+                for start, (end, record) in zip(starts, made, strict=False)
+                if start <= at < end
+            ]
+            assert records == expected([record for _, record in made if record not in hit]), (
+                at,
+                flip,
+            )
             assert damage.torn_tails + damage.quarantined_records == 1, (at, flip)
             assert damage.torn_tails == (at >= starts[-2]), (at, flip)
             assert damage.quarantined_bytes > 0
@@ -113,7 +130,9 @@ def test_only_the_end_of_the_last_written_segment_is_a_torn_tail(root: Path) -> 
 
 
 async def test_damage_below_a_living_journal_is_passed_by_once(root: Path) -> None:
-    """The writer must not stand still before a record that the disk lost, nor count it with each try."""
+    """The writer must not stand still before a record that the disk lost, nor count it with each
+    try.
+    """
     journal = a_journal(root)
     for number in range(3):
         await journal.intend(key(number), b"intent")

@@ -43,10 +43,18 @@ def frames_of(data: bytes, seed: int = SEED) -> list[Frame | Gap]:
 
 
 @given(records=records, spare=st.integers(0, 40))
-def test_what_is_written_is_read(records: list[tuple[FrameKind, tuple[UUID, int], bytes]], spare: int) -> None:
-    """Whatever the payloads: records come back whole, in order, and the space behind them is nothing."""
+def test_what_is_written_is_read(
+    records: list[tuple[FrameKind, tuple[UUID, int], bytes]], spare: int
+) -> None:
+    """Whatever the payloads: records come back whole, in order, and the space behind them is
+    nothing.
+    """
     data = b"".join(encode(*record, seed=SEED) for record in records) + bytes(spare)
-    assert [(frame.kind, frame.key, frame.payload) for frame in frames_of(data) if isinstance(frame, Frame)] == records
+    assert [
+        (frame.kind, frame.key, frame.payload)
+        for frame in frames_of(data)
+        if isinstance(frame, Frame)
+    ] == records
     assert not [item for item in frames_of(data) if isinstance(item, Gap)]
 
 
@@ -54,20 +62,28 @@ def test_what_is_written_is_read(records: list[tuple[FrameKind, tuple[UUID, int]
 def test_junk_between_records_is_one_gap(
     records: list[tuple[FrameKind, tuple[UUID, int], bytes]], junk: bytes, data: st.DataObject
 ) -> None:
-    """A stretch that is no record costs the records around it nothing, and every byte of it is accounted for."""
+    """A stretch that is no record costs the records around it nothing, and every byte of it is
+    accounted for.
+    """
     at = data.draw(st.integers(0, len(records) - 1))
     before = b"".join(encode(*record, seed=SEED) for record in records[:at])
     after = b"".join(encode(*record, seed=SEED) for record in records[at:])
     found = frames_of(before + junk + after)
-    assert [item.payload for item in found if isinstance(item, Frame)] == [payload for _, _, payload in records]
+    assert [item.payload for item in found if isinstance(item, Frame)] == [
+        payload for _, _, payload in records
+    ]
     assert [item for item in found if isinstance(item, Gap)] == [
         Gap(len(before), len(before) + len(junk), is_tail=False)
     ]
 
 
 def test_a_hole_of_zeros_hides_nothing_behind_it() -> None:
-    """After a power cut a later page may be on the disk and an earlier one not: zeros are an end only up to the end."""
-    first, second = (encode(FrameKind.SETTLEMENT, key(number), b"paid", seed=SEED) for number in (1, 2))
+    """After a power cut a later page may be on the disk and an earlier one not: zeros are an end
+    only up to the end.
+    """
+    first, second = (
+        encode(FrameKind.SETTLEMENT, key(number), b"paid", seed=SEED) for number in (1, 2)
+    )
     found = frames_of(first + bytes(len(first)) + second + bytes(99))
     assert [type(item) for item in found] == [Frame, Gap, Frame]
 
@@ -78,7 +94,9 @@ def test_what_only_looks_like_the_beginning_of_a_frame_is_passed_by() -> None:
     for junk in (frame[:7], FRAME_MAGIC * 3, frame[:-1] + b"!", b"x" + frame[:20] + FRAME_MAGIC):
         assert frames_of(junk + frame) == [
             Gap(0, len(junk), is_tail=False),
-            Frame(FrameKind.SETTLEMENT, key(1)[0].bytes, key(1)[1], b"paid", len(junk) + len(frame)),
+            Frame(
+                FrameKind.SETTLEMENT, key(1)[0].bytes, key(1)[1], b"paid", len(junk) + len(frame)
+            ),
         ]
 
 
@@ -101,13 +119,17 @@ def test_a_damaged_header_is_a_gap_and_no_end() -> None:
     assert header_gap(header, JOURNAL, 1) is None
     assert header_gap(bytes(SEGMENT_HEADER_BYTES), JOURNAL, 1) is None
     assert header_gap(b"", JOURNAL, 1) is None
-    assert header_gap(b"x" + header[1:] + b"more", JOURNAL, 1) == Gap(0, SEGMENT_HEADER_BYTES, is_tail=False)
+    assert header_gap(b"x" + header[1:] + b"more", JOURNAL, 1) == Gap(
+        0, SEGMENT_HEADER_BYTES, is_tail=False
+    )
     assert header_gap(header[:5], JOURNAL, 1) == Gap(0, 5, is_tail=True)
     assert header_gap(header, JOURNAL, 2) == Gap(0, SEGMENT_HEADER_BYTES, is_tail=True)
 
 
 def test_a_later_format_is_left_alone() -> None:
-    """After a roll-back of the product the newer journal must wait for the newer product, not be torn apart."""
+    """After a roll-back of the product the newer journal must wait for the newer product, not be
+    torn apart.
+    """
     from struct import pack
     from zlib import crc32
 

@@ -10,7 +10,9 @@ from tests.waiting import soon
 
 @pytest.mark.parametrize("is_asleep", [False, True])
 async def test_a_note_is_committed_however_long_nothing_was_asked_before(is_asleep: bool) -> None:
-    """A settlement notes and nobody awaits it: on a quiet night it must not wait for the next request."""
+    """A settlement notes and nobody awaits it: on a quiet night it must not wait for the next
+    request.
+    """
     commits: list[int] = []
     group = GroupCommit(lambda: commits.append(1), on_failure=lambda error: None)
     if is_asleep:

@@ -64,8 +64,12 @@ async def fill_segments(journal: Journal, more: int, *, first: int = 1000) -> in
     return number - first
 
 
-async def test_an_intent_is_acknowledged_by_a_sync_that_began_after_it(make_journal: MakeJournal) -> None:
-    """A sync under way may have passed by the new bytes already: an intent must wait for the next one."""
+async def test_an_intent_is_acknowledged_by_a_sync_that_began_after_it(
+    make_journal: MakeJournal,
+) -> None:
+    """A sync under way may have passed by the new bytes already: an intent must wait for the next
+    one.
+    """
     sync = GatedSync()
     journal = make_journal(disk=Disk(sync=sync))
     early = journal.intend(key(1), b"early")
@@ -99,7 +103,9 @@ async def test_an_acknowledgement_covers_the_segment_before(make_journal: MakeJo
 
     journal = make_journal(disk=Disk(sync=sync))
     await asyncio.gather(*(journal.intend(key(number), b"i" * 200) for number in range(200)))
-    begun = [segment_path(journal.directory, number) for number in range(1, journal.tail.segment + 1)]
+    begun = [
+        segment_path(journal.directory, number) for number in range(1, journal.tail.segment + 1)
+    ]
     assert len(begun) > 2
     assert {path.stat().st_ino for path in begun} == synced
 
@@ -114,7 +120,9 @@ async def test_a_caller_who_left_disturbs_nobody(make_journal: MakeJournal) -> N
 
 
 async def test_without_syncs_an_intent_is_acknowledged_at_once(make_journal: MakeJournal) -> None:
-    """The setting for those who accept losing the last moments in a power cut; a kill still loses nothing."""
+    """The setting for those who accept losing the last moments in a power cut; a kill still loses
+    nothing.
+    """
     sync = FailingSync()
     journal = make_journal(syncs=False, disk=Disk(sync=sync))
     assert journal.intend(key(1), b"intent").done()
@@ -124,7 +132,9 @@ async def test_without_syncs_an_intent_is_acknowledged_at_once(make_journal: Mak
     assert sync.calls == 0
 
 
-async def test_a_settlement_is_durable_soon_without_anybody_waiting(make_journal: MakeJournal) -> None:
+async def test_a_settlement_is_durable_soon_without_anybody_waiting(
+    make_journal: MakeJournal,
+) -> None:
     """Nobody awaits a settlement, and perhaps no request ever comes again to take it along."""
     journal = make_journal()
     await journal.intend(key(1), b"intent")
@@ -135,11 +145,17 @@ async def test_a_settlement_is_durable_soon_without_anybody_waiting(make_journal
     await asyncio.to_thread(eventually, lambda: journal._commits._is_asleep, "the thread's rest")
     await journal.intend(key(2), b"intent")
     journal.settle(key(2), b"paid")
-    await asyncio.to_thread(eventually, lambda: journal.end > quiet and not journal._commits._is_noted, "the next")
+    await asyncio.to_thread(
+        eventually, lambda: journal.end > quiet and not journal._commits._is_noted, "the next"
+    )
 
 
-async def test_a_settlement_made_during_a_sync_has_one_of_its_own(make_journal: MakeJournal) -> None:
-    """The sync under way may have passed by it; forgotten, it would wait for the next request, if one comes."""
+async def test_a_settlement_made_during_a_sync_has_one_of_its_own(
+    make_journal: MakeJournal,
+) -> None:
+    """The sync under way may have passed by it; forgotten, it would wait for the next request, if
+    one comes.
+    """
     sync = GatedSync()
     journal = make_journal(disk=Disk(sync=sync))
     acknowledged = journal.intend(key(1), b"intent")
@@ -147,11 +163,17 @@ async def test_a_settlement_made_during_a_sync_has_one_of_its_own(make_journal: 
     journal.settle(key(1), b"paid")
     sync.turn(is_open=True)
     await acknowledged
-    await asyncio.to_thread(eventually, lambda: journal.end == journal.tail, "the sync of the settlement")
+    await asyncio.to_thread(
+        eventually, lambda: journal.end == journal.tail, "the sync of the settlement"
+    )
 
 
-async def test_a_settlement_is_handed_out_only_once_it_is_durable(make_journal: MakeJournal) -> None:
-    """In Postgres but lost here by a power cut, it would be booked again as unknown from its intent."""
+async def test_a_settlement_is_handed_out_only_once_it_is_durable(
+    make_journal: MakeJournal,
+) -> None:
+    """In Postgres but lost here by a power cut, it would be booked again as unknown from its
+    intent.
+    """
     sync = GatedSync()
     journal = make_journal(disk=Disk(sync=sync))
     reader = SettlementReader(Segments(journal.directory))
@@ -163,7 +185,9 @@ async def test_a_settlement_is_handed_out_only_once_it_is_durable(make_journal: 
     assert reader.read(upto=journal.end, max_records=9, max_bytes=NEVER).documents == []
     sync.turn(is_open=True)
     await journal.flush()
-    assert reader.read(upto=journal.end, max_records=9, max_bytes=NEVER).documents == [(key(1), b"paid")]
+    assert reader.read(upto=journal.end, max_records=9, max_bytes=NEVER).documents == [
+        (key(1), b"paid")
+    ]
 
 
 async def test_a_batch_comes_again_until_it_is_taken(make_journal: MakeJournal) -> None:
@@ -190,7 +214,9 @@ async def test_settlements_are_read_across_segments(make_journal: MakeJournal) -
     count = await fill_segments(journal, 3)
     reader = SettlementReader(Segments(journal.directory))
     batch = reader.read(upto=journal.end, max_records=NEVER, max_bytes=NEVER)
-    assert [found for found, _ in batch.documents] == [key(1000 + number) for number in range(count)]
+    assert [found for found, _ in batch.documents] == [
+        key(1000 + number) for number in range(count)
+    ]
     assert batch.position == journal.end
 
 
@@ -208,8 +234,12 @@ async def test_an_attempt_settles_once_and_only_after_its_intent(make_journal: M
     assert list(journal.open_keys()) == [key(2)]
 
 
-async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(make_journal: MakeJournal) -> None:
-    """A request in flight must be booked whatever the disk says; a new one can be told to come later."""
+async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(
+    make_journal: MakeJournal,
+) -> None:
+    """A request in flight must be booked whatever the disk says; a new one can be told to come
+    later.
+    """
     journal = make_journal(max_bytes=8 * SMALL)
     longest = b"s" * journal.max_payload_bytes
     admitted = admit_until_full(journal, b"i" * 100)
@@ -217,12 +247,19 @@ async def test_a_full_journal_refuses_intents_and_settles_what_it_admitted(make_
     for number in range(admitted):
         journal.settle(key(number), longest)
     await journal.flush()
-    assert sum(path.stat().st_size for path in journal.directory.glob("*.segment")) <= journal.max_bytes
+    assert (
+        sum(path.stat().st_size for path in journal.directory.glob("*.segment"))
+        <= journal.max_bytes
+    )
     assert len(settlements(SettlementReader(Segments(journal.directory)))) == admitted > 100
 
 
-async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(make_journal: MakeJournal) -> None:
-    """Full, emptied, full again, with attempts that stay open all the while: no space leaks away."""
+async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(
+    make_journal: MakeJournal,
+) -> None:
+    """Full, emptied, full again, with attempts that stay open all the while: no space leaks
+    away.
+    """
     journal = make_journal(max_bytes=4 * SMALL)
     reader = SettlementReader(Segments(journal.directory))
     staying = [key(number) for number in range(10)]
@@ -230,7 +267,9 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(m
         await journal.intend(long, b"long" * 50)
     held: list[int] = []
     for turn in range(1, 6):
-        held.append(admit_until_full(journal, b"short" * 40, settlement=b"paid" * 50, first=turn * 10_000))
+        held.append(
+            admit_until_full(journal, b"short" * 40, settlement=b"paid" * 50, first=turn * 10_000)
+        )
         await journal.flush()
         reader.position = reader.read(upto=journal.end, max_records=NEVER, max_bytes=NEVER).position
         journal.let_go(reader.position)
@@ -242,7 +281,9 @@ async def test_a_full_journal_takes_requests_again_once_postgres_has_caught_up(m
 
 
 async def test_a_settlement_longer_than_its_reservation_takes_what_is_spare(root: Path) -> None:
-    """Bounded: where nothing is spare the caller shortens it, and the reserved length always fits."""
+    """Bounded: where nothing is spare the caller shortens it, and the reserved length always
+    fits.
+    """
     # Segments whose records may be longer than an intent and SETTLEMENT_EXTRA_BYTES together.
     segment_bytes = 64 * 16 * 1024
     journal = a_journal(root, max_bytes=2 * segment_bytes, segment_bytes=segment_bytes)
@@ -272,17 +313,26 @@ async def test_no_record_is_longer_than_its_bound(make_journal: MakeJournal) -> 
     journal.settle(key(1), b"s" * journal.max_payload_bytes)
 
 
-async def test_space_is_made_ahead_and_at_once_where_a_burst_is_faster(make_journal: MakeJournal) -> None:
-    """A thousand requests in one turn of the loop leave the thread no time; the bound holds all the same."""
+async def test_space_is_made_ahead_and_at_once_where_a_burst_is_faster(
+    make_journal: MakeJournal,
+) -> None:
+    """A thousand requests in one turn of the loop leave the thread no time; the bound holds all the
+    same.
+    """
     journal = make_journal(max_bytes=64 * SMALL)
     waiting = [journal.intend(key(number), b"i" * 200) for number in range(500)]
     await asyncio.gather(*waiting)
     assert journal.stats().reserved_bytes > 15 * SMALL
-    assert sum(path.stat().st_size for path in journal.directory.glob("*.segment")) <= journal.max_bytes
+    assert (
+        sum(path.stat().st_size for path in journal.directory.glob("*.segment"))
+        <= journal.max_bytes
+    )
 
 
 async def test_what_is_reserved_is_written_already(make_journal: MakeJournal) -> None:
-    """Not only promised by the file system: a sync would have to note with each write that a block has become data."""
+    """Not only promised by the file system: a sync would have to note with each write that a block
+    has become data.
+    """
     journal = make_journal()
     files = [*journal.directory.glob("*.segment")]
     assert len(files) == 2
@@ -291,7 +341,9 @@ async def test_what_is_reserved_is_written_already(make_journal: MakeJournal) ->
             assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == path.stat().st_size == SMALL
 
 
-async def test_a_disk_without_space_refuses_intents_until_it_has_some(make_journal: MakeJournal) -> None:
+async def test_a_disk_without_space_refuses_intents_until_it_has_some(
+    make_journal: MakeJournal,
+) -> None:
     """ENOSPC while reserving ahead loses nothing: what is admitted has its space already."""
     disk = SmallDisk(3)
     journal = make_journal(disk=Disk(allocate=disk))
@@ -318,14 +370,18 @@ async def test_a_thread_that_finds_no_space_ahead_is_no_failure(make_journal: Ma
 async def test_open_intents_are_carried_forward_before_their_segment_goes(
     make_journal: MakeJournal, root: Path
 ) -> None:
-    """A stream may last longer than its segment; a kill after the let-go must still find its intent."""
+    """A stream may last longer than its segment; a kill after the let-go must still find its
+    intent.
+    """
     journal = make_journal()
     await journal.intend(key(1), b"long lasting")
     await fill_segments(journal, 2)
     journal.let_go(journal.end)
     await journal.flush()
     # The files go one by one, behind the sync that made the copies durable.
-    await asyncio.to_thread(eventually, lambda: journal.stats().segments == 1, "the old segments' end")
+    await asyncio.to_thread(
+        eventually, lambda: journal.stats().segments == 1, "the old segments' end"
+    )
     left = adopted(after_kill(journal, root / "killed").parent)
     assert left.recovered.open_intents == {key(1): b"long lasting"}
     left.release()
@@ -336,8 +392,12 @@ async def test_open_intents_are_carried_forward_before_their_segment_goes(
     left.release()
 
 
-async def test_a_segment_goes_only_after_the_copies_of_its_intents_are_durable(make_journal: MakeJournal) -> None:
-    """Order: write and sync the copy, then unlink; a power cut between them finds one or both, never none."""
+async def test_a_segment_goes_only_after_the_copies_of_its_intents_are_durable(
+    make_journal: MakeJournal,
+) -> None:
+    """Order: write and sync the copy, then unlink; a power cut between them finds one or both,
+    never none.
+    """
     sync = GatedSync(is_open=True)
     journal = make_journal(disk=Disk(sync=sync))
     await journal.intend(key(1), b"long lasting")
@@ -355,7 +415,9 @@ async def test_a_segment_goes_only_after_the_copies_of_its_intents_are_durable(m
 
 
 async def test_segments_go_in_order_each_for_good(make_journal: MakeJournal) -> None:
-    """A settlement's segment gone and its intent's still there would book the attempt again as unknown."""
+    """A settlement's segment gone and its intent's still there would book the attempt again as
+    unknown.
+    """
     journal = make_journal()
     await fill_segments(journal, 3)
     middle = Position(2, 500)
@@ -364,8 +426,10 @@ async def test_segments_go_in_order_each_for_good(make_journal: MakeJournal) -> 
     await journal.flush()
     await journal.flush()
     assert [path.name for path in sorted(journal.directory.glob("0*.segment"))] == [
-        "00000002.segment", "00000003.segment", "00000004.segment",
-    ]  # fmt: skip
+        "00000002.segment",
+        "00000003.segment",
+        "00000004.segment",
+    ]
 
 
 async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path) -> None:
@@ -373,7 +437,9 @@ async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path
     journal = a_journal(root, max_bytes=8 * SMALL, disk=Disk(allocate=SmallDisk(8)))
     admitted = admit_until_full(journal, b"i" * 250)
     await journal.flush()
-    for _ in range(6):  # no file grows any more, so at some point the copies of a segment have no room left
+    for _ in range(
+        6
+    ):  # no file grows any more, so at some point the copies of a segment have no room left
         journal.let_go(journal.end)
         await journal.flush()
         await journal.flush()
@@ -381,7 +447,10 @@ async def test_copies_wait_where_they_would_take_a_settlement_s_space(root: Path
     for number in range(admitted):
         journal.settle(key(number), b"s" * journal.max_payload_bytes)
     await journal.flush()
-    assert len({found for found, _ in settlements(SettlementReader(Segments(journal.directory)))}) == admitted
+    assert (
+        len({found for found, _ in settlements(SettlementReader(Segments(journal.directory)))})
+        == admitted
+    )
     journal.close(is_drained=True)
 
 
@@ -426,9 +495,15 @@ async def test_a_write_that_fails_ends_everything(root: Path, room: int) -> None
     journal = a_journal(root, on_failed_sync=errors.append)
     await journal.intend(key(1), b"intent")
     waiting = journal.flush()
-    with file_limit(journal.tail.offset + room), pytest.raises(OSError, match=r"bytes were written|File too large"):
+    with (
+        file_limit(journal.tail.offset + room),
+        pytest.raises(OSError, match=r"bytes were written|File too large"),
+    ):
         journal.settle(key(1), b"paid" * 60)
-    with file_limit(journal.tail.offset + room), pytest.raises(OSError, match=r"bytes were written|File too large"):
+    with (
+        file_limit(journal.tail.offset + room),
+        pytest.raises(OSError, match=r"bytes were written|File too large"),
+    ):
         journal.settle(key(1), b"paid" * 60)
     assert len(errors) == 1
     # What was written of it is overwritten.
@@ -454,7 +529,9 @@ async def test_what_a_journal_says_of_itself(make_journal: MakeJournal) -> None:
     assert busy.sync_p50_s is not None
     assert busy.sync_p99_s is not None
     assert 0 < busy.sync_p50_s <= busy.sync_p99_s
-    assert busy.reserved_bytes == (29 + 256) + (29 + 6)  # the longest settlement, and a copy of the intent
+    assert busy.reserved_bytes == (29 + 256) + (
+        29 + 6
+    )  # the longest settlement, and a copy of the intent
     assert busy.used_bytes == 40 + 29 + 6
     assert len(took) == 1
     journal.settle(key(1), b"paid")
@@ -472,7 +549,9 @@ async def test_the_stated_capacity_is_a_true_bound(make_journal: MakeJournal) ->
     journal = make_journal(max_bytes=16 * SMALL)
     stated = capacity_requests(16 * SMALL, 300, segment_bytes=SMALL)
     held = admit_until_full(journal, b"i" * 200, settlement=b"s" * 100)
-    assert stated <= held + 2 < stated * 1.05  # the one that is refused needs more than its own bytes for a moment
+    assert (
+        stated <= held + 2 < stated * 1.05
+    )  # the one that is refused needs more than its own bytes for a moment
 
 
 async def test_a_drained_journal_leaves_nothing(make_journal: MakeJournal, root: Path) -> None:
@@ -484,7 +563,9 @@ async def test_a_drained_journal_leaves_nothing(make_journal: MakeJournal, root:
     assert names(root) == {".lock"}
 
 
-async def test_a_journal_with_open_attempts_is_never_called_drained(make_journal: MakeJournal) -> None:
+async def test_a_journal_with_open_attempts_is_never_called_drained(
+    make_journal: MakeJournal,
+) -> None:
     """That would throw their intents away."""
     journal = make_journal()
     await journal.intend(key(1), b"intent")
@@ -492,7 +573,9 @@ async def test_a_journal_with_open_attempts_is_never_called_drained(make_journal
         journal.close(is_drained=True)
 
 
-async def test_a_journal_left_behind_takes_no_more_space_than_its_records(make_journal: MakeJournal) -> None:
+async def test_a_journal_left_behind_takes_no_more_space_than_its_records(
+    make_journal: MakeJournal,
+) -> None:
     """Workers that come and go while Postgres is away must not fill the disk with spares."""
     journal = make_journal()
     await attempt(journal, 1)
@@ -521,7 +604,9 @@ def test_a_journal_that_cannot_be_made_says_what_to_do(root: Path) -> None:
     with pytest.raises(NoRoom, match=r"No space left on device.*Delete nothing below"):
         a_journal(root, disk=Disk(allocate=SmallDisk(1)))
     assert names(root) == {".lock"}
-    assert set(os.listdir("/proc/self/fd")) == open_before, "an open file keeps its space though it is deleted"
+    assert set(os.listdir("/proc/self/fd")) == open_before, (
+        "an open file keeps its space though it is deleted"
+    )
     (root / "a file").touch()
     with pytest.raises(BadUsage, match="cannot be made"):
         a_journal(root / "a file")
@@ -531,10 +616,15 @@ def test_a_journal_is_held_by_its_worker_alone(make_journal: MakeJournal, root: 
     """A child inherits no lock, even one that keeps every descriptor: it may outlive the worker."""
     journal = make_journal()
     child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False, stdout=subprocess.DEVNULL
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        close_fds=False,
+        stdout=subprocess.DEVNULL,
     )
     try:
-        assert [(found.journal_id, found.is_held) for found in journals_on(root)] == [(journal.journal_id, True)]
+        assert [(found.journal_id, found.is_held) for found in journals_on(root)] == [
+            (journal.journal_id, True)
+        ]
         assert adopt_free(root) == []
         journal.close(is_drained=False)
         assert [found.is_held for found in journals_on(root)] == [False]
@@ -544,7 +634,9 @@ def test_a_journal_is_held_by_its_worker_alone(make_journal: MakeJournal, root: 
 
 
 async def test_a_loop_that_is_gone_is_no_failure(root: Path) -> None:
-    """At shutdown the loop may be closed before the last sync ends: nobody is left to hear of it."""
+    """At shutdown the loop may be closed before the last sync ends: nobody is left to hear of
+    it.
+    """
     sync = GatedSync()
     journal = a_journal(root, disk=Disk(sync=sync))
 

@@ -1,4 +1,6 @@
-"""Real kills, a real full disk, a real failing sync: what the kernel leaves, not what a model thinks it leaves."""
+"""Real kills, a real full disk, a real failing sync: what the kernel leaves, not what a model
+thinks it leaves.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,18 @@ def kill_one(root: Path, first: int, lines: int) -> dict[str, set[int]]:
             word, number = line.split()
             said[word.decode()].add(int(number))
             if count == lines:
-                worker.kill()  # it goes on for as long as the signal takes; the rest of what it said comes as well
+                # it goes on for as long as the signal takes; the rest of what it said comes as well
+                worker.kill()
     assert worker.returncode == -9
     return said
 
 
-def test_a_killed_worker_loses_nothing_and_books_nothing_twice(root: Path, rng: random.Random) -> None:
-    """Every acknowledged intent and every settlement is there or in Postgres; what is in Postgres is not open."""
+def test_a_killed_worker_loses_nothing_and_books_nothing_twice(
+    root: Path, rng: random.Random
+) -> None:
+    """Every acknowledged intent and every settlement is there or in Postgres; what is in Postgres
+    is not open.
+    """
     met = defaultdict(int)
     for round_number in range(KILLS):
         lines = rng.randrange(20, 6000)
@@ -49,9 +56,14 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(root: Path, rng: 
         found = adopted(root)
         delivered = dict(settlements(found.settlements))
         opened = found.recovered.open_intents
-        print(f"round {round_number}: killed after {lines} lines; {len(delivered)} settlements, {len(opened)} open")
+        print(
+            f"round {round_number}: killed after {lines} lines; {len(delivered)} settlements, "
+            f"{len(opened)} open"
+        )
         written = {key(number) for number in said["written"]}
-        assert {key(number) for number in said["acked"]} <= delivered.keys() | opened.keys() | written
+        assert {
+            key(number) for number in said["acked"]
+        } <= delivered.keys() | opened.keys() | written
         assert {key(number) for number in said["settled"]} <= delivered.keys() | written
         assert not opened.keys() & (delivered.keys() | written)
         assert all(payload == settlement_of(name[0].int) for name, payload in delivered.items())
@@ -69,11 +81,15 @@ def test_a_killed_worker_loses_nothing_and_books_nothing_twice(root: Path, rng: 
 
 
 def test_a_kill_loses_nothing_that_was_appended_even_before_the_first_sync(root: Path) -> None:
-    """A settlement is said to be kept when `settle` returns: nothing may wait in the process for a later write."""
+    """A settlement is said to be kept when `settle` returns: nothing may wait in the process for a
+    later write.
+    """
     program = [sys.executable, "-m", "tests.journal.append_and_die", str(root)]
     assert subprocess.run(program, cwd=REPOSITORY, timeout=60).returncode == -signal.SIGKILL
     found = adopted(root)
-    assert dict(settlements(found.settlements)) == {key(n): settlement_of(n) for n in range(0, ATTEMPTS, 2)}
+    assert dict(settlements(found.settlements)) == {
+        key(n): settlement_of(n) for n in range(0, ATTEMPTS, 2)
+    }
     assert found.recovered.open_intents == {key(n): intent_of(n) for n in range(1, ATTEMPTS, 2)}
     assert found.recovered.damage == Damage()
     assert (found.directory / "00000003.segment").exists()
@@ -83,22 +99,42 @@ def test_a_kill_loses_nothing_that_was_appended_even_before_the_first_sync(root:
 def can_trace(folder: Path) -> bool:
     """Whether strace is installed and allowed here."""
     strace = shutil.which("strace")
-    return strace is not None and subprocess.run([strace, "-o", folder / "probe", "true"]).returncode == 0
+    return (
+        strace is not None
+        and subprocess.run([strace, "-o", folder / "probe", "true"]).returncode == 0
+    )
 
 
-def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(root: Path, tmp_path: Path) -> None:
-    """The kernel itself answers EIO (by strace, where there is one): one call, no second, no acknowledgement."""
+def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(
+    root: Path, tmp_path: Path
+) -> None:
+    """The kernel itself answers EIO (by strace, where there is one): one call, no second, no
+    acknowledgement.
+    """
     program = [sys.executable, "-m", "tests.journal.break_the_disk", str(root)]
     trace = tmp_path / "trace"
     is_traced = can_trace(tmp_path)
     if is_traced:
         inject = f"inject=fdatasync:error=EIO:when={FAILS_AT}+"
-        program = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync", "-e", inject, *program]
+        program = [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            str(trace),
+            "-e",
+            "trace=fdatasync",
+            "-e",
+            inject,
+            *program,
+        ]
     else:
         program.append(str(FAILS_AT))
     ended = subprocess.run(program, cwd=REPOSITORY, capture_output=True, timeout=60)
     assert ended.returncode == EXIT_CODE, ended.stderr.decode()
-    acked = [int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith(b"acked")]
+    acked = [
+        int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith(b"acked")
+    ]
     assert acked == list(range(FAILS_AT - 1))
     assert ended.stdout.splitlines()[-1] == b"errno %d" % errno.EIO
     if is_traced:
@@ -110,13 +146,21 @@ def test_a_failed_sync_ends_the_process_and_acknowledges_nothing(root: Path, tmp
 
 
 def test_a_full_volume_refuses_intents_and_takes_every_settlement(tmp_path: Path) -> None:
-    """A volume of 4 MiB that another program fills to the last byte while attempts are in flight."""
+    """A volume of 4 MiB that another program fills to the last byte while attempts are in
+    flight.
+    """
     volume = tmp_path / "volume"
     volume.mkdir()
     mount = f'mount -t tmpfs -o size=4m tmpfs "{volume}" && exec "$@"'
     enter = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
-    if not shutil.which("unshare") or subprocess.run([*enter, "true"], capture_output=True).returncode:
-        pytest.skip("needs Linux mount namespaces; test_a_disk_without_space_refuses_intents covers the refusal itself")
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*enter, "true"], capture_output=True).returncode
+    ):
+        pytest.skip(
+            "needs Linux mount namespaces; test_a_disk_without_space_refuses_intents covers "
+            "the refusal itself"
+        )
     program = [*enter, sys.executable, "-m", "tests.journal.fill_the_disk", str(volume / "journal")]
     ended = subprocess.run(program, cwd=REPOSITORY, capture_output=True, timeout=60)
     assert ended.returncode == 0, ended.stderr.decode()
@@ -124,5 +168,9 @@ def test_a_full_volume_refuses_intents_and_takes_every_settlement(tmp_path: Path
     admitted = said.pop("admitted")
     assert admitted > 20
     assert said == {
-        "delivered": admitted, "longest": True, "is_full": True, "progress_misses": 1, "open": 0,
-    }  # fmt: skip
+        "delivered": admitted,
+        "longest": True,
+        "is_full": True,
+        "progress_misses": 1,
+        "open": 0,
+    }

@@ -1,4 +1,6 @@
-"""A model against the journal: whatever happens in which order, nothing is lost and nothing is booked twice."""
+"""A model against the journal: whatever happens in which order, nothing is lost and nothing is
+booked twice.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class JournalMachine(RuleBasedStateMachine):
     def begin_worker(self) -> None:
         self.workers += 1
         self.root = self.folder / f"worker-{self.workers}"
-        self.journal = a_journal(self.root, segment_bytes=SEGMENT_BYTES, max_bytes=SEGMENTS * SEGMENT_BYTES)
+        self.journal = a_journal(
+            self.root, segment_bytes=SEGMENT_BYTES, max_bytes=SEGMENTS * SEGMENT_BYTES
+        )
         self.reader = SettlementReader(Segments(self.journal.directory))
         self.attempts: dict[Key, Attempt] = {}
         self.progress: bytes | None = None
@@ -76,7 +80,10 @@ class JournalMachine(RuleBasedStateMachine):
                 await acknowledged
 
     # Places, not keys: what is open depends on the thread's pace, what Hypothesis draws must not.
-    @rule(places=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=30), size=st.integers(0, LONGEST))
+    @rule(
+        places=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=30),
+        size=st.integers(0, LONGEST),
+    )
     def settle(self, places: list[float], size: int) -> None:
         for place in places:
             found = self.open_keys()
@@ -94,7 +101,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(max_records=st.integers(1, 40), fails=st.booleans())
     def write(self, max_records: int, fails: bool) -> None:
-        """The writer's turn; where the transaction fails nothing is booked and the batch comes again."""
+        """The writer's turn; where the transaction fails nothing is booked and the batch comes
+        again.
+        """
         batch = self.reader.read(upto=self.journal.end, max_records=max_records, max_bytes=NEVER)
         if not fails:
             for found, payload in batch.documents:
@@ -118,10 +127,16 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(cut=st.none() | st.floats(0, 1), twice=st.booleans())
     def crash(self, cut: float | None, twice: bool) -> None:
-        """A kill (no cut), or a power cut that loses a random part of what was not synced; then the next start."""
-        acknowledged = {name for name, attempt in self.attempts.items() if attempt.acknowledged.done()}
+        """A kill (no cut), or a power cut that loses a random part of what was not synced; then the
+        next start.
+        """
+        acknowledged = {
+            name for name, attempt in self.attempts.items() if attempt.acknowledged.done()
+        }
         copied = after_kill(self.journal, self.root / "crashed")
-        durable = self.journal.end  # read after the copy: whatever the thread removed from it relied on less
+        durable = (
+            self.journal.end
+        )  # read after the copy: whatever the thread removed from it relied on less
         lost_from, is_torn = self._cut(copied, durable, cut)
         self.loop.run_until_complete(self._flush())
         self.journal.close(is_drained=False)
@@ -135,18 +150,26 @@ class JournalMachine(RuleBasedStateMachine):
         self.begin_worker()
 
     def _cut(self, copied: Path, durable: Position, cut: float | None) -> tuple[Position, bool]:
-        """Put zeros from some byte behind `durable` on; return that place and whether it is within a record."""
+        """Put zeros from some byte behind `durable` on; return that place and whether it is within
+        a record.
+        """
         if cut is None:
             return Position(NEVER, 0), False
         ends = {Position(number, 0) for number in segment_numbers(copied)} | {durable}
         segments = Segments(copied)
         for number in segments.numbers():
             ends |= {Position(number, 40)}
-            ends |= {Position(number, item.end) for item in segments.records(number) if isinstance(item, Frame)}
+            ends |= {
+                Position(number, item.end)
+                for item in segments.records(number)
+                if isinstance(item, Frame)
+            }
         last = max(ends)
         at = durable
         if last.segment == durable.segment:
-            at = Position(durable.segment, durable.offset + round(cut * (last.offset - durable.offset)))
+            at = Position(
+                durable.segment, durable.offset + round(cut * (last.offset - durable.offset))
+            )
         for number in segments.numbers():
             if number >= at.segment:
                 data = segment_path(copied, number).read_bytes()
@@ -154,13 +177,17 @@ class JournalMachine(RuleBasedStateMachine):
                 segment_path(copied, number).write_bytes(data[:kept] + bytes(len(data) - kept))
         return at, at not in ends
 
-    def _check(self, found: AdoptedJournal, lost_from: Position, acknowledged: set[Key], *, is_torn: bool) -> None:
+    def _check(
+        self, found: AdoptedJournal, lost_from: Position, acknowledged: set[Key], *, is_torn: bool
+    ) -> None:
         recovered, delivered = found.recovered, dict(settlements(found.settlements, max_records=7))
         assert recovered.damage.torn_tails == is_torn
         assert recovered.damage.quarantined_records == 0
         assert recovered.progress == self.progress
         assert not recovered.open_intents.keys() & delivered.keys()
-        assert not recovered.open_intents.keys() & self.postgres.keys()  # or it would be booked again as unknown
+        assert (
+            not recovered.open_intents.keys() & self.postgres.keys()
+        )  # or it would be booked again as unknown
         for name, payload in delivered.items():
             assert self.attempts[name].settlement == payload
             assert self.postgres.setdefault(name, payload) == payload

@@ -45,11 +45,13 @@ routes:
 teams:
   - {name: payments, cost_centre: CC-1207, data_class: confidential, routes: [assistant]}
   - {name: search, cost_centre: CC-0042, data_class: internal, routes: [assistant, partner-chat]}
-"""
+"""  # noqa: E501
 
 # The same with every kind of budget and limit. Nothing in it is worth a note.
 ALLOWED = (
-    EXAMPLE.partition("routes:\n  - {name: assistant")[0].replace("allows: [store]", "max_output_tokens: 8192")
+    EXAMPLE.partition("routes:\n  - {name: assistant")[0].replace(
+        "allows: [store]", "max_output_tokens: 8192"
+    )
     + """\
     limits: {concurrent: 8}
 routes:
@@ -75,7 +77,7 @@ teams:
 cost_centres:
   - {name: CC-0042, time_zone: America/Havana, budgets: [{period: month, limit_usd: 9000000}]}
 alerts: {webhook: "https://hooks.example/messages", secret: "env:TOLLGATE_ALERT_SECRET"}
-"""
+"""  # noqa: E501
 )
 
 

@@ -25,32 +25,106 @@ ONCE = "{period: once, limit_usd: 200.000000001, name: pilot-2026, overdraft_usd
 
 # (what is replaced in the example with budgets, by what, line, field, a part of the message)
 WRONG = [
-    ("period: week", "period: weekly", 48, "teams[0].projects[0].budgets[0].period", "did you mean 'week'?"),
+    (
+        "period: week",
+        "period: weekly",
+        48,
+        "teams[0].projects[0].budgets[0].period",
+        "did you mean 'week'?",
+    ),
     ("period: week, ", "", 48, "teams[0].projects[0].budgets[0].period", "is missing"),
-    ("limit_usd: 700", "limit_usd: 0", 48, "teams[0].projects[0].budgets[0].limit_usd", "above 0 to 9000000"),
-    ("limit_usd: 700", "limit_usd: 0.0000000001", 48, "teams[0].projects[0].budgets[0].limit_usd", "nine decimals"),
+    (
+        "limit_usd: 700",
+        "limit_usd: 0",
+        48,
+        "teams[0].projects[0].budgets[0].limit_usd",
+        "above 0 to 9000000",
+    ),
+    (
+        "limit_usd: 700",
+        "limit_usd: 0.0000000001",
+        48,
+        "teams[0].projects[0].budgets[0].limit_usd",
+        "nine decimals",
+    ),
     ("limit_usd: 700", "limit_usd: 1,000", 48, "teams[0].projects[0].budgets[0]", "must be text"),
-    ("limit_usd: 700", "limit_usd: 7e2", 48, "teams[0].projects[0].budgets[0].limit_usd", "plain decimal"),
-    ("limit_usd: 9000000", "limit_usd: 9000000.01", 55, "cost_centres[0].budgets[0].limit_usd", "to 9000000"),
-    ("kind: soft", "kind: softly", 48, "teams[0].projects[0].budgets[0].kind", "did you mean 'soft'?"),
-    ("kind: soft", "kind: soft, overdraft_usd: 1", 48, "teams[0].projects[0].budgets[0].overdraft_usd",
-     "a soft budget refuses nothing"),
-    ("[0.5, 1.0, 0.80]", "[0.5, 1.0, 0.50]", 44, "teams[0].budgets[0].alert_at[2]", "0.50 is there twice"),
+    (
+        "limit_usd: 700",
+        "limit_usd: 7e2",
+        48,
+        "teams[0].projects[0].budgets[0].limit_usd",
+        "plain decimal",
+    ),
+    (
+        "limit_usd: 9000000",
+        "limit_usd: 9000000.01",
+        55,
+        "cost_centres[0].budgets[0].limit_usd",
+        "to 9000000",
+    ),
+    (
+        "kind: soft",
+        "kind: softly",
+        48,
+        "teams[0].projects[0].budgets[0].kind",
+        "did you mean 'soft'?",
+    ),
+    (
+        "kind: soft",
+        "kind: soft, overdraft_usd: 1",
+        48,
+        "teams[0].projects[0].budgets[0].overdraft_usd",
+        "a soft budget refuses nothing",
+    ),
+    (
+        "[0.5, 1.0, 0.80]",
+        "[0.5, 1.0, 0.50]",
+        44,
+        "teams[0].budgets[0].alert_at[2]",
+        "0.50 is there twice",
+    ),
     ("[0.5, 1.0, 0.80]", "[0]", 44, "teams[0].budgets[0].alert_at[0]", "above 0 to 10"),
     ("[0.5, 1.0, 0.80]", "[10.1]", 44, "teams[0].budgets[0].alert_at[0]", "above 0 to 10"),
     ("[0.5, 1.0, 0.80]", "0.5", 44, "teams[0].budgets[0].alert_at", "must be a list"),
     ("pilot-2026", "pilot/2026", 45, "teams[0].budgets[1].name", "letters, digits"),
     ("pilot-2026", "'pilot:2026'", 45, "teams[0].budgets[1].name", "letters, digits"),
     ("pilot-2026", "cost_centre", 45, "teams[0].budgets[1].name", "has a meaning of its own"),
-    ("overdraft_usd: 1", "overdraft_usd: -1", 45, "teams[0].budgets[1].overdraft_usd", "from 0 to 9000000"),
-    (ONCE, MONTHLY, 45, "teams[0].budgets[1].period",
-     "budget 'payments/month' is there twice (first in line 44); remove one, or give one of them a 'name'"),
-    ("night-job", "pilot-2026", 52, "teams[0].keys[1].budgets[0].name",
-     "budget 'pilot-2026' is there twice (first in line 45); choose another name"),
-    ("[{period: month, limit_usd: 1000}]", "[{period: month, limit_usd: 1}, {period: month, limit_usd: 2}]", 49,
-     "teams[0].projects[1].budgets[1].period", "'payments/project:*/month' is there twice (first in line 49)"),
-    ("9000000}]", "9}, {period: month, limit_usd: 8}]", 55, "cost_centres[0].budgets[1].period",
-     "'cost_centre:CC-0042/month' is there twice"),
+    (
+        "overdraft_usd: 1",
+        "overdraft_usd: -1",
+        45,
+        "teams[0].budgets[1].overdraft_usd",
+        "from 0 to 9000000",
+    ),
+    (
+        ONCE,
+        MONTHLY,
+        45,
+        "teams[0].budgets[1].period",
+        "budget 'payments/month' is there twice (first in line 44); remove one, or give one of "
+        "them a 'name'",
+    ),
+    (
+        "night-job",
+        "pilot-2026",
+        52,
+        "teams[0].keys[1].budgets[0].name",
+        "budget 'pilot-2026' is there twice (first in line 45); choose another name",
+    ),
+    (
+        "[{period: month, limit_usd: 1000}]",
+        "[{period: month, limit_usd: 1}, {period: month, limit_usd: 2}]",
+        49,
+        "teams[0].projects[1].budgets[1].period",
+        "'payments/project:*/month' is there twice (first in line 49)",
+    ),
+    (
+        "9000000}]",
+        "9}, {period: month, limit_usd: 8}]",
+        55,
+        "cost_centres[0].budgets[1].period",
+        "'cost_centre:CC-0042/month' is there twice",
+    ),
     ("Europe/Berlin", "Europe/Berlino", 42, "teams[0].time_zone", "did you mean 'Europe/Berlin'?"),
     ("Europe/Berlin", "xxxx", 42, "teams[0].time_zone", "write an IANA name such as Europe/Berlin"),
     ("Europe/Berlin", "localtime", 42, "teams[0].time_zone", "is not a time zone"),
@@ -61,43 +135,133 @@ WRONG = [
     ("concurrent: 50", "parallel: 50", 46, "teams[0].limits.parallel", "no such field"),
     ("{requests_per_minute: 60}", "[60]", 51, "teams[0].keys[0].limits", "must be a mapping"),
     ("{concurrent: 8}", "{concurrent: -8}", 33, "deployments[2].limits.concurrent", "from 1 to"),
-    ('name: "*"', "name: checkout", 49, "teams[0].projects[1].name", "project 'checkout' is there twice"),
+    (
+        'name: "*"',
+        "name: checkout",
+        49,
+        "teams[0].projects[1].name",
+        "project 'checkout' is there twice",
+    ),
     ('name: "*"', "name: '**'", 49, "teams[0].projects[1].name", "each project that is not named"),
-    ("key: 0A1b2C3d4E", 'key: "*"', 52, "teams[0].keys[1].key", "key '*' is there twice (first in line 51)"),
+    (
+        "key: 0A1b2C3d4E",
+        'key: "*"',
+        52,
+        "teams[0].keys[1].key",
+        "key '*' is there twice (first in line 51)",
+    ),
     ("key: 0A1b2C3d4E", "key: tg_0A1b2C3d4E_x", 52, "teams[0].keys[1].key", "never the key itself"),
     ("key: 0A1b2C3d4E, ", "", 52, "teams[0].keys[1].key", "is missing"),
-    ("max_output_tokens: 4096", "max_output_tokens: 0", 35, "routes[0].max_output_tokens", "from 1 to"),
-    ("cost_centres:\n", "cost_centres:\n  - {name: CC-0042}\n", 56, "cost_centres[1].name",
-     "cost centre 'CC-0042' is there twice"),
-    ("https://hooks.example/messages", "http://hooks.example/x", 56, "alerts.webhook", "unencrypted"),
-    ("https://hooks.example/messages", "https://a:b@hooks.example/x", 56, "alerts.webhook", "a field of its own"),
+    (
+        "max_output_tokens: 4096",
+        "max_output_tokens: 0",
+        35,
+        "routes[0].max_output_tokens",
+        "from 1 to",
+    ),
+    (
+        "cost_centres:\n",
+        "cost_centres:\n  - {name: CC-0042}\n",
+        56,
+        "cost_centres[1].name",
+        "cost centre 'CC-0042' is there twice",
+    ),
+    (
+        "https://hooks.example/messages",
+        "http://hooks.example/x",
+        56,
+        "alerts.webhook",
+        "unencrypted",
+    ),
+    (
+        "https://hooks.example/messages",
+        "https://a:b@hooks.example/x",
+        56,
+        "alerts.webhook",
+        "a field of its own",
+    ),
     (', secret: "env:TOLLGATE_ALERT_SECRET"', "", 56, "alerts.secret", "is missing"),
     ("env:TOLLGATE_ALERT_SECRET", "hunter2", 56, "alerts.secret", "never the secret itself"),
-]  # fmt: skip
+]
 
 ODD = [
-    (", limits: {requests_per_minute: 60}}", ", limits: {}}", 51, "teams[0].keys[0].limits", "limits nothing"),
+    (
+        ", limits: {requests_per_minute: 60}}",
+        ", limits: {}}",
+        51,
+        "teams[0].keys[0].limits",
+        "limits nothing",
+    ),
     ("tokens_per_minute: 9000", "", 48, "teams[0].projects[0].limits", "limits nothing"),
-    ("{requests_per_minute: 600, tokens_per_minute: 200000, concurrent: 50}", "{}", 46, "teams[0].limits",
-     "limits nothing"),
+    (
+        "{requests_per_minute: 600, tokens_per_minute: 200000, concurrent: 50}",
+        "{}",
+        46,
+        "teams[0].limits",
+        "limits nothing",
+    ),
     ("{concurrent: 8}", "{}", 33, "deployments[2].limits", "limits nothing"),
-    (', budgets: [{period: month, limit_usd: 1000}]}', "}", 49, "teams[0].projects[1]", "it changes nothing"),
-    ("name: CC-0042, ", "name: CC-42, ", 55, "cost_centres[0].name", "no team has cost centre 'CC-42'"),
-    ("name: CC-0042, ", "name: CC-42, ", 38, "teams", "unlimited: search (no budgets and no limits)"),
-    ('alerts: {webhook: "https://hooks.example/messages", secret: "env:TOLLGATE_ALERT_SECRET"}\n', "", 44,
-     "teams[0].budgets[0].alert_at", "only in log and metrics"),
-    ("{period: day, limit_usd: 20}", "{period: month, limit_usd: 5001}", 51, "teams[0].keys[0].budgets[0].limit_usd",
-     "is larger than the whole team's, payments/month of 5000 USD"),
-    ("limit_usd: 1000}", "limit_usd: 5000.5}", 49, "teams[0].projects[1].budgets[0].limit_usd", "larger than the"),
-    (", max_output_tokens: 4096", "", 35, "routes[0].deployments[1]",
-     "nothing bounds an answer of 'gpt-eu' here: neither the route nor the deployment has max_output_tokens, nor is "
-     "there a context_window; where callers give no maximum, such requests of teams with a hard budget "
-     "(payments, search) are refused"),
-]  # fmt: skip
+    (
+        ", budgets: [{period: month, limit_usd: 1000}]}",
+        "}",
+        49,
+        "teams[0].projects[1]",
+        "it changes nothing",
+    ),
+    (
+        "name: CC-0042, ",
+        "name: CC-42, ",
+        55,
+        "cost_centres[0].name",
+        "no team has cost centre 'CC-42'",
+    ),
+    (
+        "name: CC-0042, ",
+        "name: CC-42, ",
+        38,
+        "teams",
+        "unlimited: search (no budgets and no limits)",
+    ),
+    (
+        'alerts: {webhook: "https://hooks.example/messages", secret: '
+        '"env:TOLLGATE_ALERT_SECRET"}\n',
+        "",
+        44,
+        "teams[0].budgets[0].alert_at",
+        "only in log and metrics",
+    ),
+    (
+        "{period: day, limit_usd: 20}",
+        "{period: month, limit_usd: 5001}",
+        51,
+        "teams[0].keys[0].budgets[0].limit_usd",
+        "is larger than the whole team's, payments/month of 5000 USD",
+    ),
+    (
+        "limit_usd: 1000}",
+        "limit_usd: 5000.5}",
+        49,
+        "teams[0].projects[1].budgets[0].limit_usd",
+        "larger than the",
+    ),
+    (
+        ", max_output_tokens: 4096",
+        "",
+        35,
+        "routes[0].deployments[1]",
+        "nothing bounds an answer of 'gpt-eu' here: neither the route nor the deployment has "
+        "max_output_tokens, nor is "
+        "there a context_window; where callers give no maximum, such requests of teams with a "
+        "hard budget "
+        "(payments, search) are refused",
+    ),
+]
 
 
 @pytest.mark.parametrize(("old", "new", "line", "field", "part"), WRONG)
-def test_a_wrong_allowance_is_found_with_line_and_field(old: str, new: str, line: int, field: str, part: str) -> None:
+def test_a_wrong_allowance_is_found_with_line_and_field(
+    old: str, new: str, line: int, field: str, part: str
+) -> None:
     """A budget that was mistyped and accepted is found when the money is gone."""
     text = changed(old, new, text=ALLOWED)
     found = [f for f in findings(text) or () if f.field == field and f.line == line]
@@ -113,7 +277,9 @@ def test_an_odd_allowance_is_noted(old: str, new: str, line: int, field: str, pa
 
 
 def test_a_wrong_owner_hides_no_other_mistake() -> None:
-    """A budget whose owner or period cannot be read has no identity, and the rest is still checked."""
+    """A budget whose owner or period cannot be read has no identity, and the rest is still
+    checked.
+    """
     text = changed("name: payments", "name: 'pay ments'", text=ALLOWED)
     text = changed("name: CC-0042, ", "", text=changed("period: hour", "period: hours", text=text))
     text = changed("night-job", "'night job'", text=text)
@@ -133,32 +299,57 @@ def test_every_allowance_reaches_the_policy() -> None:
     def rule(rule_id: str, scope: BudgetScope, owner: str, *rest: Any, **others: Any) -> BudgetRule:
         period, limit_nusd = rest
         return BudgetRule(
-            rule_id=rule_id, scope=scope, team="payments", owner=owner, period=period, limit_nusd=limit_nusd,
-            time_zone="Europe/Berlin", **others,
-        )  # fmt: skip
+            rule_id=rule_id,
+            scope=scope,
+            team="payments",
+            owner=owner,
+            period=period,
+            limit_nusd=limit_nusd,
+            time_zone="Europe/Berlin",
+            **others,
+        )
 
     of_team, of_project, of_key = BudgetScope.TEAM, BudgetScope.PROJECT, BudgetScope.KEY
     assert team.budgets == (
-        rule("payments/month", of_team, "payments", BudgetPeriod.MONTH, 5000 * USD, alert_at=shares),
-        rule("pilot-2026", of_team, "payments", BudgetPeriod.ONCE, 200 * USD + 1, overdraft_nusd=USD),
-        rule("payments/project:checkout/week", of_project, "checkout", BudgetPeriod.WEEK, 700 * USD,
-             kind=BudgetKind.SOFT),
+        rule(
+            "payments/month", of_team, "payments", BudgetPeriod.MONTH, 5000 * USD, alert_at=shares
+        ),
+        rule(
+            "pilot-2026", of_team, "payments", BudgetPeriod.ONCE, 200 * USD + 1, overdraft_nusd=USD
+        ),
+        rule(
+            "payments/project:checkout/week",
+            of_project,
+            "checkout",
+            BudgetPeriod.WEEK,
+            700 * USD,
+            kind=BudgetKind.SOFT,
+        ),
         rule("payments/project:*/month", of_project, "*", BudgetPeriod.MONTH, 1000 * USD),
         rule("payments/key:*/day", of_key, "*", BudgetPeriod.DAY, 20 * USD),
         rule("night-job", of_key, "0A1b2C3d4E", BudgetPeriod.HOUR, USD // 2),
-    )  # fmt: skip
+    )
     assert [str(share) for share in team.budgets[0].alert_at] == ["0.5", "0.8", "1"]
     assert team.time_zone == "Europe/Berlin"
     assert team.limits == Limits(requests_per_minute=600, tokens_per_minute=200000, concurrent=50)
     assert team.project_limits == {"checkout": Limits(tokens_per_minute=9000)}
     assert team.key_limits == {"*": Limits(requests_per_minute=60)}
     (shared,) = policy.cost_centres["CC-0042"].budgets
-    assert policy.cost_centres == {"CC-0042": CostCentre(name="CC-0042", time_zone="America/Havana", budgets=(shared,))}
+    assert policy.cost_centres == {
+        "CC-0042": CostCentre(name="CC-0042", time_zone="America/Havana", budgets=(shared,))
+    }
     assert shared == BudgetRule(
-        rule_id="cost_centre:CC-0042/month", scope=BudgetScope.COST_CENTRE, team=None, owner="CC-0042",
-        period=BudgetPeriod.MONTH, limit_nusd=9_000_000 * USD, time_zone="America/Havana",
-    )  # fmt: skip
-    assert policy.alerts == Alerts(webhook="https://hooks.example/messages", secret="env:TOLLGATE_ALERT_SECRET")
+        rule_id="cost_centre:CC-0042/month",
+        scope=BudgetScope.COST_CENTRE,
+        team=None,
+        owner="CC-0042",
+        period=BudgetPeriod.MONTH,
+        limit_nusd=9_000_000 * USD,
+        time_zone="America/Havana",
+    )
+    assert policy.alerts == Alerts(
+        webhook="https://hooks.example/messages", secret="env:TOLLGATE_ALERT_SECRET"
+    )
     assert policy.routes["assistant"].max_output_tokens == 4096
     assert policy.deployments["partner"].limits == Limits(concurrent=8)
     assert policy.deployments["gpt-eu"].limits == policy.teams["search"].limits == NO_LIMITS
@@ -179,10 +370,15 @@ def test_empty_allowances_are_those_of_a_document_without_any() -> None:
 def test_nothing_is_noted_of_answers_that_are_bounded_or_not_held_for() -> None:
     """A note that is always there is read by nobody."""
     unbounded = changed(", max_output_tokens: 4096", "", text=ALLOWED)
-    embeds = changed("    region: eu\n", "    region: eu\n    operations: [embeddings]\n", text=unbounded)
-    bounded = changed("    region: eu\n", "    region: eu\n    max_output_tokens: 99\n", text=unbounded)
+    embeds = changed(
+        "    region: eu\n", "    region: eu\n    operations: [embeddings]\n", text=unbounded
+    )
+    bounded = changed(
+        "    region: eu\n", "    region: eu\n    max_output_tokens: 99\n", text=unbounded
+    )
     soft = EXAMPLE.replace(
-        "routes: [assistant]}", "routes: [assistant], budgets: [{period: day, limit_usd: 1, kind: soft}]}"
+        "routes: [assistant]}",
+        "routes: [assistant], budgets: [{period: day, limit_usd: 1, kind: soft}]}",
     )
     for text in (embeds, bounded, soft):
         assert not any("nothing bounds" in note.message for note in parse(text).notes)
@@ -212,12 +408,17 @@ def test_a_team_is_unlimited_only_where_nothing_at_all_holds_it() -> None:
 
 def test_many_unlimited_teams_are_not_all_listed() -> None:
     """A thousand names hide the other notes."""
-    teams = "".join(f"  - {{name: t{n}, cost_centre: c, data_class: public, routes: [assistant]}}\n" for n in range(9))
+    teams = "".join(
+        f"  - {{name: t{n}, cost_centre: c, data_class: public, routes: [assistant]}}\n"
+        for n in range(9)
+    )
     assert parse(EXAMPLE + teams).notes[-1].message.startswith("unlimited: payments, search, t0")
     assert "t7 and 1 more (no" in parse(EXAMPLE + teams).notes[-1].message
 
 
-@pytest.mark.parametrize("name", ["a", "a" * 64, "a" * 65, "a b", " a", "-a", "a/b:c@d+e-f.g_h", "é", "a*", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["a", "a" * 64, "a" * 65, "a b", " a", "-a", "a/b:c@d+e-f.g_h", "é", "a*", "a\n"]
+)
 def test_a_project_may_be_declared_as_requests_may_name_it(name: str) -> None:
     """A budget for a project that no request can name would never count."""
     try:
@@ -234,10 +435,13 @@ class Exact(yaml.SafeDumper):
 
 
 Exact.add_representer(
-    Decimal, lambda dumper, number: dumper.represent_scalar("tag:yaml.org,2002:float", f"{number:.9f}")
+    Decimal,
+    lambda dumper, number: dumper.represent_scalar("tag:yaml.org,2002:float", f"{number:.9f}"),
 )
 
-names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True).filter(lambda name: name != "cost_centre")
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True).filter(
+    lambda name: name != "cost_centre"
+)
 amounts = st.decimals("0.000000001", 9_000_000, places=9, allow_nan=False)
 limits = st.fixed_dictionaries(
     {},
@@ -277,21 +481,37 @@ def owners(field: str, owner: st.SearchStrategy[str]) -> st.SearchStrategy[list[
 allowances = st.fixed_dictionaries(
     {},
     optional={
-        "time_zone": st.sampled_from(["UTC", "Europe/Berlin", "America/Havana", "Asia/Kathmandu", "Pacific/Apia"]),
+        "time_zone": st.sampled_from(
+            ["UTC", "Europe/Berlin", "America/Havana", "Asia/Kathmandu", "Pacific/Apia"]
+        ),
         "budgets": budgets(),
         "limits": limits,
-        "projects": owners("name", st.from_regex(r"[A-Za-z][A-Za-z0-9._:/@+ -]{0,9}", fullmatch=True) | st.just("*")),
+        "projects": owners(
+            "name",
+            st.from_regex(r"[A-Za-z][A-Za-z0-9._:/@+ -]{0,9}", fullmatch=True) | st.just("*"),
+        ),
         "keys": owners("key", st.from_regex(r"[A-Za-z0-9]{9}[A-Z]", fullmatch=True) | st.just("*")),
     },
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(allowances, allowances, budgets(), st.lists(names, unique=True), st.none() | st.integers(1, 10**8), limits)
+@given(
+    allowances,
+    allowances,
+    budgets(),
+    st.lists(names, unique=True),
+    st.none() | st.integers(1, 10**8),
+    limits,
+)
 def test_any_allowances_are_read_written_and_read_the_same(
-    one: dict[str, Any], other: dict[str, Any], shared: list[dict[str, Any]], own_names: list[str],
-    most: int | None, of_deployment: dict[str, int],
-) -> None:  # fmt: skip
+    one: dict[str, Any],
+    other: dict[str, Any],
+    shared: list[dict[str, Any]],
+    own_names: list[str],
+    most: int | None,
+    of_deployment: dict[str, int],
+) -> None:
     """What `policy show --effective` prints may be applied: no limit moves by a nano-dollar."""
     document = yaml.safe_load(EXAMPLE)
     document["teams"][0] |= one
@@ -310,7 +530,9 @@ def test_any_allowances_are_read_written_and_read_the_same(
     assert changes(policy, again) == ()
     identities = [rule.rule_id for rule in policy.budgets]
     assert len(identities) == len(set(identities))
-    read = [rule for rule in policy.budgets if rule.scope in (BudgetScope.TEAM, BudgetScope.COST_CENTRE)]
+    read = [
+        rule for rule in policy.budgets if rule.scope in (BudgetScope.TEAM, BudgetScope.COST_CENTRE)
+    ]
     of_payments = [rule.limit_nusd for rule in read if rule.owner != "search"]
     assert of_payments == [int(budget["limit_usd"].scaleb(9)) for budget in declared]
 
@@ -330,38 +552,67 @@ def test_a_changed_budget_is_shown_by_its_own_name_and_field() -> None:
     assert changes(parse(ALLOWED).policy, parse(after).policy) == (
         Change(verb="changed", kind="limits", name="payments", details=("concurrent: 50 → 60",)),
         Change(
-            verb="changed", kind="limits", name="payments/project:checkout", details=("tokens_per_minute: 9000 → —",)
+            verb="changed",
+            kind="limits",
+            name="payments/project:checkout",
+            details=("tokens_per_minute: 9000 → —",),
         ),
-        Change(verb="changed", kind="limits", name="payments/key:*", details=("requests_per_minute: 60 → 70",)),
-        Change(verb="added", kind="team", name="seek"),
-        Change(verb="changed", kind="cost centre", name="CC-0042", details=("time_zone: America/Havana → UTC",)),
-        Change(verb="changed", kind="budget", name="payments/month", details=("limit_usd: 5000 → 6000.5",)),
         Change(
-            verb="changed", kind="budget", name="payments/key:*/day",
+            verb="changed",
+            kind="limits",
+            name="payments/key:*",
+            details=("requests_per_minute: 60 → 70",),
+        ),
+        Change(verb="added", kind="team", name="seek"),
+        Change(
+            verb="changed",
+            kind="cost centre",
+            name="CC-0042",
+            details=("time_zone: America/Havana → UTC",),
+        ),
+        Change(
+            verb="changed",
+            kind="budget",
+            name="payments/month",
+            details=("limit_usd: 5000 → 6000.5",),
+        ),
+        Change(
+            verb="changed",
+            kind="budget",
+            name="payments/key:*/day",
             details=("limit_usd: 20 → 30", "alert_at: [] → [0.9]"),
         ),
         Change(
-            verb="changed", kind="budget", name="cost_centre:CC-0042/month",
+            verb="changed",
+            kind="budget",
+            name="cost_centre:CC-0042/month",
             details=("limit_usd: 9000000 → 1", "kind: hard → soft"),
         ),
         Change(
-            verb="changed", kind="alerts", name="webhook",
+            verb="changed",
+            kind="alerts",
+            name="webhook",
             details=("webhook: https://hooks.example/messages → https://alerts.example/messages",),
         ),
         Change(verb="removed", kind="team", name="search"),
         Change(
-            verb="removed", kind="budget", name="pilot-2026",
+            verb="removed",
+            kind="budget",
+            name="pilot-2026",
             details=(
-                "of: team payments, period: once, limit_usd: 200.000000001, kind: hard, alert_at: [], "
+                "of: team payments, period: once, limit_usd: 200.000000001, kind: hard, "
+                "alert_at: [], "
                 "overdraft_usd: 1",
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def test_the_first_budgets_and_limits_are_shown_with_their_figures() -> None:
     """`+ budget payments/month` alone says nothing of how much."""
-    shown = {(c.kind, c.name): c.details for c in changes(parse(EXAMPLE).policy, parse(ALLOWED).policy)}
+    shown = {
+        (c.kind, c.name): c.details for c in changes(parse(EXAMPLE).policy, parse(ALLOWED).policy)
+    }
     tail = "alert_at: [], overdraft_usd: 0"
     assert shown["budget", "payments/project:*/month"] == (
         f"of: each project of team payments, period: month, limit_usd: 1000, kind: hard, {tail}",
@@ -369,7 +620,9 @@ def test_the_first_budgets_and_limits_are_shown_with_their_figures() -> None:
     assert shown["budget", "night-job"] == (
         f"of: key 0A1b2C3d4E of team payments, period: hour, limit_usd: 0.5, kind: hard, {tail}",
     )
-    assert shown["budget", "cost_centre:CC-0042/month"][0].startswith("of: cost centre CC-0042, period: month")
+    assert shown["budget", "cost_centre:CC-0042/month"][0].startswith(
+        "of: cost centre CC-0042, period: month"
+    )
     assert shown["limits", "payments/key:*"] == ("requests_per_minute: 60",)
     none = changed("{tokens_per_minute: 9000}", "{}", text=ALLOWED)
     first = {(c.kind, c.name): c.details for c in changes(None, parse(none).policy)}

@@ -32,7 +32,7 @@ routes:
 teams:
   - {name: payments, cost_centre: CC-1, data_class: internal, routes: [assistant, american, unpriced]}
   - {name: legal, cost_centre: CC-2, data_class: internal, routes: [assistant]}
-"""
+"""  # noqa: E501
 PLACE = Place(gateway_region="unknown", day=date(2026, 11, 22))
 
 
@@ -49,17 +49,24 @@ def test_a_case_is_read_whole() -> None:
     """What is written is what is asked."""
     text = (
         "cases:\n"
-        "  - {team: payments, route: gpt-4o, class: restricted, data_tags: [phi], operation: embeddings,\n"
+        "  - {team: payments, route: gpt-4o, class: restricted, data_tags: [phi], operation: "
+        "embeddings,\n"
         "     needs: [tools], denied: residency}\n"
         "  - {team: legal, route: assistant, expect: [b, a]}\n"
     )
     assert parse_cases(text) == (
         Case(
-            line=2, team="payments", route="gpt-4o", data_class="restricted", data_tags=frozenset({"phi"}),
-            operation=Operation.EMBEDDINGS, needs=frozenset({"tools"}), denied="residency",
+            line=2,
+            team="payments",
+            route="gpt-4o",
+            data_class="restricted",
+            data_tags=frozenset({"phi"}),
+            operation=Operation.EMBEDDINGS,
+            needs=frozenset({"tools"}),
+            denied="residency",
         ),
         Case(line=4, team="legal", route="assistant", expect=("b", "a")),
-    )  # fmt: skip
+    )
 
 
 def test_what_a_policy_decides_is_compared() -> None:
@@ -117,5 +124,7 @@ def test_a_mistake_is_named_with_its_line(text: str, line: int, word: str) -> No
     """A test that is not run must not look like one that passed."""
     with pytest.raises(CasesRejected) as rejected:
         parse_cases(text)
-    assert any(finding.line == line and word in finding.message for finding in rejected.value.findings)
+    assert any(
+        finding.line == line and word in finding.message for finding in rejected.value.findings
+    )
     assert "Nothing was tested" in rejected.value.message

@@ -14,15 +14,61 @@ from tests.policy.documents import ALLOWED, EXAMPLE, findings
 
 SECRET = "sk-never-to-be-seen"
 SCRAPS = [
-    "", " ", "\t", "\n", ": ", "- ", "[", "]", "{", "}", "&a ", "*a", "!!int ", "? ", "#", "'", '"', "\\", "|", ">",
-    "---\n", "...", "<<: ", "no", "null", "~", "1e3", ".inf", "0x10", "1_0", "-1", "0", "2026-11-20", "\x00", "\x85",
-    "\u2028", "\ufeff", "\ud800", "é", "name", "regions", "eu", "any", "global", "%YAML 9.9\n", "@", "`",
-]  # fmt: skip
+    "",
+    " ",
+    "\t",
+    "\n",
+    ": ",
+    "- ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!int ",
+    "? ",
+    "#",
+    "'",
+    '"',
+    "\\",
+    "|",
+    ">",
+    "---\n",
+    "...",
+    "<<: ",
+    "no",
+    "null",
+    "~",
+    "1e3",
+    ".inf",
+    "0x10",
+    "1_0",
+    "-1",
+    "0",
+    "2026-11-20",
+    "\x00",
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "\ud800",
+    "é",
+    "name",
+    "regions",
+    "eu",
+    "any",
+    "global",
+    "%YAML 9.9\n",
+    "@",
+    "`",
+]
 
 scraps = st.sampled_from(SCRAPS)
 leaf = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), scraps)
 trees = st.recursive(
-    leaf, lambda sub: st.lists(sub, max_size=4) | st.dictionaries(st.text(max_size=8), sub, max_size=4), max_leaves=12
+    leaf,
+    lambda sub: st.lists(sub, max_size=4) | st.dictionaries(st.text(max_size=8), sub, max_size=4),
+    max_leaves=12,
 )
 
 
@@ -89,23 +135,31 @@ def test_a_literal_key_is_never_repeated_in_a_finding(start: int, length: int, s
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["eu", "us", "eu-de", "eu-fr", "us-east"]), unique=True), st.booleans())
+@given(
+    st.lists(st.sampled_from(["eu", "us", "eu-de", "eu-fr", "us-east"]), unique=True), st.booleans()
+)
 def test_narrowing_a_class_never_adds_a_deployment(regions: list[str], self_hosted: bool) -> None:
     """A denial always wins: taking a region away may only deny more."""
     document = yaml.safe_load(EXAMPLE)
     document["classes"]["internal"] = {"regions": regions, "self_hosted": self_hosted}
     wide = parse(yaml.safe_dump(document)).policy
     for dropped in regions:
-        document["classes"]["internal"]["regions"] = [region for region in regions if region != dropped]
+        document["classes"]["internal"]["regions"] = [
+            region for region in regions if region != dropped
+        ]
         narrow = parse(yaml.safe_dump(document)).policy
         for name, deployment in wide.deployments.items():
             was, now = (
                 denials(
-                    (p.classes[DataClass.INTERNAL],), p.deployments[name], regions=p.region_tree,
-                    gateway_region="unknown", day=NOW.date(), valid_days=None,
+                    (p.classes[DataClass.INTERNAL],),
+                    p.deployments[name],
+                    regions=p.region_tree,
+                    gateway_region="unknown",
+                    day=NOW.date(),
+                    valid_days=None,
                 )
                 for p in (wide, narrow)
-            )  # fmt: skip
+            )
             assert not was or now, f"{deployment.name} became allowed"
 
 

@@ -13,7 +13,9 @@ from gateway.wire.policy import parse
 from gateway.wire.policy.readers import Field
 from gateway.wire.policy.schema import BLOCKS
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(encoding="utf-8")
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(
+    encoding="utf-8"
+)
 
 
 def row(field: Field) -> str:
@@ -23,7 +25,10 @@ def row(field: Field) -> str:
 
 @pytest.mark.parametrize("heading", BLOCKS)
 def test_every_field_is_documented(heading: str) -> None:
-    """A field without a line in the reference does not exist for its users. The line is generated text: copy it."""
+    """A field without a line in the reference does not exist for its users.
+
+    The line is generated text: copy it.
+    """
     section = REFERENCE.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
     documented = [line for line in section.splitlines() if line.startswith("| `")]
     assert documented == [row(field) for field in BLOCKS[heading].fields]
@@ -50,14 +55,22 @@ def test_the_identities_in_the_reference_are_those_of_its_example() -> None:
 
 
 def test_the_reference_lists_every_field_that_needs_leave() -> None:
-    """A field that is refused and not documented would be a riddle; so would one that is documented and passes."""
+    """A field that is refused and not documented would be a riddle; so would one that is documented
+    and passes.
+    """
     rows = [
-        f"| `{feature.name}` | {_listed(feature.members)} | {_said(feature.fields)} | {feature.why} |"
+        f"| `{feature.name}` | {_listed(feature.members)} | {_said(feature.fields)} | "
+        f"{feature.why} |"
         for feature in FEATURES.values()
     ]
     known = f"Known members that need no leave: {_listed(sorted(KNOWN_MEMBERS))}."
-    head = ["| Feature | Members, whatever their value | By their value | Why |", "|---|---|---|---|"]
-    section = REFERENCE.partition("<!-- features:begin -->\n")[2].partition("\n<!-- features:end -->")[0]
+    head = [
+        "| Feature | Members, whatever their value | By their value | Why |",
+        "|---|---|---|---|",
+    ]
+    section = REFERENCE.partition("<!-- features:begin -->\n")[2].partition(
+        "\n<!-- features:end -->"
+    )[0]
     assert section.strip() == "\n".join([*head, *rows, "", known])
 
 

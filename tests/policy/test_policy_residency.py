@@ -13,7 +13,9 @@ from gateway.services.policy.changes import Change, changes
 from gateway.wire.policy import effective, parse, to_yaml
 from tests.policy.documents import EXAMPLE, changed, findings
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(encoding="utf-8")
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "policy.md").read_text(
+    encoding="utf-8"
+)
 FULL = (
     EXAMPLE.replace(
         "deployments:\n  - name: qwen-eu",
@@ -24,12 +26,13 @@ data_tags:
   gdpr: {at_rest: []}
 facts_valid_days: 90
 deployments:
-  - name: qwen-eu""",
+  - name: qwen-eu""",  # noqa: E501
     )
     .replace(
         "    region: eu-fr\n",
         "    region: eu-fr\n    residency: {at_rest: fr, telemetry: unknown, retention_days: 30,\n"
-        "                sub_processor: Example Ltd, source: 'contract 7, annex 2', as_of: 2026-11-20}\n",
+        "                sub_processor: Example Ltd, source: 'contract 7, annex 2', as_of: "
+        "2026-11-20}\n",
     )
     .replace(
         "data_class: internal, routes",
@@ -41,39 +44,136 @@ deployments:
 WRONG = [
     ("us: [us-east]", "us: [de]", 2, "regions.us[0]", "'de' is built in and does not lie in 'us'"),
     ("us: [us-east]", "eea: [ch]", 2, "regions.eea[0]", "does not lie in 'eea'"),
-    ("us: [us-east]", "us: [x], x: [uk]", 2, "regions.x[0]", "'uk' is built in and does not lie in 'us'"),
-    ("us: [us-east]", "de: [x], x: [eu]", 2, "regions.x[0]", "'eu' is built in and does not lie in 'de'"),
+    (
+        "us: [us-east]",
+        "us: [x], x: [uk]",
+        2,
+        "regions.x[0]",
+        "'uk' is built in and does not lie in 'us'",
+    ),
+    (
+        "us: [us-east]",
+        "de: [x], x: [eu]",
+        2,
+        "regions.x[0]",
+        "'eu' is built in and does not lie in 'de'",
+    ),
     ("us: [us-east]", "de: [x], x: [de]", 2, "regions.x", "under itself (x in de in x)"),
-    ("restricted:   {regions: [eu]", "restricted:   {regions: [EU]", 4, "classes.restricted.regions[0]", "mean 'eu'?"),
-    ("at_rest: [eu, ch]", "at_rest: [eu, gb]", 9, "data_tags.phi.at_rest[1]", "neither built in nor declared"),
+    (
+        "restricted:   {regions: [eu]",
+        "restricted:   {regions: [EU]",
+        4,
+        "classes.restricted.regions[0]",
+        "mean 'eu'?",
+    ),
+    (
+        "at_rest: [eu, ch]",
+        "at_rest: [eu, gb]",
+        9,
+        "data_tags.phi.at_rest[1]",
+        "neither built in nor declared",
+    ),
     ("at_rest: [eu, ch]", "at_rest: [global]", 9, "data_tags.phi.at_rest[0]", "write any"),
     ("telemetry: [any]", "telemetry: [unknown]", 9, "data_tags.phi.telemetry[0]", "write any"),
-    ("gateway_regions: [de,", "gateway_regions: [dee,", 10, "data_tags.phi.gateway_regions[0]", "neither built in"),
-    ("deny_regions: [cn,", "deny_regions: [any,", 10, "data_tags.phi.deny_regions[0]", "write 'regions: []'"),
-    ("deny_regions: [cn,", "deny_regions: [unknown,", 10, "data_tags.phi.deny_regions[0]", "denied by every name here"),
-    ("deny_regions: [cn,", "deny_regions: [us-est,", 10, "data_tags.phi.deny_regions[0]", "did you mean 'us-east'?"),
-    ("deny_providers: [openai, groq]", "deny_providers: [grok]", 10, "data_tags.phi.deny_providers[0]", "'groq'?"),
-    ("max_retention_days: 0", "max_retention_days: none", 9, "data_tags.phi.max_retention_days", "whole number"),
+    (
+        "gateway_regions: [de,",
+        "gateway_regions: [dee,",
+        10,
+        "data_tags.phi.gateway_regions[0]",
+        "neither built in",
+    ),
+    (
+        "deny_regions: [cn,",
+        "deny_regions: [any,",
+        10,
+        "data_tags.phi.deny_regions[0]",
+        "write 'regions: []'",
+    ),
+    (
+        "deny_regions: [cn,",
+        "deny_regions: [unknown,",
+        10,
+        "data_tags.phi.deny_regions[0]",
+        "denied by every name here",
+    ),
+    (
+        "deny_regions: [cn,",
+        "deny_regions: [us-est,",
+        10,
+        "data_tags.phi.deny_regions[0]",
+        "did you mean 'us-east'?",
+    ),
+    (
+        "deny_providers: [openai, groq]",
+        "deny_providers: [grok]",
+        10,
+        "data_tags.phi.deny_providers[0]",
+        "'groq'?",
+    ),
+    (
+        "max_retention_days: 0",
+        "max_retention_days: none",
+        9,
+        "data_tags.phi.max_retention_days",
+        "whole number",
+    ),
     ("mode: shadow", "mode: dark", 10, "data_tags.phi.mode", "there is: enforced, shadow"),
     ("  gdpr: {at_rest", "  Restricted: {at_rest", 11, "data_tags.Restricted", "is a data class"),
     ("  gdpr: {at_rest", "  'g d': {at_rest", 11, "data_tags.g d", "is not allowed"),
     ("  gdpr: {at_rest", "  gdpr: {region", 11, "data_tags.gdpr.region", "did you mean 'regions'?"),
     ("facts_valid_days: 90", "facts_valid_days: 0", 12, "facts_valid_days", "from 1 to"),
-    ("at_rest: fr, tel", "at_rest: any, tel", 35, "deployments[2].residency.at_rest", "'any' is for classes and other"),
-    ("telemetry: unknown, ret", "telemetry: mars, ret", 35, "deployments[2].residency.telemetry", "neither built in"),
-    ("as_of: 2026-11-20", "as_of: 2026-02-30", 36, "deployments[2].residency.as_of", "there is no such day"),
-    ("as_of: 2026-11-20", "as_of: 20.11.2026", 36, "deployments[2].residency.as_of", "as in 2026-11-20"),
+    (
+        "at_rest: fr, tel",
+        "at_rest: any, tel",
+        35,
+        "deployments[2].residency.at_rest",
+        "'any' is for classes and other",
+    ),
+    (
+        "telemetry: unknown, ret",
+        "telemetry: mars, ret",
+        35,
+        "deployments[2].residency.telemetry",
+        "neither built in",
+    ),
+    (
+        "as_of: 2026-11-20",
+        "as_of: 2026-02-30",
+        36,
+        "deployments[2].residency.as_of",
+        "there is no such day",
+    ),
+    (
+        "as_of: 2026-11-20",
+        "as_of: 20.11.2026",
+        36,
+        "deployments[2].residency.as_of",
+        "as in 2026-11-20",
+    ),
     ("as_of: 2026-11-20", "as_of: [a]", 36, "deployments[2].residency.as_of", "as in 2026-11-20"),
-    ("source: 'contract 7, annex 2', ", "", 36, "deployments[2].residency.as_of", "goes with 'source'"),
+    (
+        "source: 'contract 7, annex 2', ",
+        "",
+        36,
+        "deployments[2].residency.as_of",
+        "goes with 'source'",
+    ),
     (", as_of: 2026-11-20", "", 36, "deployments[2].residency.source", "goes with 'as_of'"),
     ("data_tags: [phi]", "data_tags: [ph]", 45, "teams[1].data_tags[0]", "did you mean 'phi'?"),
-    ("residency: {deny_providers: [openai]}", "residency: {regions: [x-y]}", 45, "teams[1].residency.regions[0]",
-     "neither built in"),
-]  # fmt: skip
+    (
+        "residency: {deny_providers: [openai]}",
+        "residency: {regions: [x-y]}",
+        45,
+        "teams[1].residency.regions[0]",
+        "neither built in",
+    ),
+]
 
 
 @pytest.mark.parametrize(("old", "new", "line", "field", "part"), WRONG)
-def test_a_wrong_rule_is_found_with_line_and_field(old: str, new: str, line: int, field: str, part: str) -> None:
+def test_a_wrong_rule_is_found_with_line_and_field(
+    old: str, new: str, line: int, field: str, part: str
+) -> None:
     """A rule that is not read as it was meant is a breach with a document that permits it."""
     found = findings(changed(old, new, text=FULL)) or ()
     assert [f for f in found if (f.line, f.field) == (line, field) and part in f.message], found
@@ -81,10 +181,14 @@ def test_a_wrong_rule_is_found_with_line_and_field(old: str, new: str, line: int
 
 @pytest.mark.parametrize(
     ("old", "new", "field"),
-    [("regions: {eu: [eu-de, eu-fr], us: [us-east]}", "regions: [eu]", "regions"),
-     ("  phi: {regions: [any], at", "  - {regions: [any], at", "data_tags")],
-)  # fmt: skip
-def test_where_names_could_not_be_read_none_is_called_unknown(old: str, new: str, field: str) -> None:
+    [
+        ("regions: {eu: [eu-de, eu-fr], us: [us-east]}", "regions: [eu]", "regions"),
+        ("  phi: {regions: [any], at", "  - {regions: [any], at", "data_tags"),
+    ],
+)
+def test_where_names_could_not_be_read_none_is_called_unknown(
+    old: str, new: str, field: str
+) -> None:
     """One slip above must not make every line below it look wrong."""
     text = changed(old, new, text=FULL).replace(
         "  gdpr: {at_rest: []}\n", "" if field == "data_tags" else "  gdpr: {}\n"
@@ -93,29 +197,47 @@ def test_where_names_could_not_be_read_none_is_called_unknown(old: str, new: str
 
 
 def test_every_field_reaches_the_policy_and_reads_back() -> None:
-    """`policy show --effective` is a policy: what is not written out would be lost where somebody applies it."""
+    """`policy show --effective` is a policy: what is not written out would be lost where somebody
+    applies it.
+    """
     policy = parse(FULL).policy
     assert policy.data_tags == {
         "phi": ResidencyRule(
-            rule_id="tag:phi", regions=frozenset({"any"}), at_rest=frozenset({"eu", "ch"}),
-            telemetry=frozenset({"any"}), self_hosted_only=True, max_retention_days=0,
-            deny_regions=frozenset({"cn", "us-east"}), deny_providers=frozenset({"openai", "groq"}),
-            gateway_regions=frozenset({"de", "eu-fr"}), is_shadow=True,
+            rule_id="tag:phi",
+            regions=frozenset({"any"}),
+            at_rest=frozenset({"eu", "ch"}),
+            telemetry=frozenset({"any"}),
+            self_hosted_only=True,
+            max_retention_days=0,
+            deny_regions=frozenset({"cn", "us-east"}),
+            deny_providers=frozenset({"openai", "groq"}),
+            gateway_regions=frozenset({"de", "eu-fr"}),
+            is_shadow=True,
         ),
         "gdpr": ResidencyRule(rule_id="tag:gdpr", at_rest=frozenset()),
-    }  # fmt: skip
+    }
     assert policy.facts_valid_days == 90
     assert policy.deployments["partner"].residency == Statement(
-        at_rest="fr", telemetry="unknown", retention_days=30, sub_processor="Example Ltd", source="contract 7, annex 2",
+        at_rest="fr",
+        telemetry="unknown",
+        retention_days=30,
+        sub_processor="Example Ltd",
+        source="contract 7, annex 2",
         as_of=date(2026, 11, 20),
-    )  # fmt: skip
+    )
     search = policy.teams["search"]
     assert search.data_tags == {"phi"}
-    assert search.residency == ResidencyRule(rule_id="team:search", deny_providers=frozenset({"openai"}))
+    assert search.residency == ResidencyRule(
+        rule_id="team:search", deny_providers=frozenset({"openai"})
+    )
     assert parse(to_yaml(policy)).policy == policy
     assert effective(policy)["classes"]["restricted"] == {
-        "regions": ["eu"], "self_hosted": True, "deny_regions": [], "deny_providers": [], "mode": "enforced",
-    }  # fmt: skip
+        "regions": ["eu"],
+        "self_hosted": True,
+        "deny_regions": [],
+        "deny_providers": [],
+        "mode": "enforced",
+    }
 
 
 @pytest.mark.parametrize("field", ["regions", "at_rest", "telemetry", "gateway_regions"])
@@ -135,21 +257,31 @@ def test_built_in_regions_need_no_declaration() -> None:
     text = text.replace("region: eu-de", "region: de").replace("region: eu-fr", "region: fr")
     policy = parse(text).policy
     assert policy.regions == {}
-    assert policy.region_tree.covered("de", policy.classes[DataClass.RESTRICTED].regions or frozenset())
+    assert policy.region_tree.covered(
+        "de", policy.classes[DataClass.RESTRICTED].regions or frozenset()
+    )
 
 
 def test_a_document_may_group_built_in_regions() -> None:
-    """A company's own word for the countries it works in; each country stays in the world's place too."""
+    """A company's own word for the countries it works in; each country stays in the world's place
+    too.
+    """
     policy = parse(changed("us: [us-east]", "us: [us-east], dach: [de, at, ch]")).policy
     assert policy.region_tree.ancestors("at") == {"at", "dach", "eu", "eea", "europe"}
 
 
 def test_what_the_world_says_already_may_be_said_again() -> None:
-    """Documents from before there were built-in regions stay valid; that it changes nothing is noted."""
+    """Documents from before there were built-in regions stay valid; that it changes nothing is
+    noted.
+    """
     text = changed(
-        "us: [us-east]", "europe: [eea], us: [us-east]", text=changed("[eu-de, eu-fr]", "[eu-de, eu-fr, de]")
+        "us: [us-east]",
+        "europe: [eea], us: [us-east]",
+        text=changed("[eu-de, eu-fr]", "[eu-de, eu-fr, de]"),
     )
-    notes = [(note.field, note.message) for note in parse(text).notes if note.field.startswith("regions")]
+    notes = [
+        (note.field, note.message) for note in parse(text).notes if note.field.startswith("regions")
+    ]
     assert notes == [
         ("regions.eu[2]", "changes nothing: 'de' lies in 'eu' as everybody knows"),
         ("regions.europe[0]", "changes nothing: 'eea' lies in 'europe' as everybody knows"),
@@ -162,24 +294,37 @@ HOSTED = "https://eu.api.openai.com/v1"
 @pytest.mark.parametrize(
     ("url", "region", "said"),
     [
-        (HOSTED, "eu", None), (HOSTED, "eea", None), (HOSTED, "europe", None), (HOSTED, "global", None),
+        (HOSTED, "eu", None),
+        (HOSTED, "eea", None),
+        (HOSTED, "europe", None),
+        (HOSTED, "global", None),
         (HOSTED, "unknown", None),
-        (HOSTED, "us", "eu.api.openai.com processes in eu (https://"), (HOSTED, "eu-de", "and 'eu-de' says more"),
+        (HOSTED, "us", "eu.api.openai.com processes in eu (https://"),
+        (HOSTED, "eu-de", "and 'eu-de' says more"),
         ("https://EU.API.openai.com./v1", "us", "eu.api.openai.com processes in eu"),
         ("https://us.api.openai.com/v1", "eu", "us.api.openai.com processes in us"),
-        ("https://us.api.openai.com/v1", "us", None), ("https://us.api.openai.com/v1", "us-east", "write 'region: us'"),
+        ("https://us.api.openai.com/v1", "us", None),
+        ("https://us.api.openai.com/v1", "us-east", "write 'region: us'"),
         ("https://api.openai.com/v1", "us", "no place is promised for api.openai.com"),
         ("https://api.openai.com/v1", "global", None),
         ("https://api.anthropic.com/v1", "us", "no place is promised"),
-        ("https://api.groq.com/openai/v1", "us", "no place is promised for api.groq.com (no primary source was found"),
+        (
+            "https://api.groq.com/openai/v1",
+            "us",
+            "no place is promised for api.groq.com (no primary source was found",
+        ),
         ("https://europe-west4-aiplatform.googleapis.com/v1", "eu", "'region: unknown'"),
         ("https://aiplatform.googleapis.com/v1", "eu", "'region: global'"),
         ("https://openai.example/v1", "us", None),
         ("https://eu.api.openai.com.example/v1", "us", None),
     ],
-)  # fmt: skip
-def test_a_region_may_promise_less_than_the_provider_and_never_more(url: str, region: str, said: str | None) -> None:
-    """A document that says `us` of a host that runs anywhere would let restricted data out with a clear conscience."""
+)
+def test_a_region_may_promise_less_than_the_provider_and_never_more(
+    url: str, region: str, said: str | None
+) -> None:
+    """A document that says `us` of a host that runs anywhere would let restricted data out with a
+    clear conscience.
+    """
     at = f"    model: gpt-5.5\n    region: {region}\n"
     text = changed(HOSTED, url, text=changed("    model: gpt-5.5\n    region: eu\n", at))
     found = findings(text) or ()
@@ -200,11 +345,19 @@ def test_facts_come_from_the_block_else_from_what_ships() -> None:
     own = "    residency: {at_rest: de, source: contract 9, as_of: 2026-10-01}\n"
     shipped = parse(EXAMPLE).policy.deployments["gpt-eu"].facts
     assert (shipped.host, shipped.providers) == ("eu.api.openai.com", {"openai"})
-    for fact, region in ((shipped.processing, "eu"), (shipped.at_rest, "eu"), (shipped.telemetry, "global")):
+    for fact, region in (
+        (shipped.processing, "eu"),
+        (shipped.at_rest, "eu"),
+        (shipped.telemetry, "global"),
+    ):
         assert (fact.value, fact.as_of) == (region, date(2026, 11, 20))
         assert fact.source.startswith("https://")
     assert (shipped.retention_days.value, shipped.sub_processor.value) == (None, None)
-    stated = parse(changed("    region: eu\n", f"    region: eu\n{own}")).policy.deployments["gpt-eu"].facts
+    stated = (
+        parse(changed("    region: eu\n", f"    region: eu\n{own}"))
+        .policy.deployments["gpt-eu"]
+        .facts
+    )
     assert (stated.at_rest.value, stated.at_rest.source, stated.at_rest.as_of) == (
         "de",
         "contract 9",
@@ -213,7 +366,11 @@ def test_facts_come_from_the_block_else_from_what_ships() -> None:
     assert (stated.processing.value, stated.processing.source) == ("eu", "contract 9")
     assert stated.telemetry == shipped.telemetry
     unknown = parse(EXAMPLE).policy.deployments["partner"].facts
-    assert (unknown.at_rest.value, unknown.processing.value, unknown.processing.as_of) == ("unknown", "eu-fr", None)
+    assert (unknown.at_rest.value, unknown.processing.value, unknown.processing.as_of) == (
+        "unknown",
+        "eu-fr",
+        None,
+    )
 
 
 def test_what_ships_says_who_says_it_and_when() -> None:
@@ -221,33 +378,56 @@ def test_what_ships_says_who_says_it_and_when() -> None:
     for place in KNOWN_PLACES:
         assert place.said.source
         assert place.said.as_of is not None
-        told = [place.processing, place.said.at_rest or "unknown", place.said.telemetry or "unknown"]
+        told = [
+            place.processing,
+            place.said.at_rest or "unknown",
+            place.said.telemetry or "unknown",
+        ]
         row = " | ".join(f"`{word}`" for word in (place.host, place.provider, *told))
         assert f"| {row} | {place.said.source}, {place.said.as_of} |" in REFERENCE
 
 
 def test_where_a_provider_contradicts_itself_the_admin_is_told() -> None:
-    """OpenAI's guide and its help centre say different things of one host; whoever names a source has looked."""
+    """OpenAI's guide and its help centre say different things of one host; whoever names a source
+    has looked.
+    """
     told = [note for note in parse(EXAMPLE).notes if note.field == "deployments[1].region"]
     assert [note.message[:73] for note in told] == [
         "OpenAI's help centre says 'the European Economic Area and Switzerland' of"
     ]
     own = "    region: eu\n    residency: {source: contract 9, as_of: 2026-10-01}\n"
     for instead in (own, "    region: unknown\n"):
-        assert not [note for note in parse(changed("    region: eu\n", instead)).notes if "help centre" in note.message]
+        assert not [
+            note
+            for note in parse(changed("    region: eu\n", instead)).notes
+            if "help centre" in note.message
+        ]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "part"),
     [
-        ("restricted:   {regions: [eu]", "restricted:   {mode: shadow, regions: [eu]", "classes.restricted",
-         "allows everything (mode: shadow), which the lower class confidential"),
+        (
+            "restricted:   {regions: [eu]",
+            "restricted:   {mode: shadow, regions: [eu]",
+            "classes.restricted",
+            "allows everything (mode: shadow), which the lower class confidential",
+        ),
         ("gdpr: {at_rest: []}", "gdpr: {mode: shadow}", "data_tags.gdpr.mode", "denies nothing"),
-        ("residency: {deny_providers: [openai]}", "residency: {mode: shadow}", "teams[1].residency.mode", "denies not"),
-        ("data_tags: [phi]", "data_tags: [gdpr]", "teams[1].routes[0]",
-         "class:internal, tag:gdpr, team:search allows none"),
+        (
+            "residency: {deny_providers: [openai]}",
+            "residency: {mode: shadow}",
+            "teams[1].residency.mode",
+            "denies not",
+        ),
+        (
+            "data_tags: [phi]",
+            "data_tags: [gdpr]",
+            "teams[1].routes[0]",
+            "class:internal, tag:gdpr, team:search allows none",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_odd_about_a_rule_is_noted(old: str, new: str, field: str, part: str) -> None:
     """A rule in shadow looks like one that protects."""
     notes = parse(changed(old, new, text=FULL)).notes
@@ -257,9 +437,10 @@ def test_what_is_odd_about_a_rule_is_noted(old: str, new: str, field: str, part:
 def test_a_gateways_place_and_a_facts_age_are_not_known_to_a_document() -> None:
     """Where and when it will be applied decides that: no note that a route is of no use."""
     text = changed(
-        "residency: {deny_providers: [openai]}", "residency: {gateway_regions: [jp]}",
+        "residency: {deny_providers: [openai]}",
+        "residency: {gateway_regions: [jp]}",
         text=changed("data_tags: [phi]", "data_tags: []", text=FULL),
-    )  # fmt: skip
+    )
     assert not [note for note in parse(text).notes if "cannot use" in note.message]
 
 
@@ -267,7 +448,11 @@ def test_a_lower_class_in_shadow_is_narrower_than_nothing() -> None:
     """It allows all, so a higher class cannot allow more."""
     text = changed("confidential: {regions: [eu]}", "confidential: {mode: shadow, regions: [eu]}")
     notes = parse(
-        changed("restricted:   {regions: [eu], self_hosted: true}", "restricted:   {regions: [us]}", text=text)
+        changed(
+            "restricted:   {regions: [eu], self_hosted: true}",
+            "restricted:   {regions: [us]}",
+            text=text,
+        )
     ).notes
     assert not [note for note in notes if "lower class confidential" in note.message]
 

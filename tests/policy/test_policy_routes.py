@@ -1,4 +1,6 @@
-"""Objectives, bounds, degrading, replicas and priorities: from the document to the policy and back."""
+"""Objectives, bounds, degrading, replicas and priorities: from the document to the policy and
+back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from tests.policy.documents import EXAMPLE, changed, findings
 # The route of the design's own example, and the one that it degrades to.
 DESIGNED = changed(
     '  - {name: assistant, aliases: [gpt-4o, "gpt-4o-*"], deployments: [qwen-eu, gpt-eu]}\n',
-    '  - {name: assistant, aliases: [gpt-4o, "gpt-4o-*"], deployments: [qwen-eu, gpt-eu], objective: cheapest,\n'
+    '  - {name: assistant, aliases: [gpt-4o, "gpt-4o-*"], deployments: [qwen-eu, gpt-eu], '
+    "objective: cheapest,\n"
     "     latency: {ttft_p95_ms: 800}, degrade_to: assistant-small}\n"
     "  - {name: assistant-small, deployments: [partner]}\n",
 )
@@ -31,7 +34,7 @@ REPLICA = """\
     group: qwen
     gpu: {type: H200, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, output_tok_per_s: 2500, target_utilisation: 0.5}
   - name: partner
-"""
+"""  # noqa: E501
 REPLICAS = changed(
     "  - name: partner\n", REPLICA, text=changed("    context_window: 32768\n", "    group: qwen\n")
 ).replace("[qwen-eu, gpt-eu]", "[qwen-eu, qwen-eu-2, gpt-eu]")
@@ -41,11 +44,17 @@ def test_the_designed_document_is_valid_and_means_what_it_says() -> None:
     """Milliseconds and dollars become seconds and nano-dollars, once."""
     parsed = parse(DESIGNED)
     assert parsed.policy.routes["assistant"] == Route(
-        name="assistant", deployments=("qwen-eu", "gpt-eu"), aliases=("gpt-4o", "gpt-4o-*"), objective="cheapest",
-        ttft_p95_s=0.8, degrade_to="assistant-small",
-    )  # fmt: skip
+        name="assistant",
+        deployments=("qwen-eu", "gpt-eu"),
+        aliases=("gpt-4o", "gpt-4o-*"),
+        objective="cheapest",
+        ttft_p95_s=0.8,
+        degrade_to="assistant-small",
+    )
     assert parsed.policy.routes["assistant"].is_bounded
-    assert not [note for note in parsed.notes if "assistant-small" in note.message], "a route to degrade to is used"
+    assert not [note for note in parsed.notes if "assistant-small" in note.message], (
+        "a route to degrade to is used"
+    )
 
 
 def test_every_field_of_a_route_reaches_the_policy() -> None:
@@ -56,23 +65,37 @@ def test_every_field_of_a_route_reaches_the_policy() -> None:
     )
     route = parse(text).policy.routes["partner-chat"]
     assert (route.weights, route.max_cost_nusd, route.timeout_s) == ({"partner": 2.5}, 1, 0.5)
-    balanced = parse(changed("objective: priority", "objective: balanced, balance: {cost: 0.7}")).policy
+    balanced = parse(
+        changed("objective: priority", "objective: balanced, balance: {cost: 0.7}")
+    ).policy
     assert balanced.routes["partner-chat"].balance == Balance(cost=0.7, latency=0.5)
 
 
 def test_every_field_of_deployments_and_teams_reaches_the_policy() -> None:
     """And what is not said is the default that the reference names."""
-    text = changed("[store]", "[store]\n    latency: {ttft_ms: 250}\n    max_in_flight: 7\n    group: solo")
+    text = changed(
+        "[store]", "[store]\n    latency: {ttft_ms: 250}\n    max_in_flight: 7\n    group: solo"
+    )
     text = changed("{total_s: 120}", "{total_s: 120, first_token_s: 5}", text=text)
     text = changed("name: search,", "name: search, priority: low,", text=text)
     policy = parse(text).policy
     partner, qwen = policy.deployments["partner"], policy.deployments["qwen-eu"]
-    assert (partner.prior, partner.max_in_flight, partner.group) == (LatencyPrior(ttft_s=0.25, tpot_s=0.02), 7, "solo")
+    assert (partner.prior, partner.max_in_flight, partner.group) == (
+        LatencyPrior(ttft_s=0.25, tpot_s=0.02),
+        7,
+        "solo",
+    )
     assert partner.timeouts == Timeouts(total_s=120.0, first_token_s=5.0)
-    assert (qwen.prior, qwen.max_in_flight, qwen.group, qwen.timeouts.first_token_s) == (None, None, None, 60.0)
+    assert (qwen.prior, qwen.max_in_flight, qwen.group, qwen.timeouts.first_token_s) == (
+        None,
+        None,
+        None,
+        60.0,
+    )
     assert {name: team.priority for name, team in policy.teams.items()} == {
-        "payments": Priority.NORMAL, "search": Priority.LOW,
-    }  # fmt: skip
+        "payments": Priority.NORMAL,
+        "search": Priority.LOW,
+    }
 
 
 @pytest.mark.parametrize("text", [DESIGNED, REPLICAS])
@@ -88,14 +111,27 @@ share = st.decimals("0.000001", "1000000", places=6)
 
 @settings(deadline=None, max_examples=25)
 @given(
-    ms, ms, ms, share, share, st.decimals("0.000000001", "9000000", places=9), st.decimals("0.001", "86400", places=3)
+    ms,
+    ms,
+    ms,
+    share,
+    share,
+    st.decimals("0.000000001", "9000000", places=9),
+    st.decimals("0.001", "86400", places=3),
 )
 def test_any_figures_are_read_written_and_read_the_same(
-    ttft_ms: Decimal, tpot_ms: Decimal, bound_ms: Decimal, weight: Decimal, cost: Decimal, usd: Decimal,
+    ttft_ms: Decimal,
+    tpot_ms: Decimal,
+    bound_ms: Decimal,
+    weight: Decimal,
+    cost: Decimal,
+    usd: Decimal,
     timeout_s: Decimal,
-) -> None:  # fmt: skip
+) -> None:
     """Seconds are floats inside: what is shown must still be what is in force."""
-    text = changed("[store]", f"[store]\n    latency: {{ttft_ms: {ttft_ms:f}, tpot_ms: {tpot_ms:f}}}")
+    text = changed(
+        "[store]", f"[store]\n    latency: {{ttft_ms: {ttft_ms:f}, tpot_ms: {tpot_ms:f}}}"
+    )
     text = changed(
         "objective: priority",
         f"objective: balanced, balance: {{cost: {cost:f}, latency: {weight:f}}}, "
@@ -104,7 +140,8 @@ def test_any_figures_are_read_written_and_read_the_same(
     )
     text = changed(
         "deployments: [qwen-eu, gpt-eu]}",
-        f"deployments: [qwen-eu, gpt-eu], objective: weighted, weights: {{gpt-eu: {weight:f}, qwen-eu: 1}}}}",
+        f"deployments: [qwen-eu, gpt-eu], objective: weighted, weights: {{gpt-eu: {weight:f}, "
+        f"qwen-eu: 1}}}}",
         text=text,
     )
     policy = parse(text).policy
@@ -117,7 +154,12 @@ def test_circles_of_any_length_are_found_in_each_of_their_routes() -> None:
     ways = {"r0": "r1", "r1": "r2", "r2": "r0", "r3": "r0", "r4": "partner-chat"}
     for name, to in ways.items():
         document["routes"].append(
-            {"name": name, "deployments": ["partner"], "degrade_to": to, "latency": {"ttft_p95_ms": 1}}
+            {
+                "name": name,
+                "deployments": ["partner"],
+                "degrade_to": to,
+                "latency": {"ttft_p95_ms": 1},
+            }
         )
     found = findings(yaml.safe_dump(document, sort_keys=False)) or ()
     assert [(one.field, one.message.partition(";")[0]) for one in found] == [
@@ -140,7 +182,9 @@ def test_circles_of_any_length_are_found_in_each_of_their_routes() -> None:
     ],
 )
 def test_replicas_are_one_engine_at_one_price(old: str, new: str, different: str | None) -> None:
-    """A session may be served by any of them: another price or place would be a silent change of both."""
+    """A session may be served by any of them: another price or place would be a silent change of
+    both.
+    """
     found = findings(changed(old, new, text=REPLICAS))
     if different is None:
         assert found is None
@@ -156,12 +200,18 @@ def test_replicas_are_one_engine_at_one_price(old: str, new: str, different: str
         ("objective: priority", "objective: prio, weights: {partner: 1}", ["routes[1].objective"]),
         ("objective: priority", "objective: prio, balance: {cost: 1}", ["routes[1].objective"]),
         ("objective: priority", "objective: weighted, weights: 3", ["routes[1].weights"]),
-        ("deployments: [partner], objective: priority", "objective: weighted, weights: {partner: 1}",
-         ["routes[1].deployments"]),
-        ("name: partner-chat, deployments: [partner], objective: priority",
-         "deployments: [partner], max_cost_usd: 1, degrade_to: assistant", ["routes[1].name", "teams[1].routes[1]"]),
+        (
+            "deployments: [partner], objective: priority",
+            "objective: weighted, weights: {partner: 1}",
+            ["routes[1].deployments"],
+        ),
+        (
+            "name: partner-chat, deployments: [partner], objective: priority",
+            "deployments: [partner], max_cost_usd: 1, degrade_to: assistant",
+            ["routes[1].name", "teams[1].routes[1]"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_hides_no_other_and_makes_none(old: str, new: str, fields: list[str]) -> None:
     """What could not be read is not called wrong a second time."""
     assert [one.field for one in findings(changed(old, new)) or ()] == fields
@@ -170,7 +220,9 @@ def test_a_mistake_hides_no_other_and_makes_none(old: str, new: str, fields: lis
 def test_routes_that_cannot_be_read_say_nothing_of_degrading() -> None:
     """Only what stands there is judged."""
     routes = EXAMPLE[EXAMPLE.index("routes:\n") : EXAMPLE.index("teams:\n")]
-    assert [one.field for one in findings(EXAMPLE.replace(routes, "routes: 3\n")) or ()] == ["routes"]
+    assert [one.field for one in findings(EXAMPLE.replace(routes, "routes: 3\n")) or ()] == [
+        "routes"
+    ]
 
 
 def test_a_changed_route_is_shown_field_by_field() -> None:
@@ -178,8 +230,10 @@ def test_a_changed_route_is_shown_field_by_field() -> None:
     (added, change) = changes(parse(EXAMPLE).policy, parse(DESIGNED).policy)[::-1]
     assert (added.verb, added.kind, added.name) == ("added", "route", "assistant-small")
     assert change.details == (
-        "objective: priority → cheapest", "latency: — → {ttft_p95_ms: 800}", "degrade_to: — → assistant-small",
-    )  # fmt: skip
+        "objective: priority → cheapest",
+        "latency: — → {ttft_p95_ms: 800}",
+        "degrade_to: — → assistant-small",
+    )
 
 
 def test_defaults_stand_in_the_effective_document() -> None:

@@ -34,7 +34,10 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TODAY = NOW.date()
 HERE = Place(gateway_region="unknown", day=TODAY)
 LIST_PRICE = Price(
-    provider="openai", model="gpt-5.5", source="list", rates=(Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(5)),)
+    provider="openai",
+    model="gpt-5.5",
+    source="list",
+    rates=(Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(5)),),
 )
 
 
@@ -50,7 +53,9 @@ class Stored:
 
 @dataclass(slots=True)
 class Shelf:
-    """Remembers documents, what was expected to be current, and the budgets that came with each apply."""
+    """Remembers documents, what was expected to be current, and the budgets that came with each
+    apply.
+    """
 
     stored: list[Stored] = field(default_factory=list)
     expected: list[int | None] = field(default_factory=list)
@@ -60,16 +65,25 @@ class Shelf:
         return self.stored[-1] if self.stored else None
 
     def apply(
-        self, document: str, *, sha256: str, author: str, message: str, is_demo: bool, expected_version: int | None,
+        self,
+        document: str,
+        *,
+        sha256: str,
+        author: str,
+        message: str,
+        is_demo: bool,
+        expected_version: int | None,
         budgets: Sequence[BudgetRule],
-    ) -> int:  # fmt: skip
+    ) -> int:
         self.budgets.append(budgets)
         current = self.current()
         if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
             return current.version
         self.expected.append(expected_version)
         version = len(self.stored) + 1
-        self.stored.append(Stored(version=version, sha256=sha256, document=document, is_demo=is_demo))
+        self.stored.append(
+            Stored(version=version, sha256=sha256, document=document, is_demo=is_demo)
+        )
         return version
 
 
@@ -109,9 +123,16 @@ def listed(*, provider: str, model: str, base_url: str, at: datetime) -> Price |
 
 def put(document: str, shelf: Shelf, book: Book, *, is_demo: bool = False) -> tuple[int, bool]:
     applied = apply_policy(
-        document, policies=shelf, prices=book, builtin=listed, author="ada", message="", now=NOW, is_demo=is_demo,
+        document,
+        policies=shelf,
+        prices=book,
+        builtin=listed,
+        author="ada",
+        message="",
+        now=NOW,
+        is_demo=is_demo,
         expected_version=7,
-    )  # fmt: skip
+    )
     return applied.version, applied.is_new
 
 
@@ -127,9 +148,13 @@ def test_an_apply_stores_the_document_and_dates_its_prices() -> None:
     """The document as written is what an auditor reads later; its hash identifies it."""
     shelf, book = Shelf(), Book()
     assert put(EXAMPLE, shelf, book) == (1, True)
-    assert shelf.stored == [Stored(version=1, sha256=document_sha256(EXAMPLE), document=EXAMPLE, is_demo=False)]
+    assert shelf.stored == [
+        Stored(version=1, sha256=document_sha256(EXAMPLE), document=EXAMPLE, is_demo=False)
+    ]
     assert shelf.expected == [7]
-    assert [(version, sorted(found)) for version, found in book.ensured] == [(1, ["gpt-eu", "partner", "qwen-eu"])]
+    assert [(version, sorted(found)) for version, found in book.ensured] == [
+        (1, ["gpt-eu", "partner", "qwen-eu"])
+    ]
 
 
 def test_the_same_document_again_makes_no_version_but_mends_its_prices() -> None:
@@ -142,7 +167,9 @@ def test_the_same_document_again_makes_no_version_but_mends_its_prices() -> None
 
 
 def test_an_apply_brings_every_budget_also_when_nothing_else_is_new() -> None:
-    """The statement that leases money reads them in Postgres: a restored database without them would lease none."""
+    """The statement that leases money reads them in Postgres: a restored database without them
+    would lease none.
+    """
     shelf, book = Shelf(), Book()
     for _ in range(2):
         put(ALLOWED, shelf, book)
@@ -193,12 +220,14 @@ def own(name: str) -> Price:
 
 
 STOOD_IN = changed(
-    "gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, output_tok_per_s: 2500,\n"
+    "gpu: {type: H200, count: 1, usd_per_gpu_hour: 3.10, input_tok_per_s: 40000, "
+    "output_tok_per_s: 2500,\n"
     "          target_utilisation: 0.5}",
     "stand_in_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 2}",
     text=changed(
         "    model: gpt-5.5\n",
-        "    model: gpt-5.5\n    stand_in_price: {input_usd_per_mtok: 5, output_usd_per_mtok: 20}\n",
+        "    model: gpt-5.5\n    stand_in_price: {input_usd_per_mtok: 5, output_usd_per_mtok: "
+        "20}\n",
     ),
 )
 
@@ -214,23 +243,30 @@ STOOD_IN = changed(
             {"qwen-eu": "contract", "gpt-eu": "contract", "partner": "policy"},
         ),
         (
-            EXAMPLE, Book(imported={"gpt-eu": own("imported")}),
+            EXAMPLE,
+            Book(imported={"gpt-eu": own("imported")}),
             {"qwen-eu": "GPU", "gpt-eu": "imported", "partner": "policy"},
         ),
         (EXAMPLE, Book(imported={"gpt-eu": None}), {"qwen-eu": "GPU", "partner": "policy"}),
         (STOOD_IN, Book(), {"qwen-eu": "stand-in:", "gpt-eu": "list", "partner": "policy"}),
         (
-            STOOD_IN, Book(imported={"gpt-eu": None}),
+            STOOD_IN,
+            Book(imported={"gpt-eu": None}),
             {"qwen-eu": "stand-in:", "gpt-eu": "stand-in:", "partner": "policy"},
         ),
         (
-            STOOD_IN, Book(overrides={"qwen-eu": own("contract")}),
+            STOOD_IN,
+            Book(overrides={"qwen-eu": own("contract")}),
             {"qwen-eu": "contract", "gpt-eu": "list", "partner": "policy"},
         ),
     ],
-)  # fmt: skip
-def test_there_is_one_order_of_prices(document: str, book: Book | None, expected: dict[str, str]) -> None:
-    """Policy, `price add`, GPU, the list as imported, the bundled list; a stand-in only where nothing else is."""
+)
+def test_there_is_one_order_of_prices(
+    document: str, book: Book | None, expected: dict[str, str]
+) -> None:
+    """Policy, `price add`, GPU, the list as imported, the bundled list; a stand-in only where
+    nothing else is.
+    """
     found = prices_of(parse(document).policy, at=NOW, builtin=listed, book=book)
     assert {name: price.source.split(" ")[0] for name, price in found.items()} == expected
     assert {name for name, price in found.items() if price.is_stand_in} == {
@@ -239,7 +275,9 @@ def test_there_is_one_order_of_prices(document: str, book: Book | None, expected
 
 
 def test_an_apply_pins_the_list_before_it_prices() -> None:
-    """What was in force when the policy was approved stays in force until somebody approves another list."""
+    """What was in force when the policy was approved stays in force until somebody approves another
+    list.
+    """
     shelf, book = Shelf(), Book(imported={"gpt-eu": own("imported")})
     put(EXAMPLE, shelf, book)
     assert book.pinned == [("ada", "first used by policy version 1")]
@@ -261,19 +299,29 @@ def test_a_self_hosted_model_never_takes_a_list_price() -> None:
 def test_the_difference_names_what_was_added_removed_and_changed() -> None:
     """An admin confirms the difference, not the document."""
     after = changed(
-        "data_class: internal, routes: [assistant, partner-chat]", "data_class: public, routes: [assistant]"
+        "data_class: internal, routes: [assistant, partner-chat]",
+        "data_class: public, routes: [assistant]",
     )
-    after = changed("  - {name: partner-chat, deployments: [partner], objective: priority}\n", "", text=after)
+    after = changed(
+        "  - {name: partner-chat, deployments: [partner], objective: priority}\n", "", text=after
+    )
     after = changed("us: [us-east]", "us: [us-east, us-west], ch: [ch-zrh]", text=after)
     assert changes(parse(EXAMPLE).policy, parse(after).policy) == (
-        Change(verb="changed", kind="region", name="us", details=("[us-east] → [us-east, us-west]",)),
+        Change(
+            verb="changed", kind="region", name="us", details=("[us-east] → [us-east, us-west]",)
+        ),
         Change(verb="added", kind="region", name="ch"),
         Change(
-            verb="changed", kind="team", name="search",
-            details=("data_class: internal → public", "routes: [assistant, partner-chat] → [assistant]"),
+            verb="changed",
+            kind="team",
+            name="search",
+            details=(
+                "data_class: internal → public",
+                "routes: [assistant, partner-chat] → [assistant]",
+            ),
         ),
         Change(verb="removed", kind="route", name="partner-chat"),
-    )  # fmt: skip
+    )
     assert changes(parse(EXAMPLE).policy, parse(EXAMPLE).policy) == ()
     assert {change.verb for change in changes(None, parse(EXAMPLE).policy)} == {"added"}
 
@@ -287,7 +335,12 @@ def test_an_explanation_names_every_candidate_and_why_it_lost() -> None:
     """A refusal that cannot be explained is a support ticket."""
     version = current()
     decision = decision_for(
-        version, asking("gpt-4o-mini"), team="payments", data_class="restricted", prices=prices(version), place=HERE
+        version,
+        asking("gpt-4o-mini"),
+        team="payments",
+        data_class="restricted",
+        prices=prices(version),
+        place=HERE,
     )
     explanation = explain(decision, usage=TokenUsage(input_tokens=1_000_000, output_tokens=0))
     assert (explanation.route, explanation.data_class) == ("assistant", "restricted")
@@ -304,18 +357,30 @@ def test_a_refusal_is_explained_with_the_words_the_caller_would_hear() -> None:
     """The admin must see what the developer saw."""
     version = current()
     decision = decision_for(
-        version, asking("partner-chat"), team="search", data_class="restricted", prices=prices(version), place=HERE
+        version,
+        asking("partner-chat"),
+        team="search",
+        data_class="restricted",
+        prices=prices(version),
+        place=HERE,
     )
     explanation = explain(decision)
     assert explanation.is_refused
-    assert explanation.outcome.startswith("Refused by residency rule restricted→eu (self-hosted only): partner is not")
+    assert explanation.outcome.startswith(
+        "Refused by residency rule restricted→eu (self-hosted only): partner is not"
+    )
 
 
 def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
     """A price that does not cover output must not look free."""
     version = current()
-    decision = decision_for(version, asking("assistant"), team="payments", prices=prices(version), place=HERE)
-    costs = [v.cost_usd for v in explain(decision, usage=TokenUsage(input_tokens=10, output_tokens=10)).verdicts]
+    decision = decision_for(
+        version, asking("assistant"), team="payments", prices=prices(version), place=HERE
+    )
+    costs = [
+        v.cost_usd
+        for v in explain(decision, usage=TokenUsage(input_tokens=10, output_tokens=10)).verdicts
+    ]
     assert costs[0] is not None
     assert costs[1] is None, "the list's price has no output rate"
 
@@ -328,7 +393,11 @@ def test_tokens_without_a_rate_have_no_cost_rather_than_none() -> None:
         ({"route": "nope"}, ModelNotFound, "Yours: assistant"),
         ({"route": "partner-chat"}, RouteNotAllowed, "may not use route"),
         ({"data_class": "internal"}, BadUsage, "never lower it"),
-        ({"data_class": "secret"}, NothingFound, "Declared: public, internal, confidential, restricted"),
+        (
+            {"data_class": "secret"},
+            NothingFound,
+            "Declared: public, internal, confidential, restricted",
+        ),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_there_is(

@@ -23,10 +23,16 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("Tollgate test authority")
         now = datetime.now(UTC)
-        certificate = _certificate(self._name, self._name, self._key, begins=now - DAY, ends=now + DAY)
-        certificate = certificate.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        certificate = _certificate(
+            self._name, self._name, self._key, begins=now - DAY, ends=now + DAY
+        )
+        certificate = certificate.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
         self.path = folder / "authority.pem"
-        self.path.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        self.path.write_bytes(
+            certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
 
     def trusting(self) -> ssl.SSLContext:
         """What a client uses that trusts this authority."""
@@ -36,7 +42,9 @@ class Authority:
         """A server's side: `good`, `expired`, `wrong-host` or `self-signed`."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
-        begins, ends = (now - 3 * DAY, now - 2 * DAY) if kind == "expired" else (now - DAY, now + DAY)
+        begins, ends = (
+            (now - 3 * DAY, now - 2 * DAY) if kind == "expired" else (now - DAY, now + DAY)
+        )
         subject = _name(kind)
         issuer, signer = (subject, key) if kind == "self-signed" else (self._name, self._key)
         hosts: list[x509.GeneralName] = [x509.DNSName("elsewhere.example")]
@@ -47,7 +55,9 @@ class Authority:
         pem = self._folder / f"{kind}.pem"
         pem.write_bytes(
             key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
             )
             + builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
@@ -61,7 +71,12 @@ def _name(text: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, begins: datetime, ends: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    begins: datetime,
+    ends: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

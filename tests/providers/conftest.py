@@ -1,4 +1,6 @@
-"""The HTTP client is tested on both event loops: the one that serves, and the standard library's."""
+"""The HTTP client is tested on both event loops: the one that serves, and the standard
+library's.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,13 @@ class Recorded:
     ends_at_close: bool = False
 
 
-EVENTS = b"".join(
-    b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"t%d"}}]}\n\n' % number for number in range(4)
-) + b"data: [DONE]\n\n"  # fmt: skip
+EVENTS = (
+    b"".join(
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"t%d"}}]}\n\n' % number
+        for number in range(4)
+    )
+    + b"data: [DONE]\n\n"
+)
 
 
 def chunked(*chunks: bytes, extension: bytes = b"", trailers: bytes = b"") -> bytes:
@@ -29,40 +33,59 @@ def chunked(*chunks: bytes, extension: bytes = b"", trailers: bytes = b"") -> by
 
 HEAD = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/json\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-BODY = b'{"id":"chatcmpl-1","choices":[{"message":{"content":"\xc3\xa9"}}],"usage":{"total_tokens":18}}'
+BODY = b'{"id":"chatcmpl-1","choices":[{"message":{"content":"\xc3\xa9"}}],"usage":{"total_tokens":18}}'  # noqa: E501
 
 RECORDED = {
     "plain": Recorded(HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY, 200, BODY),
     "empty": Recorded(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, b""),
     "stream": Recorded(STREAM + chunked(EVENTS[:70], EVENTS[70:71], EVENTS[71:]), 200, EVENTS),
     "trailers": Recorded(
-        STREAM + chunked(b"one", b"two", extension=b";a=b", trailers=b"x-sum: 1\r\nx-t: 2\r\n"), 200, b"onetwo"
+        STREAM + chunked(b"one", b"two", extension=b";a=b", trailers=b"x-sum: 1\r\nx-t: 2\r\n"),
+        200,
+        b"onetwo",
     ),
     "informational": Recorded(
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + HEAD
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+        + HEAD
         + b"content-length: 3\r\n\r\nabc",
-        200, b"abc",
+        200,
+        b"abc",
     ),
-    "to close": Recorded(HEAD + b"\r\n" + BODY, 200, BODY, may_keep_alive=False, ends_at_close=True),
+    "to close": Recorded(
+        HEAD + b"\r\n" + BODY, 200, BODY, may_keep_alive=False, ends_at_close=True
+    ),
     "closing": Recorded(
-        HEAD + b"connection: close\r\ncontent-length: 3\r\n\r\nabc", 200, b"abc", may_keep_alive=False
+        HEAD + b"connection: close\r\ncontent-length: 3\r\n\r\nabc",
+        200,
+        b"abc",
+        may_keep_alive=False,
     ),
-    "old": Recorded(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc", 200, b"abc", may_keep_alive=False),
+    "old": Recorded(
+        b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc", 200, b"abc", may_keep_alive=False
+    ),
     "no content": Recorded(b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
     "not modified": Recorded(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 500\r\n\r\n", 304, b""),
     "error": Recorded(
-        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nx-odd: \xff\xfe\r\ncontent-length: 4\r\n\r\nslow", 429,
+        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nx-odd: "
+        b"\xff\xfe\r\ncontent-length: 4\r\n\r\nslow",
+        429,
         b"slow",
     ),
     "redirect": Recorded(
-        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n", 302, b""
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n",
+        302,
+        b"",
     ),
-    "garbage after": Recorded(HEAD + b"content-length: 3\r\n\r\nabcXXXX", 200, b"abc", may_keep_alive=False),
+    "garbage after": Recorded(
+        HEAD + b"content-length: 3\r\n\r\nabcXXXX", 200, b"abc", may_keep_alive=False
+    ),
     "second answer after": Recorded(
-        HEAD + b"content-length: 3\r\n\r\nabc" + HEAD + b"content-length: 3\r\n\r\nabc", 200, b"abc",
+        HEAD + b"content-length: 3\r\n\r\nabc" + HEAD + b"content-length: 3\r\n\r\nabc",
+        200,
+        b"abc",
         may_keep_alive=False,
     ),
-}  # fmt: skip
+}
 
 MALFORMED = {
     "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
@@ -76,7 +99,8 @@ MALFORMED = {
     "endless length": b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n",
     "no chunk size": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n",
     "chunk too long": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nokXX0\r\n\r\n",
-    "other coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "other coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, "
+    b"chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "unknown coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "NUL in a header": b"HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
     "folded header": b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",

@@ -27,7 +27,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 class Peer:
     """The server's end of one connection."""
 
-    def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._server, self._reader, self._writer = server, reader, writer
 
     async def request(self) -> bytes:
@@ -132,9 +134,13 @@ class Client:
 
     transport: Http1Transport
 
-    async def send(self, port: int, *, body: bytes = b"{}", url: str | None = None, **timeouts: float) -> Exchange:
+    async def send(
+        self, port: int, *, body: bytes = b"{}", url: str | None = None, **timeouts: float
+    ) -> Exchange:
         """Hand one request to the transport."""
-        call = UpstreamRequest(url=url or f"http://127.0.0.1:{port}/v1/x", headers={"x-request-id": "1"}, body=body)
+        call = UpstreamRequest(
+            url=url or f"http://127.0.0.1:{port}/v1/x", headers={"x-request-id": "1"}, body=body
+        )
         return await self.transport.send(permit(call.url, **timeouts), call)
 
     async def fetch(self, port: int, **how: Any) -> tuple[int, bytes]:
@@ -153,7 +159,9 @@ class Client:
 
 
 @asynccontextmanager
-async def calling(max_connections: int = 100, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+async def calling(
+    max_connections: int = 100, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Client]:
     """A client whose connections all end with the block."""
     client = Client(Http1Transport(max_connections, tls or ssl.create_default_context()))
     try:
@@ -172,9 +180,17 @@ async def turns_until(is_so: Callable[[], bool]) -> None:
 
 def permit(url: str, **timeouts: float) -> Permit:
     """Leave to call an address."""
-    limits = Timeouts(**{"connect_s": 5.0, "first_byte_s": 5.0, "idle_s": 5.0, "total_s": 30.0} | timeouts)
+    limits = Timeouts(
+        **{"connect_s": 5.0, "first_byte_s": 5.0, "idle_s": 5.0, "total_s": 30.0} | timeouts
+    )
     return Permit(
-        deployment=deployment("up", base_url=url, timeouts=limits), attempt=1, policy_version=7,
-        origin=origin_of(url), rules=(class_rule("public", "any"),),
-        regions=RegionTree({}), gateway_region="unknown", day=NOW.date(), valid_days=None,
-    )  # fmt: skip
+        deployment=deployment("up", base_url=url, timeouts=limits),
+        attempt=1,
+        policy_version=7,
+        origin=origin_of(url),
+        rules=(class_rule("public", "any"),),
+        regions=RegionTree({}),
+        gateway_region="unknown",
+        day=NOW.date(),
+        valid_days=None,
+    )

@@ -32,9 +32,14 @@ def read(*pieces: bytes, closed_by: str | None = "nobody") -> Answer:
 def seen(answer: Answer) -> tuple[object, ...]:
     """All that a reader can see; takes the body."""
     return (
-        answer.status, answer.headers, answer.take(), answer.has_head, answer.is_complete, answer.may_keep_alive,
+        answer.status,
+        answer.headers,
+        answer.take(),
+        answer.has_head,
+        answer.is_complete,
+        answer.may_keep_alive,
         answer.fault is None,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -42,7 +47,11 @@ def test_an_answer_means_what_it_says(name: str) -> None:
     """Every framing that HTTP/1.1 has for an answer."""
     one = RECORDED[name]
     answer = read(one.raw, closed_by=None if one.ends_at_close else "nobody")
-    assert (answer.status, answer.take(), answer.may_keep_alive) == (one.status, one.body, one.may_keep_alive)
+    assert (answer.status, answer.take(), answer.may_keep_alive) == (
+        one.status,
+        one.body,
+        one.may_keep_alive,
+    )
     assert (answer.is_complete, answer.fault) == (True, None)
 
 
@@ -80,8 +89,8 @@ def test_a_cut_at_every_byte_is_a_fault_and_keeps_what_came(name: str) -> None:
             taken = answer.take()
             assert one.body.startswith(taken), at
             if is_whole:
-                # An answer without a length is whole wherever its connection properly ends; one with garbage
-                # after it is whole before the garbage.
+                # An answer without a length is whole wherever its connection properly ends; one
+                # with garbage after it is whole before the garbage.
                 assert (one.ends_at_close and reason is None) or taken == one.body, at
 
 
@@ -99,10 +108,17 @@ def test_any_chunking_gives_the_body(chunks: list[bytes], size: int) -> None:
     """The body is what was sent, whatever the sizes of chunks and of packets."""
     raw = STREAM + chunked(*chunks)
     answer = read(*(raw[at : at + size] for at in range(0, len(raw), size)))
-    assert (answer.is_complete, answer.take(), answer.may_keep_alive) == (True, b"".join(chunks), True)
+    assert (answer.is_complete, answer.take(), answer.may_keep_alive) == (
+        True,
+        b"".join(chunks),
+        True,
+    )
 
 
-@given(raw=st.binary(max_size=200), head=st.sampled_from([b"", HEAD, STREAM, HEAD + b"content-length: 9\r\n\r\n"]))
+@given(
+    raw=st.binary(max_size=200),
+    head=st.sampled_from([b"", HEAD, STREAM, HEAD + b"content-length: 9\r\n\r\n"]),
+)
 @example(raw=b"", head=b"")
 def test_any_bytes_end_in_an_answer_or_a_fault(raw: bytes, head: bytes) -> None:
     """Nothing an upstream can send raises, and after its close nothing is open."""
@@ -111,7 +127,9 @@ def test_any_bytes_end_in_an_answer_or_a_fault(raw: bytes, head: bytes) -> None:
 
 
 def test_the_head_has_a_limit_to_the_byte() -> None:
-    """An endless header may not fill the memory; where the limit lies does not depend on the packets."""
+    """An endless header may not fill the memory; where the limit lies does not depend on the
+    packets.
+    """
     start, end = b"HTTP/1.1 200 OK\r\nx: ", b"\r\ncontent-length: 2\r\n\r\n"
     fits = start + b"a" * (MAX_HEAD_BYTES - len(start) - len(end)) + end
     too_long = start + b"a" + fits.removeprefix(start)
@@ -138,7 +156,9 @@ def test_endless_trailers_and_extensions_are_a_fault() -> None:
 
 def test_small_chunks_are_a_fault() -> None:
     """8 MB in chunks of one byte stopped the event loop for 2.6 s and took 200 MB."""
-    assert "small chunks" in str(read(*packets(STREAM + chunked(*[b"a"] * MAX_FRAMING_BYTES))).fault)
+    assert "small chunks" in str(
+        read(*packets(STREAM + chunked(*[b"a"] * MAX_FRAMING_BYTES))).fault
+    )
     fits = [b"a" * CONTENT_PER_FRAMING * 6] * MAX_FRAMING_BYTES
     answer = read(*packets(STREAM + chunked(*fits)))
     assert len(answer.pieces) < FEW_PIECES
@@ -160,7 +180,10 @@ def packets(raw: bytes, *, size: int = 64 * 1024) -> list[bytes]:
 
 def test_a_reset_does_not_end_an_answer_without_length() -> None:
     """Only a proper close is an end; a reset is a cut."""
-    assert read(RECORDED["to close"].raw, closed_by="ConnectionResetError").fault == "ConnectionResetError"
+    assert (
+        read(RECORDED["to close"].raw, closed_by="ConnectionResetError").fault
+        == "ConnectionResetError"
+    )
 
 
 def test_headers_of_one_name_are_joined() -> None:
@@ -171,16 +194,29 @@ def test_headers_of_one_name_are_joined() -> None:
 
 @pytest.mark.parametrize(
     ("hint", "seconds"),
-    [(b"timeout=5", 5.0), (b"max=3, Timeout = 75", 75.0), (b"timeout=", None), (b"timeout=-1", None), (b"x", None)],
+    [
+        (b"timeout=5", 5.0),
+        (b"max=3, Timeout = 75", 75.0),
+        (b"timeout=", None),
+        (b"timeout=-1", None),
+        (b"x", None),
+    ],
 )
-def test_the_upstream_says_how_long_it_keeps_the_connection(hint: bytes, seconds: float | None) -> None:
+def test_the_upstream_says_how_long_it_keeps_the_connection(
+    hint: bytes, seconds: float | None
+) -> None:
     """What cannot be read is as if it were not said."""
-    assert read(HEAD + b"keep-alive: " + hint + b"\r\ncontent-length: 0\r\n\r\n").keep_alive_s == seconds
+    assert (
+        read(HEAD + b"keep-alive: " + hint + b"\r\ncontent-length: 0\r\n\r\n").keep_alive_s
+        == seconds
+    )
     assert read(RECORDED["plain"].raw).keep_alive_s is None
 
 
 def test_a_finished_answer_leaves_nothing_to_the_garbage_collector() -> None:
-    """The parser refers to the answer and the answer to the parser: at 10,000 a second somebody must let go."""
+    """The parser refers to the answer and the answer to the parser: at 10,000 a second somebody
+    must let go.
+    """
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)

@@ -1,4 +1,6 @@
-"""What bounds an exchange besides silence: its request's own time, the first token, and its origin's share."""
+"""What bounds an exchange besides silence: its request's own time, the first token, and its
+origin's share.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,13 @@ async def silence(peer: Peer) -> None:
     await asyncio.sleep(60)
 
 
-async def streamed(client: Client, port: int, *, within_s: float = 60.0, **timeouts: float) -> Exchange:
+async def streamed(
+    client: Client, port: int, *, within_s: float = 60.0, **timeouts: float
+) -> Exchange:
     """A request whose answer comes in pieces."""
-    call = UpstreamRequest(url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True)
+    call = UpstreamRequest(
+        url=f"http://127.0.0.1:{port}/v1/x", headers={}, body=b"{}", is_streamed=True
+    )
     return await client.transport.send(permit(call.url, **timeouts), call, within_s=within_s)
 
 
@@ -50,9 +56,13 @@ async def drained(exchange: Exchange) -> None:
 
 
 async def test_headers_and_pings_are_no_first_token() -> None:
-    """An engine answers 200 and then queues; what keeps the line open is not what its caller waits for."""
+    """An engine answers 200 and then queues; what keeps the line open is not what its caller waits
+    for.
+    """
     async with serving(pings) as server, calling() as client:
-        with pytest.raises(UpstreamTimeout, match=r"up began to answer, but gave no content in 0\.2 s"):
+        with pytest.raises(
+            UpstreamTimeout, match=r"up began to answer, but gave no content in 0\.2 s"
+        ):
             await drained(await streamed(client, server.port, first_token_s=0.2, idle_s=30))
 
 
@@ -84,7 +94,9 @@ async def test_what_is_left_of_a_request_bounds_its_attempt(script: object) -> N
 
 @asynccontextmanager
 async def sharing(max_connections: int, *, max_per_origin: int) -> AsyncIterator[Client]:
-    client = Client(Http1Transport(max_connections, ssl.create_default_context(), max_per_origin=max_per_origin))
+    client = Client(
+        Http1Transport(max_connections, ssl.create_default_context(), max_per_origin=max_per_origin)
+    )
     try:
         yield client
     finally:
@@ -93,7 +105,11 @@ async def sharing(max_connections: int, *, max_per_origin: int) -> AsyncIterator
 
 async def test_one_address_cannot_take_all_connections() -> None:
     """It hangs, and everybody who wants it is told at once; the others go on as if nothing were."""
-    async with serving(silence) as hung, serving(answering(OK)) as well, sharing(4, max_per_origin=3) as client:
+    async with (
+        serving(silence) as hung,
+        serving(answering(OK)) as well,
+        sharing(4, max_per_origin=3) as client,
+    ):
         held = [await client.send(hung.port) for _ in range(3)]
         with pytest.raises(UpstreamNotCalled, match="all 3 connections that its address may have"):
             await client.send(hung.port)
@@ -105,8 +121,14 @@ async def test_one_address_cannot_take_all_connections() -> None:
 
 
 async def test_a_share_is_given_back_however_an_exchange_ends() -> None:
-    """Answered, closed in the middle, refused, cancelled while connecting: a leak would shut an address off."""
-    async with serving(answering(OK)) as server, serving(silence) as hung, sharing(2, max_per_origin=1) as client:
+    """Answered, closed in the middle, refused, cancelled while connecting: a leak would shut an
+    address off.
+    """
+    async with (
+        serving(answering(OK)) as server,
+        serving(silence) as hung,
+        sharing(2, max_per_origin=1) as client,
+    ):
         for _ in range(3):
             assert await client.fetch(server.port) == (200, b"ok")
             (await client.send(hung.port)).close()

@@ -1,4 +1,6 @@
-"""One exchange over a real socket: what is sent, what comes back, and every way in which it can go wrong."""
+"""One exchange over a real socket: what is sent, what comes back, and every way in which it can go
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,17 @@ from gateway.providers.http1.connection import READ_AHEAD_BYTES
 from gateway.providers.transport import head_bytes, target_of
 from gateway.wire.upstream_request import UpstreamRequest
 from tests.providers.recorded_answers import EVENTS, MALFORMED, RECORDED, STREAM, chunked
-from tests.providers.scripted import CHUNKED, OK, Peer, Script, answering, calling, permit, serving, turns_until
+from tests.providers.scripted import (
+    CHUNKED,
+    OK,
+    Peer,
+    Script,
+    answering,
+    calling,
+    permit,
+    serving,
+    turns_until,
+)
 
 T = TypeVar("T")
 
@@ -40,19 +52,25 @@ def says(*pieces: bytes, ends: str = "waits") -> Script:
 
 
 async def test_the_request_is_what_was_asked_for() -> None:
-    """Byte for byte: request line, host with its port, the call's headers, the length, the body; nothing else."""
+    """Byte for byte: request line, host with its port, the call's headers, the length, the body;
+    nothing else.
+    """
     async with serving(answering(OK)) as server, calling() as client:
         url = f"http://127.0.0.1:{server.port}/v1/chat/completions?api-version=1"
         assert await client.fetch(server.port, url=url, body=b'{"a":1}') == (200, b"ok")
         assert server.requests == [
             b"POST /v1/chat/completions?api-version=1 HTTP/1.1\r\n"
-            b"host: 127.0.0.1:%d\r\nx-request-id: 1\r\ncontent-length: 7\r\n\r\n" % server.port + b'{"a":1}'
+            b"host: 127.0.0.1:%d\r\nx-request-id: 1\r\ncontent-length: 7\r\n\r\n"
+            % server.port
+            + b'{"a":1}'
         ]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 async def test_each_recorded_answer_arrives(name: str) -> None:
-    """Every framing over a real socket; a redirect is an answer like any other and is not followed."""
+    """Every framing over a real socket; a redirect is an answer like any other and is not
+    followed.
+    """
     one = RECORDED[name]
     script = says(one.raw[:20], one.raw[20:], ends="closes" if one.ends_at_close else "waits")
     async with serving(script) as server, calling() as client:
@@ -111,7 +129,8 @@ async def test_a_close_without_an_answer_is_an_error(ends: str, sent: bytes) -> 
 
 @pytest.mark.parametrize("ends", ["closes", "reset"])
 @pytest.mark.parametrize(
-    "framing", [b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"content-length: 9\r\n\r\nhello"]
+    "framing",
+    [b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"content-length: 9\r\n\r\nhello"],
 )
 async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes) -> None:
     """What came is handed on first: it is metered. A proper close is a cut as well."""
@@ -137,7 +156,10 @@ async def test_a_cut_body_is_an_error_after_what_came(ends: str, framing: bytes)
 
 async def test_what_was_buffered_before_a_cut_is_not_lost() -> None:
     """The cut may be known before the first piece is asked for."""
-    async with serving(says(STREAM + b"5\r\nhello\r\n", ends="closes")) as server, calling() as client:
+    async with (
+        serving(says(STREAM + b"5\r\nhello\r\n", ends="closes")) as server,
+        calling() as client,
+    ):
         exchange = await client.send(server.port)
         await server.until(lambda: server.open_connections == 0)
         await exchange.head()
@@ -150,12 +172,28 @@ async def test_what_was_buffered_before_a_cut_is_not_lost() -> None:
 
 SLOW = {
     "no head": (says(), {"first_byte_s": 0.05}, "up did not begin to answer in 0.05 s"),
-    "half a head": (says(b"HTTP/1.1 200 OK\r\nx:"), {"first_byte_s": 0.05}, "up did not begin to answer in 0.05 s"),
+    "half a head": (
+        says(b"HTTP/1.1 200 OK\r\nx:"),
+        {"first_byte_s": 0.05},
+        "up did not begin to answer in 0.05 s",
+    ),
     "total before the head": (says(), {"total_s": 0.05}, "up did not begin to answer in 0.05 s"),
     "no body": (says(CHUNKED), {"idle_s": 0.05}, "up stopped answering in the middle"),
-    "half a body": (says(CHUNKED + b"5\r\nhello\r\n"), {"idle_s": 0.05}, "up stopped answering in the middle"),
-    "half a body without length": (says(b"HTTP/1.1 200 OK\r\n\r\nhalf"), {"idle_s": 0.05}, "up stopped answering in"),
-    "only informational": (says(b"HTTP/1.1 100 Continue\r\n\r\n"), {"first_byte_s": 0.05}, "up did not begin"),
+    "half a body": (
+        says(CHUNKED + b"5\r\nhello\r\n"),
+        {"idle_s": 0.05},
+        "up stopped answering in the middle",
+    ),
+    "half a body without length": (
+        says(b"HTTP/1.1 200 OK\r\n\r\nhalf"),
+        {"idle_s": 0.05},
+        "up stopped answering in",
+    ),
+    "only informational": (
+        says(b"HTTP/1.1 100 Continue\r\n\r\n"),
+        {"first_byte_s": 0.05},
+        "up did not begin",
+    ),
 }
 
 
@@ -165,13 +203,20 @@ async def test_a_silent_upstream_is_a_timeout(name: str) -> None:
     script, timeouts, message = SLOW[name]
     async with serving(script) as server, calling() as client:
         with pytest.raises(UpstreamTimeout, match=message):
-            async with asyncio.timeout(20):  # no other deadline comes to the help of the one that is tested
-                await client.fetch(server.port, **{"first_byte_s": 3600, "idle_s": 3600, "total_s": 3600} | timeouts)
+            async with asyncio.timeout(
+                20
+            ):  # no other deadline comes to the help of the one that is tested
+                await client.fetch(
+                    server.port,
+                    **{"first_byte_s": 3600, "idle_s": 3600, "total_s": 3600} | timeouts,
+                )
         assert client.counts == (0, 0)
         await server.until(lambda: server.open_connections == 0)
 
 
-def answering_while_we_are_busy(listener: socket.socket, is_busy: threading.Event, is_sent: threading.Event) -> None:
+def answering_while_we_are_busy(
+    listener: socket.socket, is_busy: threading.Event, is_sent: threading.Event
+) -> None:
     """A server in a thread of its own: the body comes while the client's loop is held up."""
     connection, _ = listener.accept()
     with connection:
@@ -186,7 +231,9 @@ async def test_an_upstream_is_not_silent_because_we_were_deaf() -> None:
     """The loop was held up past the deadline, and the answer lies in the socket."""
     is_busy, is_sent, never = threading.Event(), threading.Event(), threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        server = threading.Thread(target=answering_while_we_are_busy, args=(listener, is_busy, is_sent))
+        server = threading.Thread(
+            target=answering_while_we_are_busy, args=(listener, is_busy, is_sent)
+        )
         server.start()
         async with calling() as client:
             exchange = await client.send(listener.getsockname()[1], idle_s=0.1)
@@ -217,7 +264,9 @@ async def test_a_trickle_ends_at_the_total() -> None:
 
 
 async def test_a_trickle_is_not_idle() -> None:
-    """The idle time counts from the last byte, not from the head; the timer that stood earlier does no harm."""
+    """The idle time counts from the last byte, not from the head; the timer that stood earlier does
+    no harm.
+    """
     async with serving(trickle) as server, calling() as client:
         exchange = await client.send(server.port, idle_s=0.5, first_byte_s=0.5)
         got = b""
@@ -229,7 +278,9 @@ async def test_a_trickle_is_not_idle() -> None:
 
 
 async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None:
-    """The connection's timer serves them all: a short one must not cut the next, a long one not hide it."""
+    """The connection's timer serves them all: a short one must not cut the next, a long one not
+    hide it.
+    """
     waited = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -242,7 +293,10 @@ async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None
         await waited.wait()
 
     async with serving(script) as server, calling() as client:
-        assert await client.fetch(server.port, first_byte_s=0.05, idle_s=0.05, total_s=0.05) == (200, b"ok")
+        assert await client.fetch(server.port, first_byte_s=0.05, idle_s=0.05, total_s=0.05) == (
+            200,
+            b"ok",
+        )
         assert await client.fetch(server.port, first_byte_s=20) == (200, b"ok")
         with pytest.raises(UpstreamTimeout):
             await client.fetch(server.port, first_byte_s=0.05)
@@ -250,7 +304,9 @@ async def test_the_deadlines_of_one_exchange_are_not_those_of_the_next() -> None
 
 
 async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
-    """What is read ahead is bounded, and time in which we do not read is not held against the upstream."""
+    """What is read ahead is bounded, and time in which we do not read is not held against the
+    upstream.
+    """
     size, sent = 64 * 1024 * 1024, 0
     piece = bytes(1024 * 1024)
 
@@ -279,7 +335,10 @@ async def test_a_slow_reader_stops_the_upstream_and_is_not_idle() -> None:
 
 async def test_after_a_pause_the_upstream_has_its_idle_time_anew() -> None:
     """It could not send while we did not read, so its next byte may take as long as any other."""
-    size, reads_on = READ_AHEAD_BYTES + 1, asyncio.Event()  # the last byte brings the pause: none is left to come
+    size, reads_on = (
+        READ_AHEAD_BYTES + 1,
+        asyncio.Event(),
+    )  # the last byte brings the pause: none is left to come
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -299,7 +358,9 @@ async def test_after_a_pause_the_upstream_has_its_idle_time_anew() -> None:
 
 
 async def test_after_a_pause_the_idle_time_counts_again() -> None:
-    """The timer has looked meanwhile and gone to sleep until the total: reading on must wake it earlier."""
+    """The timer has looked meanwhile and gone to sleep until the total: reading on must wake it
+    earlier.
+    """
     size = 1_000_000
     silent = says(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (2 * size) + bytes(size))
     async with serving(silent) as server, calling() as client:
@@ -373,7 +434,9 @@ class Impatient:
 
 @pytest.mark.parametrize("is_in_pieces", [True, False])
 async def test_a_cancelled_wait_loses_nothing(is_in_pieces: bool, rng: random.Random) -> None:
-    """The caller leaves and the answer is read on: wherever the wait is cut, the bytes are the same."""
+    """The caller leaves and the answer is read on: wherever the wait is cut, the bytes are the
+    same.
+    """
     raw = STREAM + chunked(EVENTS[:70], EVENTS[70:71], EVENTS[71:])
 
     async def script(peer: Peer) -> None:
@@ -438,7 +501,9 @@ async def test_a_cancelled_read_leaves_no_larger_buffer_behind() -> None:
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.sleep(0.3)  # long enough to receive much more
-        assert exchange.buffered_bytes < 10_000_000  # libuv reads up to 8 MiB before the cancellation's turn comes
+        assert (
+            exchange.buffered_bytes < 10_000_000
+        )  # libuv reads up to 8 MiB before the cancellation's turn comes
         exchange.close()
         await server.until(lambda: server.open_connections == 0)
 
@@ -459,7 +524,9 @@ async def test_close_in_mid_answer_is_seen_by_the_upstream_at_once() -> None:
 
 
 async def test_an_early_answer_to_a_long_request_is_read() -> None:
-    """The upstream refuses before it has read all: the refusal arrives, the connection is not used again."""
+    """The upstream refuses before it has read all: the refusal arrives, the connection is not used
+    again.
+    """
 
     seen = asyncio.Event()
 
@@ -495,9 +562,13 @@ async def test_nothing_is_sent_where_the_permit_does_not_lead() -> None:
 
 
 ODD_HEADERS = [
-    {"x-a": "1\r\nx-b: 2"}, {"x-a": "1\nx-b: 2"}, {"x-a": "1\r"}, {"x-a\r\nx-b": "2"}, {"x-a": "\0"},
+    {"x-a": "1\r\nx-b: 2"},
+    {"x-a": "1\nx-b: 2"},
+    {"x-a": "1\r"},
+    {"x-a\r\nx-b": "2"},
+    {"x-a": "\0"},
     {"x-a": "secret €"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("headers", ODD_HEADERS)
@@ -521,11 +592,16 @@ async def test_an_address_cannot_break_the_request_line(path: str) -> None:
 
 
 HOSTS = {
-    "http://h.example": "h.example", "http://h.example:80": "h.example", "http://h.example:8080": "h.example:8080",
-    "https://h.example:443/v1": "h.example", "https://h.example:80/v1": "h.example:80",
-    "http://[::1]:8000/v1": "[::1]:8000", "http://[::1]/v1": "[::1]", "http://bücher.example/": "xn--bcher-kva.example",
+    "http://h.example": "h.example",
+    "http://h.example:80": "h.example",
+    "http://h.example:8080": "h.example:8080",
+    "https://h.example:443/v1": "h.example",
+    "https://h.example:80/v1": "h.example:80",
+    "http://[::1]:8000/v1": "[::1]:8000",
+    "http://[::1]/v1": "[::1]",
+    "http://bücher.example/": "xn--bcher-kva.example",
     "http://user:word@h.example/": "h.example",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("url", HOSTS)
@@ -553,9 +629,14 @@ async def test_ipv6_works() -> None:
         assert b"\r\nhost: [::1]:%d\r\n" % server.port in server.requests[0]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://nobody.invalid/v1", f"http://{'a' * 70}.example/v1"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/v1", "http://nobody.invalid/v1", f"http://{'a' * 70}.example/v1"]
+)
 async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
-    """Rows 1 and 2: refused, no such name, no name at all. Neither host nor port stands in the message."""
+    """Rows 1 and 2: refused, no such name, no name at all.
+
+    Neither host nor port stands in the message.
+    """
     async with calling() as client:
         with pytest.raises(UpstreamUnreachable, match=r"^up could not be") as refused:
             await client.send(0, url=url)
@@ -564,7 +645,9 @@ async def test_who_cannot_be_reached_is_named_by_deployment(url: str) -> None:
 
 
 async def test_a_large_answer_is_whole_though_reading_it_was_cancelled() -> None:
-    """A thread puts its pieces together, because new memory for 126 MB paused the event loop for 200 ms."""
+    """A thread puts its pieces together, because new memory for 126 MB paused the event loop for
+    200 ms.
+    """
     content = bytes(range(256)) * (8 * 2**20 // 256)
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content)
     async with serving(answering(answer + content)) as server, calling() as client:

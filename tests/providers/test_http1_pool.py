@@ -41,8 +41,10 @@ async def test_exchanges_at_the_same_time_have_connections_of_their_own() -> Non
 
 
 NOT_KEPT = {
-    "the upstream says close": b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
-    "it keeps connections no longer": b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\nok",
+    "the upstream says close": b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: "
+    b"2\r\n\r\nok",
+    "it keeps connections no longer": b"HTTP/1.1 200 OK\r\nkeep-alive: "
+    b"timeout=1\r\ncontent-length: 2\r\n\r\nok",
     "it speaks HTTP/1.0": b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
     "it said more than was asked": OK + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno",
 }
@@ -87,7 +89,9 @@ async def test_a_connection_that_the_upstream_closed_is_not_used() -> None:
 
 
 async def test_a_close_counts_in_the_turn_in_which_it_is_seen() -> None:
-    """Two callbacks of one turn of the loop: the upstream's end is read, a request looks for a connection."""
+    """Two callbacks of one turn of the loop: the upstream's end is read, a request looks for a
+    connection.
+    """
     async with serving(answering(OK)) as server, calling() as client:
         assert await client.fetch(server.port) == (200, b"ok")
         (connection,) = client.transport.pool.connections
@@ -102,7 +106,9 @@ async def test_an_upstream_that_speaks_unasked_is_hung_up_on() -> None:
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.send(b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=3600\r\ncontent-length: 2\r\n\r\nok")
+        await peer.send(
+            b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=3600\r\ncontent-length: 2\r\n\r\nok"
+        )
         await go.wait()
         await peer.send(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
         await peer.gone()
@@ -125,7 +131,9 @@ def closing_after_its_answer(listener: socket.socket, is_closed: threading.Event
 
 
 async def test_a_close_that_the_loop_has_not_seen_yet_is_seen() -> None:
-    """The loop was busy while the upstream closed: the socket itself is asked before it is used again."""
+    """The loop was busy while the upstream closed: the socket itself is asked before it is used
+    again.
+    """
     is_closed = threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = threading.Thread(target=closing_after_its_answer, args=(listener, is_closed))
@@ -173,7 +181,10 @@ async def test_waiting_for_a_connection_has_an_end() -> None:
     """And says why: the upstream is not to blame."""
     async with serving(answering(OK)) as server, calling(max_connections=1) as client:
         held = await client.send(server.port)
-        with pytest.raises(UpstreamUnreachable, match="up was not called: all 1 connections of the gateway are in use"):
+        with pytest.raises(
+            UpstreamUnreachable,
+            match="up was not called: all 1 connections of the gateway are in use",
+        ):
             await client.send(server.port, connect_s=0.05)
         held.close()
         assert await client.fetch(server.port) == (200, b"ok")
@@ -201,7 +212,11 @@ async def test_who_leaves_while_waiting_takes_no_connection_along() -> None:
 
 async def test_an_idle_connection_gives_way_to_another_origin() -> None:
     """Idle ones count too, but never keep anybody waiting."""
-    async with serving(answering(OK)) as one, serving(answering(OK)) as other, calling(max_connections=2) as client:
+    async with (
+        serving(answering(OK)) as one,
+        serving(answering(OK)) as other,
+        calling(max_connections=2) as client,
+    ):
         for port in (one.port, one.port, other.port, one.port, other.port):
             first, second = await client.send(port), await client.send(port)
             for exchange in (first, second):
@@ -230,7 +245,9 @@ async def test_a_black_hole_is_unreachable_after_the_connect_timeout() -> None:
     """Row 4. The waiting is bounded, and the half-open socket is closed."""
     with black_hole() as port:
         async with calling() as client:
-            with pytest.raises(UpstreamUnreachable, match=r"up could not be connected to in 0\.1 s"):
+            with pytest.raises(
+                UpstreamUnreachable, match=r"up could not be connected to in 0\.1 s"
+            ):
                 await client.send(port, connect_s=0.1)
             assert client.counts == (0, 0)
 
@@ -280,7 +297,9 @@ async def moody(peer: Peer) -> None:
 
 
 async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Random) -> None:
-    """No connection, slot, task, timer or descriptor; and the pool still works. httpx lost 9 slots of 10 here."""
+    """No connection, slot, task, timer or descriptor; and the pool still works. httpx lost 9 slots
+    of 10 here.
+    """
     endings: dict[str, int] = {}
     gc.collect()
     before = open_descriptors()
@@ -304,7 +323,9 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
                 await asyncio.sleep(rng.choice((0, 0.0005, 0.002, 0.008, 0.03)))
                 task.cancel()
             (ending,) = await asyncio.gather(task, return_exceptions=True)
-            assert ending is None or isinstance(ending, (asyncio.CancelledError, UpstreamError)), repr(ending)
+            assert ending is None or isinstance(ending, (asyncio.CancelledError, UpstreamError)), (
+                repr(ending)
+            )
             name = type(ending).__name__
             endings[name] = endings.get(name, 0) + 1
 
@@ -314,10 +335,15 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
 
         await asyncio.gather(*(worker() for _ in range(25)))
         print(f"seed {SEED}, endings {endings}, connections {server.connections}")
-        assert min(endings.get(name, 0) for name in ("NoneType", "CancelledError", "UpstreamError")) > 100, endings
+        assert (
+            min(endings.get(name, 0) for name in ("NoneType", "CancelledError", "UpstreamError"))
+            > 100
+        ), endings
         assert client.counts[1] == 0
         assert client.counts[0] <= 10
-        for exchange in [await client.send(server.port, body=b"\0") for _ in range(10)]:  # all ten at once
+        for exchange in [
+            await client.send(server.port, body=b"\0") for _ in range(10)
+        ]:  # all ten at once
             assert await exchange.read(10) == b"ok"
             exchange.close()
         assert client.counts == (10, 0)
@@ -358,7 +384,9 @@ def test_a_slow_resolver_is_asked_once() -> None:
         closing_answer = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
         async with serving(answering(closing_answer)) as server, calling() as client:
             url = f"http://engine.internal:{server.port}/v1/x"
-            impatient = [asyncio.ensure_future(client.send(0, url=url, connect_s=0.05)) for _ in range(100)]
+            impatient = [
+                asyncio.ensure_future(client.send(0, url=url, connect_s=0.05)) for _ in range(100)
+            ]
             endings = await asyncio.gather(*impatient, return_exceptions=True)
             assert all(isinstance(ending, UpstreamUnreachable) for ending in endings)
             patient = asyncio.ensure_future(client.fetch(0, url=url))

@@ -1,4 +1,6 @@
-"""TLS is always verified: the good certificate works, each bad one is unreachable, and nothing is ever sent to it."""
+"""TLS is always verified: the good certificate works, each bad one is unreachable, and nothing is
+ever sent to it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str)
     """Row 3: never downgraded, and no byte of the request leaves."""
     tls, trusting = authority.server(kind), authority.trusting()
     async with serving(answering(OK), tls=tls) as server, calling(tls=trusting) as client:
-        with pytest.raises(UpstreamUnreachable, match=r"up could not be reached: SSLCertVerificationError\."):
+        with pytest.raises(
+            UpstreamUnreachable, match=r"up could not be reached: SSLCertVerificationError\."
+        ):
             await client.send(server.port, url=f"https://localhost:{server.port}/v1/x")
         assert client.counts == (0, 0)
         assert server.requests == []
@@ -45,7 +49,9 @@ async def test_a_bad_certificate_is_unreachable(authority: Authority, kind: str)
 async def test_the_transport_that_serves_verifies(
     authority: Authority, is_trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`open_transport` trusts what the system trusts, and what `SSL_CERT_FILE` names; nobody else."""
+    """`open_transport` trusts what the system trusts, and what `SSL_CERT_FILE` names; nobody
+    else.
+    """
     if is_trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     async with serving(answering(OK), tls=authority.server("good")) as server:

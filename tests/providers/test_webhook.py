@@ -1,4 +1,6 @@
-"""The webhook over real sockets: signed as the specification says, to the declared address alone, within seconds."""
+"""The webhook over real sockets: signed as the specification says, to the declared address alone,
+within seconds.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,22 @@ from tests.providers.scripted import OK, Peer, Script, Server, answering, servin
 NOW = datetime(2026, 11, 20, 12, 0, 0, 700_000, tzinfo=UTC)
 SECRET = b"thirty-two bytes that are secret"
 ALERT = BudgetAlert(
-    alert_id=UUID(int=7), account_id="payments/month", scope=BudgetScope.TEAM, team="payments", owner="payments",
-    kind=BudgetKind.HARD, period=BudgetPeriod.MONTH, time_zone="UTC", starts_at=datetime(2026, 11, 1, tzinfo=UTC),
-    ends_at=datetime(2026, 12, 1, tzinfo=UTC), threshold=Decimal("0.8"), limit_nusd=10**12, granted_nusd=0,
-    spent_nusd=8 * 10**11, raised_at=NOW,
-)  # fmt: skip
+    alert_id=UUID(int=7),
+    account_id="payments/month",
+    scope=BudgetScope.TEAM,
+    team="payments",
+    owner="payments",
+    kind=BudgetKind.HARD,
+    period=BudgetPeriod.MONTH,
+    time_zone="UTC",
+    starts_at=datetime(2026, 11, 1, tzinfo=UTC),
+    ends_at=datetime(2026, 12, 1, tzinfo=UTC),
+    threshold=Decimal("0.8"),
+    limit_nusd=10**12,
+    granted_nusd=0,
+    spent_nusd=8 * 10**11,
+    raised_at=NOW,
+)
 
 
 @pytest.fixture
@@ -54,7 +67,9 @@ def parsed(request: bytes) -> tuple[str, dict[str, str], bytes]:
 
 
 def verify(headers: dict[str, str], body: bytes, secret: str) -> dict[str, Any]:
-    """What docs/reference/alerts.md tells receivers to do, and nothing of the gateway's own code."""
+    """What docs/reference/alerts.md tells receivers to do, and nothing of the gateway's own
+    code.
+    """
     key = base64.b64decode(secret.removeprefix("whsec_"))
     told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     expected = "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
@@ -69,29 +84,51 @@ async def test_a_receiver_can_verify_what_arrives(secret: str) -> None:
     (request,) = server.requests
     first, headers, body = parsed(request)
     assert first == "POST /alerts/x HTTP/1.1"
-    assert (headers["host"], headers["content-type"]) == (f"127.0.0.1:{server.port}", "application/json")
-    assert (headers["webhook-id"], headers["webhook-timestamp"]) == (str(UUID(int=7)), str(int(NOW.timestamp())))
+    assert (headers["host"], headers["content-type"]) == (
+        f"127.0.0.1:{server.port}",
+        "application/json",
+    )
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == (
+        str(UUID(int=7)),
+        str(int(NOW.timestamp())),
+    )
     found = verify(headers, body, f"whsec_{base64.b64encode(SECRET).decode()}")
-    assert (found["type"], found["id"], found["threshold"]) == ("budget.threshold", headers["webhook-id"], 0.8)
+    assert (found["type"], found["id"], found["threshold"]) == (
+        "budget.threshold",
+        headers["webhook-id"],
+        0.8,
+    )
     assert list(found) == list(payload(ALERT))
     assert set(headers) == {
-        "host", "user-agent", "content-type", "content-length", "connection", "webhook-id", "webhook-timestamp",
+        "host",
+        "user-agent",
+        "content-type",
+        "content-length",
+        "connection",
+        "webhook-id",
+        "webhook-timestamp",
         "webhook-signature",
-    }  # fmt: skip
+    }
 
 
 def test_the_signature_is_that_of_the_specification() -> None:
     """The vector of the reference libraries of Standard Webhooks."""
     headers = signed(
-        b'{"test": 2432232314}', key=base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-        alert_id="msg_p5jXN8AQM9LWM0D4loKWxJek", at=datetime.fromtimestamp(1614265330, UTC),
-    )  # fmt: skip
+        b'{"test": 2432232314}',
+        key=base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        alert_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
+        at=datetime.fromtimestamp(1614265330, UTC),
+    )
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-@pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Accepted", "204 No Content", "299 x", "200"])
+@pytest.mark.parametrize(
+    "status", ["200 OK", "201 Created", "202 Accepted", "204 No Content", "299 x", "200"]
+)
 async def test_any_2xx_is_delivered(secret: str, status: str) -> None:
-    """Receivers differ in what they say when they have it; what follows the head is not waited for."""
+    """Receivers differ in what they say when they have it; what follows the head is not waited
+    for.
+    """
     answer = f"HTTP/1.1 {status}\r\ncontent-length: 1000000\r\n\r\n".encode()
     async with serving(answering(answer)) as server:
         await deliver(f"http://127.0.0.1:{server.port}/", secret)
@@ -115,11 +152,15 @@ async def test_anything_else_is_not(secret: str, status: int) -> None:
 
 
 async def test_no_redirect_is_followed(secret: str) -> None:
-    """The policy names the address that may hear of budgets, and its receiver may not name another."""
+    """The policy names the address that may hear of budgets, and its receiver may not name
+    another.
+    """
     elsewhere = CountingListener()
     try:
         location = f"http://127.0.0.1:{elsewhere.port}/"
-        answer = f"HTTP/1.1 308 Permanent Redirect\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n".encode()
+        answer = (
+            f"HTTP/1.1 308 Permanent Redirect\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
+        ).encode()
         async with serving(answering(answer)) as server:
             with pytest.raises(NotDelivered, match="No redirect is followed"):
                 await deliver(f"http://127.0.0.1:{server.port}/", secret)
@@ -128,10 +169,19 @@ async def test_no_redirect_is_followed(secret: str) -> None:
         elsewhere.close()
 
 
-async def test_proxies_of_the_environment_are_ignored(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_ignored(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy that somebody set for other things would read every budget."""
     proxy = CountingListener()
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+    for name in (
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ):
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
     try:
         async with serving(answering(OK)) as server:
@@ -192,8 +242,12 @@ async def babbles(peer: Peer) -> None:
         (babbles, "is not HTTP"),
     ],
 )
-async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(secret: str, script: Script, said: str) -> None:
-    """Nothing that a receiver does holds the next alert up, or ends the job; and its connection is let go."""
+async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(
+    secret: str, script: Script, said: str
+) -> None:
+    """Nothing that a receiver does holds the next alert up, or ends the job; and its connection is
+    let go.
+    """
     async with serving(script) as server:
         with pytest.raises(NotDelivered, match=said):
             await deliver(f"http://127.0.0.1:{server.port}/", secret, timeout_s=0.3)
@@ -205,7 +259,9 @@ async def none_open(server: Server) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", f"{'a' * 64}.internal"])
-async def test_a_receiver_that_is_not_there_is_one_that_did_not_take_it(secret: str, host: str) -> None:
+async def test_a_receiver_that_is_not_there_is_one_that_did_not_take_it(
+    secret: str, host: str
+) -> None:
     """Refused, or a name that is none."""
     with pytest.raises(NotDelivered, match="could not be reached"):
         await deliver(f"http://{host}:{free_port()}/", secret)
@@ -244,8 +300,12 @@ async def test_a_bad_certificate_gets_nothing(
         assert server.requests == []
 
 
-def test_a_secret_is_base64_behind_its_prefix_and_else_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receivers use the libraries of the specification, or ten lines of their own: both must come to one key."""
+def test_a_secret_is_base64_behind_its_prefix_and_else_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Receivers use the libraries of the specification, or ten lines of their own: both must come
+    to one key.
+    """
     monkeypatch.setenv("A_SECRET", f" whsec_{base64.b64encode(SECRET).decode()}\n")
     assert signing_key("env:A_SECRET") == SECRET
     monkeypatch.setenv("A_SECRET", "a plain secret")
@@ -254,13 +314,19 @@ def test_a_secret_is_base64_behind_its_prefix_and_else_as_it_stands(monkeypatch:
 
 @pytest.mark.parametrize(
     ("value", "what"),
-    [(None, "is empty or not set"), (" ", "is empty or not set"), ("whsec_n/base64!", "is not base64"),
-     ("whsec_", "is not base64")],
-)  # fmt: skip
+    [
+        (None, "is empty or not set"),
+        (" ", "is empty or not set"),
+        ("whsec_n/base64!", "is not base64"),
+        ("whsec_", "is not base64"),
+    ],
+)
 async def test_a_secret_that_cannot_be_used_is_named_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, value: str | None, what: str
 ) -> None:
-    """Unsigned is not sent; the message says which variable to set, and is kept where finance reads it."""
+    """Unsigned is not sent; the message says which variable to set, and is kept where finance reads
+    it.
+    """
     monkeypatch.delenv("A_SECRET", raising=False)
     if value is not None:
         monkeypatch.setenv("A_SECRET", value)

@@ -1,4 +1,6 @@
-"""Random but valid events, and what each of them has of a dimension: the oracle of the property tests."""
+"""Random but valid events, and what each of them has of a dimension: the oracle of the property
+tests.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,54 @@ TAGS = (("env", "prod"), ("env", "staging"), ("app", "a=b"), ("app=a", "b"), (""
 def random_event(number: int, rng: Random) -> UsageEvent:
     """One attempt within three months; one in eight is unknown, one in eight derived."""
     at = NOON - timedelta(milliseconds=rng.randrange(80 * 86_400_000))
-    source = rng.choices([UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.UNKNOWN], [6, 1, 1])[0]
+    source = rng.choices(
+        [UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.UNKNOWN], [6, 1, 1]
+    )[0]
     is_unknown = source is UsageSource.UNKNOWN
     whole, output = rng.randrange(10_000), rng.randrange(2_000)
     is_own = rng.random() < 0.4
     return event(
-        number, at=at, attempt=1, team=rng.choice(TEAMS), project=rng.choice([None, "one", "(none)"]),
-        cost_centre=rng.choice(["CC-1", "CC-2"]), key_id=rng.choice(["key0000001", "key0000002"]),
-        end_user=rng.choice([None, "u-1"]), tags=dict(rng.sample(TAGS, rng.randrange(4))),
-        route=rng.choice(["assistant", "embed"]), deployment="qwen-eu" if is_own else "gpt-eu",
-        provider="vllm" if is_own else "openai", model=rng.choice(["m-1", "m-2"]), region=rng.choice(["eu", "us"]),
-        is_self_hosted=is_own, usage_source=source, lines=(),
-        usage=TokenUsage() if is_unknown else TokenUsage(
-            input_tokens=whole, cached_input_tokens=rng.choice([None, whole // 2]), cache_write_tokens=None,
-            output_tokens=output, reasoning_tokens=rng.choice([None, output // 3]),
+        number,
+        at=at,
+        attempt=1,
+        team=rng.choice(TEAMS),
+        project=rng.choice([None, "one", "(none)"]),
+        cost_centre=rng.choice(["CC-1", "CC-2"]),
+        key_id=rng.choice(["key0000001", "key0000002"]),
+        end_user=rng.choice([None, "u-1"]),
+        tags=dict(rng.sample(TAGS, rng.randrange(4))),
+        route=rng.choice(["assistant", "embed"]),
+        deployment="qwen-eu" if is_own else "gpt-eu",
+        provider="vllm" if is_own else "openai",
+        model=rng.choice(["m-1", "m-2"]),
+        region=rng.choice(["eu", "us"]),
+        is_self_hosted=is_own,
+        usage_source=source,
+        lines=(),
+        usage=TokenUsage()
+        if is_unknown
+        else TokenUsage(
+            input_tokens=whole,
+            cached_input_tokens=rng.choice([None, whole // 2]),
+            cache_write_tokens=None,
+            output_tokens=output,
+            reasoning_tokens=rng.choice([None, output // 3]),
         ),
         cost_nusd=None if is_unknown else rng.choice([0, 1, rng.randrange(10**9)]),
         held_nusd=rng.randrange(10**9) if is_unknown else None,
         ttft_s=rng.choice([None, rng.random()]),
-    )  # fmt: skip
+    )
 
 
 def parts_of(one: UsageEvent, dimension: Dimension) -> list[tuple[object, int]]:
-    """The rows that an event is in, and how often it counts there: its tags in full, the rest in `unallocated`."""
+    """The rows that an event is in, and how often it counts there: its tags in full, the rest in
+    `unallocated`.
+    """
     if dimension is Dimension.TAG and len(one.tags) != 1:
-        return [*((f"{name}={value}", 1) for name, value in one.tags.items()), (UNALLOCATED, 1 - len(one.tags))]
+        return [
+            *((f"{name}={value}", 1) for name, value in one.tags.items()),
+            (UNALLOCATED, 1 - len(one.tags)),
+        ]
     return [(value, 1) for value in values_of(one, dimension)]
 
 

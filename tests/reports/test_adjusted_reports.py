@@ -1,4 +1,6 @@
-"""What was booked after an event: in every total of money, beside the events, and out of what is still held."""
+"""What was booked after an event: in every total of money, beside the events, and out of what is
+still held.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,14 @@ from tests.reports.conftest import Write
 from tests.reports.random_events import random_event
 from tests.storage.factories import NOON, event, request_id
 
-UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
-           "held_nusd": 5000, "outcome": Outcome.UPSTREAM_CUT}  # fmt: skip
+UNKNOWN: dict[str, Any] = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 5000,
+    "outcome": Outcome.UPSTREAM_CUT,
+}
 OF_MONEY = ("overview", "spend", "tokens", "destinations", "months", "events")
 
 
@@ -52,8 +60,14 @@ def test_every_report_of_money_shows_what_was_adjusted(
 
     total = report.total
     assert (total["attempts"], total["cost_usd"]) == (3, usd(100))
-    assert (total["adjustments_usd"], total["total_usd"], total["held_usd"]) == (usd(30), usd(130), usd(5000))
-    assert any("1 adjustment(s) of $0.000000030 are in adjustments_usd" in note for note in report.notes), report.notes
+    assert (total["adjustments_usd"], total["total_usd"], total["held_usd"]) == (
+        usd(30),
+        usd(130),
+        usd(5000),
+    )
+    assert any(
+        "1 adjustment(s) of $0.000000030 are in adjustments_usd" in note for note in report.notes
+    ), report.notes
     assert any("(1 of 3) have an unknown cost" in note for note in report.notes)
 
 
@@ -65,7 +79,9 @@ def test_without_adjustments_nobody_is_told_of_any(finance: Reports, write: Writ
     assert not any("adjust" in note for note in report.notes)
 
 
-def test_a_resolved_attempt_is_not_unknown_any_more(finance: Reports, write: Write, database: Database) -> None:
+def test_a_resolved_attempt_is_not_unknown_any_more(
+    finance: Reports, write: Write, database: Database
+) -> None:
     """The share of unknown and what is held for it must fall when somebody does the work."""
     write(event(1, **UNKNOWN))
     before = finance.run("spend", ask())
@@ -73,11 +89,17 @@ def test_a_resolved_attempt_is_not_unknown_any_more(finance: Reports, write: Wri
     resolve(database, request_id(1), attempt=None, cost=SaidCost.ZERO, reason="not on the invoice")
     after = finance.run("spend", ask())
     assert (after.total["unknown_attempts"], after.total["held_usd"]) == (0, Decimal(0))
-    assert (after.total["cost_usd"], after.total["total_usd"]) == (None, Decimal(0)), "now known to be nothing"
+    assert (after.total["cost_usd"], after.total["total_usd"]) == (None, Decimal(0)), (
+        "now known to be nothing"
+    )
 
 
-def test_a_correction_of_a_closed_month_stands_in_the_next(finance: Reports, write: Write, database: Database) -> None:
-    """A closed month never changes; its late correction is a row of its own in the month it was posted to."""
+def test_a_correction_of_a_closed_month_stands_in_the_next(
+    finance: Reports, write: Write, database: Database
+) -> None:
+    """A closed month never changes; its late correction is a row of its own in the month it was
+    posted to.
+    """
     write(event(1, team="closed", **UNKNOWN), event(2, team="closed", cost_nusd=100))
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.periods SET state = 'closed'"))
@@ -86,25 +108,37 @@ def test_a_correction_of_a_closed_month_stands_in_the_next(finance: Reports, wri
     (november,) = finance.run("spend", ask(month="2026-11")).records()
     (december,) = finance.run("spend", ask(month="2026-12")).records()
 
-    assert (november["cost_usd"], november["adjustments_usd"], november["total_usd"]) == (usd(100), 0, usd(100))
+    assert (november["cost_usd"], november["adjustments_usd"], november["total_usd"]) == (
+        usd(100),
+        0,
+        usd(100),
+    )
     assert (december["team"], december["attempts"]) == ("closed", 0)
     assert (december["cost_usd"], december["total_usd"]) == (Decimal(0), usd(30))
     months = {row["month"]: row["total_usd"] for row in finance.run("months", ask()).records()}
     assert months == {date(2026, 11, 1): usd(100), date(2026, 12, 1): usd(30)}
 
 
-def test_an_expected_cost_is_flagged_as_one(finance: Reports, write: Write, database: Database) -> None:
+def test_an_expected_cost_is_flagged_as_one(
+    finance: Reports, write: Write, database: Database
+) -> None:
     """An average must never pass for an invoice."""
     write(event(1, at=NOON - timedelta(days=400), **UNKNOWN))
     expire_holds(database, ttl=timedelta(days=1))
-    assert any("1 of them stand at an expected cost" in note for note in finance.run("spend", ask()).notes)
+    assert any(
+        "1 of them stand at an expected cost" in note for note in finance.run("spend", ask()).notes
+    )
 
 
-@pytest.mark.parametrize("by", ["team", "key", "end_user", "tag", "model", "region", "outcome", "day", "key,region"])
+@pytest.mark.parametrize(
+    "by", ["team", "key", "end_user", "tag", "model", "region", "outcome", "day", "key,region"]
+)
 def test_events_and_adjustments_add_up_by_everything(
     finance: Reports, database: Database, rng: Random, by: str
 ) -> None:
-    """An adjustment belongs to whatever its event belongs to; from a roll-up or not, to the nano-dollar."""
+    """An adjustment belongs to whatever its event belongs to; from a roll-up or not, to the
+    nano-dollar.
+    """
     known = [random_event(number, rng) for number in range(120)]
     ledger = Ledger(database)
     ledger.write(known[:60])
@@ -125,18 +159,29 @@ def test_events_and_adjustments_add_up_by_everything(
 
     assert len(amounts) > 20
     assert report.total["adjustments_usd"] == usd(sum(amounts.values()))
-    assert report.total["total_usd"] == usd(sum(one.cost_nusd or 0 for one in known) + sum(amounts.values()))
-    held = sum(one.held_nusd or 0 for one in known if one.cost_nusd is None and one.key not in amounts)
+    assert report.total["total_usd"] == usd(
+        sum(one.cost_nusd or 0 for one in known) + sum(amounts.values())
+    )
+    held = sum(
+        one.held_nusd or 0 for one in known if one.cost_nusd is None and one.key not in amounts
+    )
     assert report.total["held_usd"] == usd(held)
     if splits == ["team"]:
         expected: dict[object, int] = defaultdict(int)
         for one in known:
             expected[one.team] += (one.cost_nusd or 0) + amounts.get(one.key, 0)
-        found = {row["team"]: row["total_usd"] for row in report.records() if row["total_usd"] is not None}
+        found = {
+            row["team"]: row["total_usd"]
+            for row in report.records()
+            if row["total_usd"] is not None
+        }
         assert found == {team: usd(nusd) for team, nusd in expected.items() if team in found}
         assert len(found) >= len(expected) - 1
     else:
-        assert sum(row["adjustments_usd"] for row in report.records()) == report.total["adjustments_usd"]
+        assert (
+            sum(row["adjustments_usd"] for row in report.records())
+            == report.total["adjustments_usd"]
+        )
 
 
 def _members(one: UsageEvent) -> dict[str, Any]:
@@ -155,10 +200,15 @@ def _members(one: UsageEvent) -> dict[str, Any]:
     ],
 )
 def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: str) -> None:
-    """A year of a large company is read from its sums in milliseconds, and from its events in minutes."""
+    """A year of a large company is read from its sums in milliseconds, and from its events in
+    minutes.
+    """
     assert source_of(ask(by=splits), SPEND, by=tuple(map(Dimension, splits))).view == view
     assert source_of(ask(where=dict.fromkeys(splits)), SPEND).view == view
-    assert source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view == "finance.usage_events"
+    assert (
+        source_of(ask(by=splits), LATENCIES, by=tuple(map(Dimension, splits))).view
+        == "finance.usage_events"
+    )
     demo = source_of(ask(by=splits, demo=True), SPEND, by=tuple(map(Dimension, splits))).view
     assert demo in ("finance.demo_spend_hourly_detail", "finance.demo_usage_events")
 
@@ -166,8 +216,12 @@ def test_the_smallest_source_that_knows_enough_is_read(splits: list[str], view: 
 # ---- unsettled
 
 
-def test_unsettled_lists_what_nobody_has_settled(finance: Reports, write: Write, database: Database) -> None:
-    """Whoever reconciles needs the key, the age, whose it is, where it ran, and why nobody knows."""
+def test_unsettled_lists_what_nobody_has_settled(
+    finance: Reports, write: Write, database: Database
+) -> None:
+    """Whoever reconciles needs the key, the age, whose it is, where it ran, and why nobody
+    knows.
+    """
     hour = timedelta(hours=1)
     write(
         event(1, **UNKNOWN),
@@ -180,7 +234,11 @@ def test_unsettled_lists_what_nobody_has_settled(finance: Reports, write: Write,
     report = finance.run("unsettled", ask())
 
     first, second = report.records()
-    assert (first["request_id"], first["attempt"], first["held_usd"]) == (str(request_id(2, NOON - hour)), 1, usd(7))
+    assert (first["request_id"], first["attempt"], first["held_usd"]) == (
+        str(request_id(2, NOON - hour)),
+        1,
+        usd(7),
+    )
     assert (first["why"], second["why"]) == (SUSPECT, WHY[Outcome.UPSTREAM_CUT])
     assert float(str(first["age_s"])) - float(str(second["age_s"])) == pytest.approx(3600)
     assert (report.total["attempts"], report.total["held_usd"]) == (2, usd(5007))
@@ -209,14 +267,20 @@ def findings(finance: Reports) -> dict[str, str]:
 
 def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: Database) -> None:
     """The list must be able to be empty, or nobody reads it."""
-    write(event(1), event(2, is_demo=True, **UNKNOWN), event(3, at=NOON - timedelta(days=60), **UNKNOWN))
+    write(
+        event(1),
+        event(2, is_demo=True, **UNKNOWN),
+        event(3, at=NOON - timedelta(days=60), **UNKNOWN),
+    )
     status = finance.month_status(NOVEMBER)
     assert findings(finance) == {}
     assert (status.state, status.has_findings) == ("open", False)
     assert all(not check.remedy for check in status.checks)
 
 
-def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, database: Database) -> None:
+def test_what_is_open_in_a_month_is_named(
+    finance: Reports, write: Write, database: Database
+) -> None:
     """Each line is one thing somebody can do something about."""
     write(
         event(1, **UNKNOWN),
@@ -227,11 +291,14 @@ def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, databa
     )
     Ledger(database).write_documents([encode_event(event(2, cost_nusd=1)), b"junk"])
     with database.begin() as connection:
-        connection.execute(text("UPDATE tollgate.dirty_hours SET noted_at = now() - interval '1 day'"))
+        connection.execute(
+            text("UPDATE tollgate.dirty_hours SET noted_at = now() - interval '1 day'")
+        )
         connection.execute(
             text(
                 "INSERT INTO tollgate.journals (id, replica, heartbeat, state) VALUES "
-                "(gen_random_uuid(), 'a', now() - interval '2 days', 'live'), (gen_random_uuid(), 'b', now(), 'lost')"
+                "(gen_random_uuid(), 'a', now() - interval '2 days', 'live'), "
+                "(gen_random_uuid(), 'b', now(), 'lost')"
             )
         )
     assert findings(finance) == {
@@ -251,7 +318,9 @@ def test_what_is_open_in_a_month_is_named(finance: Reports, write: Write, databa
     assert all(check.remedy for check in open_checks)
 
 
-def test_events_without_a_partition_are_found(finance: Reports, write: Write, database: Database) -> None:
+def test_events_without_a_partition_are_found(
+    finance: Reports, write: Write, database: Database
+) -> None:
     """They count like all others; making their month later locks the writers out for a while."""
     write(event(1, at=NOON - timedelta(days=900)))
     checks = {check.name: check.status for check in finance.month_status(date(2024, 6, 1)).checks}

@@ -1,4 +1,6 @@
-"""The report `budgets` and a caller's own budgets: the figures of `finance.budgets`, no more and no less."""
+"""The report `budgets` and a caller's own budgets: the figures of `finance.budgets`, no more and no
+less.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,21 @@ USD = 10**9
 MONTH = team_rule(100 * USD)
 SOFT_DAY = team_rule(USD, rule_id="payments/day", period=BudgetPeriod.DAY, kind=BudgetKind.SOFT)
 EACH_PROJECT = team_rule(
-    10 * USD, rule_id="payments/project:*/week", scope=BudgetScope.PROJECT, owner="*", period=BudgetPeriod.WEEK
+    10 * USD,
+    rule_id="payments/project:*/week",
+    scope=BudgetScope.PROJECT,
+    owner="*",
+    period=BudgetPeriod.WEEK,
 )
 EACH_KEY = team_rule(2 * USD, rule_id="keys", scope=BudgetScope.KEY, owner="*")
 CENTRE = team_rule(
-    50 * USD, rule_id="cost_centre:CC-1/month", scope=BudgetScope.COST_CENTRE, team=None, owner="CC-1",
+    50 * USD,
+    rule_id="cost_centre:CC-1/month",
+    scope=BudgetScope.COST_CENTRE,
+    team=None,
+    owner="CC-1",
     time_zone="Europe/Berlin",
-)  # fmt: skip
+)
 RULES = (MONTH, SOFT_DAY, EACH_PROJECT, EACH_KEY, CENTRE)
 
 
@@ -44,7 +54,9 @@ def leases(database: Database) -> Iterator[BudgetLeaseTable]:
     opened.close()
 
 
-def charged(number: int, cost_nusd: int, *rules: tuple[Any, str], at: datetime = NOW, **changes: Any) -> Any:
+def charged(
+    number: int, cost_nusd: int, *rules: tuple[Any, str], at: datetime = NOW, **changes: Any
+) -> Any:
     """An event that is charged to some accounts, in their periods of the moment."""
     holds = tuple(Hold(account, rule.period_at(at).starts_s, 0) for rule, account in rules)
     return event(number, at=at, cost_nusd=cost_nusd, lines=(), holds=holds, **changes)
@@ -54,7 +66,10 @@ def view(database: Database, account: str) -> dict[str, Any]:
     """The row of the finance view for the running period."""
     with database.begin() as connection:
         found = connection.execute(
-            text("SELECT * FROM finance.budgets WHERE account = :account ORDER BY starts_at DESC NULLS LAST LIMIT 1"),
+            text(
+                "SELECT * FROM finance.budgets WHERE account = :account ORDER BY starts_at "
+                "DESC NULLS LAST LIMIT 1"
+            ),
             {"account": account},
         )
         return dict(found.mappings().one())
@@ -66,8 +81,19 @@ def test_a_callers_budgets_are_those_of_the_finance_view(
     """A developer who sees other figures than finance opens a ticket for nothing."""
     declare(database, *RULES)
     span = MONTH.period_at(NOW)
-    write(charged(1, 3 * USD + 7, (MONTH, "payments/month"), (SOFT_DAY, "payments/day"), (EACH_KEY, "keys:k1")))
-    leases.exchange(uuid4(), [ask_slice(1, 4 * USD, starts_at=span.starts_at, ends_at=span.ends_at, held_nusd=USD)])
+    write(
+        charged(
+            1,
+            3 * USD + 7,
+            (MONTH, "payments/month"),
+            (SOFT_DAY, "payments/day"),
+            (EACH_KEY, "keys:k1"),
+        )
+    )
+    leases.exchange(
+        uuid4(),
+        [ask_slice(1, 4 * USD, starts_at=span.starts_at, ends_at=span.ends_at, held_nusd=USD)],
+    )
     BudgetStore(database).grant("payments/month", 5 * USD, expires_at=None, reason="x", now=NOW)
     accounts = (
         Account(account_id="cost_centre:CC-1/month", rule=CENTRE),
@@ -89,24 +115,36 @@ def test_a_callers_budgets_are_those_of_the_finance_view(
     assert (hard.spent_usd, hard.remaining_usd) == (Decimal("3.000000007"), Decimal("97.999999993"))
     never_used = usage.budgets[4]
     ten, none = Decimal(10), Decimal(0)
-    assert (never_used.limit_usd, never_used.spent_usd, never_used.remaining_usd) == (ten, none, ten)
+    assert (never_used.limit_usd, never_used.spent_usd, never_used.remaining_usd) == (
+        ten,
+        none,
+        ten,
+    )
     assert never_used.resets_at == datetime(2036, 11, 24, tzinfo=UTC)
     body = json.loads(usage_me_to_json(usage, limits=[{"limit": "payments"}]))
     assert body["budgets"][0]["resets_at"] == "2036-11-30T23:00:00.000Z"
-    assert body["budgets"][3]["grant"] == "tollgate budget grant payments/month AMOUNT_USD --reason …"
+    assert (
+        body["budgets"][3]["grant"] == "tollgate budget grant payments/month AMOUNT_USD --reason …"
+    )
     assert body["limits"] == [{"limit": "payments"}]
 
 
 def test_a_new_period_of_a_callers_budget_begins_with_all_of_its_limit(
     database: Database, finance: Reports, write: Write
 ) -> None:
-    """Yesterday's spending is not today's, nor that of a day which began when another budget's month did."""
+    """Yesterday's spending is not today's, nor that of a day which began when another budget's
+    month did.
+    """
     declare(database, *RULES)
     first = MONTH.period_at(NOW).starts_at
-    write(charged(1, 7, (SOFT_DAY, "payments/day")), charged(2, 9, (SOFT_DAY, "payments/day"), at=first))
+    write(
+        charged(1, 7, (SOFT_DAY, "payments/day")),
+        charged(2, 9, (SOFT_DAY, "payments/day"), at=first),
+    )
     accounts = [
-        Account(account_id="payments/day", rule=SOFT_DAY), Account(account_id="payments/month", rule=MONTH),
-    ]  # fmt: skip
+        Account(account_id="payments/day", rule=SOFT_DAY),
+        Account(account_id="payments/month", rule=MONTH),
+    ]
     tomorrow = NOW + timedelta(days=1)
     own, _ = finance.usage_me(team="payments", key_id="k1", now=tomorrow, accounts=accounts).budgets
     assert (own.spent_usd, own.remaining_usd, own.limit_usd) == (Decimal(0), Decimal(1), Decimal(1))
@@ -119,22 +157,38 @@ def test_without_a_budget_a_caller_is_told_of_none(finance: Reports) -> None:
     assert json.loads(usage_me_to_json(usage))["budgets"] == []
 
 
-def test_the_most_used_budget_comes_first(database: Database, finance: Reports, write: Write) -> None:
+def test_the_most_used_budget_comes_first(
+    database: Database, finance: Reports, write: Write
+) -> None:
     """That is the one that will refuse; `*` has a row for each that was used."""
     declare(database, *RULES)
     now = database_now(database)
-    accounts = ((MONTH, "payments/month"), (EACH_KEY, "keys:k1"), (EACH_PROJECT, "payments/project:checkout/week"))
+    accounts = (
+        (MONTH, "payments/month"),
+        (EACH_KEY, "keys:k1"),
+        (EACH_PROJECT, "payments/project:checkout/week"),
+    )
     write(charged(1, USD, *accounts, at=now))
 
     report = finance.run("budgets", ask())
 
     assert [row["budget"] for row in report.records()] == [
-        "keys:k1", "payments/project:checkout/week", "payments/month", "cost_centre:CC-1/month", "payments/day",
-    ]  # fmt: skip
+        "keys:k1",
+        "payments/project:checkout/week",
+        "payments/month",
+        "cost_centre:CC-1/month",
+        "payments/day",
+    ]
     first = report.records()[0]
-    assert (first["used_share"], first["remaining_usd"], first["owner"]) == (Decimal("0.5"), Decimal(1), "k1")
+    assert (first["used_share"], first["remaining_usd"], first["owner"]) == (
+        Decimal("0.5"),
+        Decimal(1),
+        "k1",
+    )
     assert (report.total, report.name) == ({}, "budgets")
-    assert all(column.unit for column in report.columns if column.name.endswith(("_usd", "_share", "_at")))
+    assert all(
+        column.unit for column in report.columns if column.name.endswith(("_usd", "_share", "_at"))
+    )
     assert to_csv(report).splitlines()[0].startswith("budget,kind,period,limit_usd,")
     assert json.loads(to_json(report))["rows"][0]["spent_usd"] == 1
 
@@ -189,38 +243,65 @@ def test_a_period_that_the_policy_has_cut_short_runs_no_more(
     (one,) = finance.budgets(NOW)
     assert (one.starts_at, one.spent_usd) == (moved.period_at(NOW).starts_at, Decimal(0))
     everything = finance.budgets(NOW, has_past=True)
-    assert [(each.spent_usd, each.is_running) for each in everything] == [(Decimal(0), True), (Decimal(1), False)]
+    assert [(each.spent_usd, each.is_running) for each in everything] == [
+        (Decimal(0), True),
+        (Decimal(1), False),
+    ]
 
 
-def test_forecasts_count_each_owners_own_spending(database: Database, finance: Reports, write: Write) -> None:
-    """The rate of a key is not that of its team; an unknown cost counts at its hold, an adjustment where it is."""
-    project = team_rule(USD, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*")
+def test_forecasts_count_each_owners_own_spending(
+    database: Database, finance: Reports, write: Write
+) -> None:
+    """The rate of a key is not that of its team; an unknown cost counts at its hold, an adjustment
+    where it is.
+    """
+    project = team_rule(
+        USD, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*"
+    )
     declare(database, MONTH, EACH_KEY, project)
     accounts = ((MONTH, "payments/month"),)
     both = (*accounts, (EACH_KEY, "keys:k1"))
     write(
-        charged(1, 10 * USD, *accounts, at=NOW - timedelta(days=9), key_id="k2"),  # before the week that counts
+        charged(
+            1, 10 * USD, *accounts, at=NOW - timedelta(days=9), key_id="k2"
+        ),  # before the week that counts
         charged(2, USD, *both, at=NOW - timedelta(days=1), key_id="k1"),
         charged(3, 2 * USD, *accounts, at=NOW - timedelta(days=1), key_id="k2"),
         charged(4, 5 * USD, at=NOW - timedelta(days=1), team="search", key_id="k3", project="ads"),
-        charged(5, 7, (project, "payments/project:ads/month"), at=NOW - timedelta(days=1), project="ads", key_id="k2"),
+        charged(
+            5,
+            7,
+            (project, "payments/project:ads/month"),
+            at=NOW - timedelta(days=1),
+            project="ads",
+            key_id="k2",
+        ),
     )
     found = {one.budget: one for one in finance.budgets(NOW)}
     hours_since, hours_left = 6 * 24 + 12, 10 * 24 + 12
     assert found["payments/month"].recent_usd == Decimal("3.000000007")
-    assert found["payments/project:ads/month"].recent_usd == Decimal("0.000000007"), "not another team's project"
-    assert found["payments/month"].forecast_usd == Decimal(13 * USD + (3 * USD + 7) * hours_left // hours_since).scaleb(
+    assert found["payments/project:ads/month"].recent_usd == Decimal("0.000000007"), (
+        "not another team's project"
+    )
+    assert found["payments/month"].forecast_usd == Decimal(
+        13 * USD + (3 * USD + 7) * hours_left // hours_since
+    ).scaleb(-9)
+    assert found["keys:k1"].forecast_usd == Decimal(USD + USD * hours_left // hours_since).scaleb(
         -9
     )
-    assert found["keys:k1"].forecast_usd == Decimal(USD + USD * hours_left // hours_since).scaleb(-9)
 
 
-def test_demo_data_have_no_budgets_and_no_budget_teaches_one(database: Database, finance: Reports) -> None:
+def test_demo_data_have_no_budgets_and_no_budget_teaches_one(
+    database: Database, finance: Reports
+) -> None:
     """A made-up figure beside a real limit would stop somebody's work."""
     assert "add budgets to a team" in finance.run("budgets", ask()).notes[0]
     declare(database, MONTH)
     demo = finance.run("budgets", ask(demo=True))
-    assert (demo.rows, demo.notes) == ((), ("Demo data: generated, not real spend; it has no budgets.",))
+    assert (demo.rows, demo.notes) == (
+        (),
+        ("Demo data: generated, not real spend; it has no budgets.",),
+    )
     assert len(finance.run("budgets", ask()).rows) == 1
 
 

@@ -19,13 +19,15 @@ RATES = {TokenKind.INPUT: "5", TokenKind.CACHED_INPUT: "0.5", TokenKind.OUTPUT: 
 PRICES = demo_prices(
     {
         name: Price(
-            provider="openai", model=d.model, source="test",
+            provider="openai",
+            model=d.model,
+            source="test",
             rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(usd)) for kind, usd in RATES.items()),
         )
         for name, d in DEPLOYMENTS.items()
         if d.gpu is None
     }
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def test_demo_data_shows_what_a_dashboard_must_show(ninety_days: list[UsageEvent
     """Teams, both destinations, failures, retries, streams and plain answers, weekends."""
     assert len({one.team for one in ninety_days}) == 3
     assert {one.is_self_hosted for one in ninety_days} == {True, False}
-    assert {Outcome.OK, Outcome.UPSTREAM_ERROR, Outcome.CLIENT_GONE} <= {one.outcome for one in ninety_days}
+    assert {Outcome.OK, Outcome.UPSTREAM_ERROR, Outcome.CLIENT_GONE} <= {
+        one.outcome for one in ninety_days
+    }
     assert any(one.attempt == 2 for one in ninety_days)
     assert all((one.ttft_s is None) or one.streamed for one in ninety_days)
     weekdays = Counter(one.occurred_at.weekday() for one in ninety_days)
@@ -71,7 +75,10 @@ def test_tomorrow_adds_a_day_and_changes_none(ninety_days: list[UsageEvent]) -> 
     tomorrow = list(demo_events(until=UNTIL + timedelta(days=1), days=2, seed=7, prices=PRICES))
     today = [one for one in ninety_days if one.occurred_at.date() == UNTIL.date()]
     assert tomorrow[: len(today)] == today
-    assert {one.occurred_at.date() for one in tomorrow} == {UNTIL.date(), UNTIL.date() + timedelta(days=1)}
+    assert {one.occurred_at.date() for one in tomorrow} == {
+        UNTIL.date(),
+        UNTIL.date() + timedelta(days=1),
+    }
 
 
 @pytest.mark.parametrize("days_later", range(0, 90, 30))

@@ -1,4 +1,6 @@
-"""What callers waited, against the bounds that were in force: from the attempts themselves, and not flattered."""
+"""What callers waited, against the bounds that were in force: from the attempts themselves, and not
+flattered.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,14 @@ from tests.reports.conftest import Write
 from tests.reports.random_events import random_event, values_of
 from tests.storage.factories import NOON, event
 
-TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "gap": "max_gap_s", "queue": "queue_s", "overhead": "overhead_s",
-         "duration": "duration_s"}  # fmt: skip
+TIMES = {
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "gap": "max_gap_s",
+    "queue": "queue_s",
+    "overhead": "overhead_s",
+    "duration": "duration_s",
+}
 
 
 def bound(ttft_p95_s: object = None, max_cost_nusd: object = None) -> dict[str, Any]:
@@ -42,11 +50,17 @@ def timed(number: int, rng: Random) -> UsageEvent:
         return rng.choice([None, rng.random() * 2])
 
     return replace(
-        random_event(number, rng), ttft_s=some(), tpot_s=some(), max_gap_s=some(), queue_s=some(), overhead_s=some(),
-        duration_s=rng.random(), degraded=rng.choice([None, None, "spill", "route:small"]),
+        random_event(number, rng),
+        ttft_s=some(),
+        tpot_s=some(),
+        max_gap_s=some(),
+        queue_s=some(),
+        overhead_s=some(),
+        duration_s=rng.random(),
+        degraded=rng.choice([None, None, "spill", "route:small"]),
         outcome=rng.choice(list(Outcome)),
         decision=rng.choice([{}, bound(), bound(rng.random()), bound(1, rng.randrange(10**9))]),
-    )  # fmt: skip
+    )
 
 
 def figures(events: list[UsageEvent]) -> dict[str, Any]:
@@ -55,12 +69,21 @@ def figures(events: list[UsageEvent]) -> dict[str, Any]:
     for name, member in TIMES.items():
         seen = [value for one in events if (value := getattr(one, member)) is not None]
         found |= {f"{name}_p{share}_s": percentile(seen, share / 100) for share in (50, 95, 99)}
-    is_error = [one.outcome not in (Outcome.OK, Outcome.CLIENT_GONE, Outcome.GATEWAY_STOPPED) for one in events]
+    is_error = [
+        one.outcome not in (Outcome.OK, Outcome.CLIENT_GONE, Outcome.GATEWAY_STOPPED)
+        for one in events
+    ]
     found["error_share"] = sum(is_error) / len(events)
     found["degraded_share"] = sum(one.degraded is not None for one in events) / len(events)
     bounds = [(one, one.decision.get("bounds", {})) for one in events]
-    waits = [(one.ttft_s, limit) for one, of in bounds if (limit := of.get("ttft_p95_s")) is not None]
-    costs = [(one.cost_nusd, limit) for one, of in bounds if (limit := of.get("max_cost_nusd")) is not None]
+    waits = [
+        (one.ttft_s, limit) for one, of in bounds if (limit := of.get("ttft_p95_s")) is not None
+    ]
+    costs = [
+        (one.cost_nusd, limit)
+        for one, of in bounds
+        if (limit := of.get("max_cost_nusd")) is not None
+    ]
     found["ttft_bound_s"] = min((limit for _, limit in waits), default=None)
     for name, pairs in (("ttft", waits), ("cost", costs)):
         known = [(value, limit) for value, limit in pairs if value is not None]
@@ -70,11 +93,15 @@ def figures(events: list[UsageEvent]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("dimension", [Dimension.ROUTE, Dimension.TEAM, Dimension.DEPLOYMENT, Dimension.DAY])
+@pytest.mark.parametrize(
+    "dimension", [Dimension.ROUTE, Dimension.TEAM, Dimension.DEPLOYMENT, Dimension.DAY]
+)
 def test_every_figure_is_of_the_attempts_themselves(
     finance: Reports, write: Write, rng: Random, dimension: Dimension
 ) -> None:
-    """A percentile of percentiles is nobody's wait; a bound that is not the attempt's own is nobody's promise."""
+    """A percentile of percentiles is nobody's wait; a bound that is not the attempt's own is
+    nobody's promise.
+    """
     events = [timed(number, rng) for number in range(300)]
     write(*events)
 
@@ -82,7 +109,9 @@ def test_every_figure_is_of_the_attempts_themselves(
 
     column = dimension.column.name
     for row in (*report.records(), report.total):
-        of_row = [one for one in events if column not in row or values_of(one, dimension) == [row[column]]]
+        of_row = [
+            one for one in events if column not in row or values_of(one, dimension) == [row[column]]
+        ]
         expected = figures(of_row)
         found = {name: None if row[name] is None else float(str(row[name])) for name in expected}
         assert found == pytest.approx(expected)
@@ -93,9 +122,12 @@ def test_a_bound_is_the_one_that_was_in_force(finance: Reports, write: Write) ->
     """Who tightens a bound today has not missed it yesterday."""
     yesterday = NOON - timedelta(days=1)
     write(
-        event(1, at=yesterday, ttft_s=0.9, decision=bound(1.0)), event(2, ttft_s=0.9, decision=bound(0.8)),
-        event(3, ttft_s=0.8, decision=bound(0.8)), event(4, ttft_s=9.0), event(5, ttft_s=None, decision=bound(0.8)),
-    )  # fmt: skip
+        event(1, at=yesterday, ttft_s=0.9, decision=bound(1.0)),
+        event(2, ttft_s=0.9, decision=bound(0.8)),
+        event(3, ttft_s=0.8, decision=bound(0.8)),
+        event(4, ttft_s=9.0),
+        event(5, ttft_s=None, decision=bound(0.8)),
+    )
 
     total = finance.run("latency", ask()).total
 
@@ -107,17 +139,26 @@ def test_a_bound_is_the_one_that_was_in_force(finance: Reports, write: Write) ->
 def test_a_bound_of_cost_is_missed_by_what_was_charged(finance: Reports, write: Write) -> None:
     """To the nano-dollar: at the bound is within it, and an unknown cost has missed nothing yet."""
     write(
-        event(1, cost_nusd=1001, decision=bound(None, 1000)), event(2, cost_nusd=1000, decision=bound(None, 1000)),
+        event(1, cost_nusd=1001, decision=bound(None, 1000)),
+        event(2, cost_nusd=1000, decision=bound(None, 1000)),
         event(3, cost_nusd=None, held_nusd=9999, lines=(), decision=bound(None, 1000)),
-    )  # fmt: skip
+    )
     total = finance.run("latency", ask()).total
     assert (total["cost_missed"], float(str(total["cost_missed_share"]))) == (1, 0.5)
 
 
 @pytest.mark.parametrize("ttft_p95_s", ["soon", [], {}, True, "0.5"])
-def test_a_bound_of_another_shape_is_none(finance: Reports, write: Write, ttft_p95_s: object) -> None:
-    """An event stays for ever: one that a later version wrote otherwise may not end all reports on its month."""
-    write(event(1, decision=bound(ttft_p95_s)), event(2, decision={"bounds": 7}), event(3, decision={"bounds": []}))
+def test_a_bound_of_another_shape_is_none(
+    finance: Reports, write: Write, ttft_p95_s: object
+) -> None:
+    """An event stays for ever: one that a later version wrote otherwise may not end all reports on
+    its month.
+    """
+    write(
+        event(1, decision=bound(ttft_p95_s)),
+        event(2, decision={"bounds": 7}),
+        event(3, decision={"bounds": []}),
+    )
     total = finance.run("latency", ask()).total
     assert (total["attempts"], total["ttft_bound_s"], total["ttft_missed_share"]) == (3, None, None)
 
@@ -133,4 +174,7 @@ def test_the_reader_is_told_what_a_miss_is(finance: Reports, write: Write) -> No
     """A share without its rule is read as somebody else's rule."""
     assert not any("bound" in note for note in finance.run("latency", ask()).notes)
     write(event(1))
-    assert any("A bound is missed by an attempt that took longer" in n for n in finance.run("latency", ask()).notes)
+    assert any(
+        "A bound is missed by an attempt that took longer" in n
+        for n in finance.run("latency", ask()).notes
+    )

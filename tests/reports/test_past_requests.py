@@ -1,4 +1,6 @@
-"""The past as a replay reads it: every attempt in the order of time, with what its decision depended on."""
+"""The past as a replay reads it: every attempt in the order of time, with what its decision
+depended on.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +22,71 @@ from tests.storage.factories import NOON, event
 
 HOUR = timedelta(hours=1)
 FEATURES = {
-    "max_output_tokens": 300, "input_bound_tokens": 2000, "capabilities": ["tools"], "features": ["store"],
-    "class_source": "header", "data_tags": ["phi"], "choices": 2,
-}  # fmt: skip
+    "max_output_tokens": 300,
+    "input_bound_tokens": 2000,
+    "capabilities": ["tools"],
+    "features": ["store"],
+    "class_source": "header",
+    "data_tags": ["phi"],
+    "choices": 2,
+}
 
 
-def test_an_attempt_is_read_with_all_that_its_decision_depended_on(finance: reports.Reports, write: Write) -> None:
+def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
+    finance: reports.Reports, write: Write
+) -> None:
     """What is lost on the way here is decided without."""
     usage = TokenUsage(input_tokens=1000, output_tokens=50, audio_input_tokens=10)
-    write(event(1, features=FEATURES, decision={"ranked": ["down", "gpt-eu"]}, service_tier="flex", usage=usage))
+    write(
+        event(
+            1,
+            features=FEATURES,
+            decision={"ranked": ["down", "gpt-eu"]},
+            service_tier="flex",
+            usage=usage,
+        )
+    )
     with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
         (request,) = chain.from_iterable(past.requests())
     assert request.alike == Alike(
-        team="payments", project="checkout", key_id="k123456789", route="assistant", deployment="gpt-eu",
-        model="gpt-5.5", region="eu", data_class="confidential", class_source="header", operation=Operation.CHAT,
-        service_tier="flex", price_id="price_0123456789abcdef", capabilities=frozenset({"tools"}),
-        features=frozenset({"store"}), data_tags=frozenset({"phi"}), ranked=("down", "gpt-eu"),
-    )  # fmt: skip
+        team="payments",
+        project="checkout",
+        key_id="k123456789",
+        route="assistant",
+        deployment="gpt-eu",
+        model="gpt-5.5",
+        region="eu",
+        data_class="confidential",
+        class_source="header",
+        operation=Operation.CHAT,
+        service_tier="flex",
+        price_id="price_0123456789abcdef",
+        capabilities=frozenset({"tools"}),
+        features=frozenset({"store"}),
+        data_tags=frozenset({"phi"}),
+        ranked=("down", "gpt-eu"),
+    )
     assert request.usage == usage
     assert request.at_ms == int(NOON.timestamp() * 1000)
-    assert (request.cost_nusd, request.input_bound_tokens, request.max_output_tokens, request.choices) == (
-        600_000, 2000, 300, 2,
-    )  # fmt: skip
+    assert (
+        request.cost_nusd,
+        request.input_bound_tokens,
+        request.max_output_tokens,
+        request.choices,
+    ) == (
+        600_000,
+        2000,
+        300,
+        2,
+    )
 
 
-def test_attempts_come_in_time_and_the_last_of_a_request_is_known(finance: reports.Reports, write: Write) -> None:
-    """Budgets are walked in this order, and a request that was tried twice must not be counted twice."""
+def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
+    finance: reports.Reports, write: Write
+) -> None:
+    """Budgets are walked in this order, and a request that was tried twice must not be counted
+    twice.
+    """
     write(
         event(3, at=NOON + timedelta(seconds=2)),
         event(2, attempt=2, at=NOON + timedelta(seconds=1)),
@@ -58,16 +99,30 @@ def test_attempts_come_in_time_and_the_last_of_a_request_is_known(finance: repor
     with finance.past(since=NOON, until=NOON + HOUR) as past:
         found = list(chain.from_iterable(past.requests()))
     assert [(one.at_ms - found[0].at_ms, one.is_followed) for one in found] == [
-        (0, False), (1000, True), (1000, False), (2000, False),
-    ]  # fmt: skip
+        (0, False),
+        (1000, True),
+        (1000, False),
+        (2000, False),
+    ]
     assert found[0].alike is found[3].alike, "what is alike is read once"
     with finance.past(since=NOON, until=NOON + HOUR, dataset=Dataset.DEMO) as past:
         assert len(list(chain.from_iterable(past.requests()))) == 1
 
 
-def test_an_unknown_cost_is_none_and_its_hold_is_there(finance: reports.Reports, write: Write) -> None:
+def test_an_unknown_cost_is_none_and_its_hold_is_there(
+    finance: reports.Reports, write: Write
+) -> None:
     """Unknown is never zero."""
-    write(event(1, cost_nusd=None, held_nusd=77, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, lines=()))
+    write(
+        event(
+            1,
+            cost_nusd=None,
+            held_nusd=77,
+            usage=TokenUsage(),
+            usage_source=UsageSource.UNKNOWN,
+            lines=(),
+        )
+    )
     with finance.past(since=NOON - HOUR, until=NOON + HOUR) as past:
         (request,) = chain.from_iterable(past.requests())
     assert (request.cost_nusd, request.held_nusd, request.usage) == (None, 77, TokenUsage())
@@ -80,7 +135,9 @@ def test_speeds_are_medians_by_deployment(finance: reports.Reports, write: Write
         assert past.speeds() == {"gpt-eu": (0.2, None)}
 
 
-def test_what_was_spent_before_is_summed_by_the_quarter_of_an_hour(finance: reports.Reports, write: Write) -> None:
+def test_what_was_spent_before_is_summed_by_the_quarter_of_an_hour(
+    finance: reports.Reports, write: Write
+) -> None:
     """Every time zone's midnight is at one; unknown costs count at their hold."""
     early = NOON - timedelta(minutes=50)
     write(
@@ -98,12 +155,15 @@ def test_what_was_spent_before_is_summed_by_the_quarter_of_an_hour(finance: repo
         ]
 
 
-def test_grants_are_known_by_account_and_period(finance: reports.Reports, database: Database) -> None:
+def test_grants_are_known_by_account_and_period(
+    finance: reports.Reports, database: Database
+) -> None:
     """They raise the limit of their period under any policy."""
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.budget_grants (grant_id, account_id, starts_at, amount_nusd, reason, author) "
+                "INSERT INTO tollgate.budget_grants (grant_id, account_id, starts_at, "
+                "amount_nusd, reason, author) "
                 "VALUES (gen_random_uuid(), 'payments/day', :noon, 5, 'r', 'a'), "
                 "(gen_random_uuid(), 'payments/day', :noon, 6, 'r', 'a')"
             ),
@@ -115,5 +175,13 @@ def test_grants_are_known_by_account_and_period(finance: reports.Reports, databa
 
 def test_recent_traffic_is_by_team_and_route(finance: reports.Reports, write: Write) -> None:
     """A plan names who used what is about to go."""
-    write(event(1), event(2, route="small"), event(3, at=NOON - 3 * HOUR), event(4, cost_nusd=int(Decimal(1))))
-    assert finance.recent_traffic(NOON - HOUR) == {("payments", "assistant"): 2, ("payments", "small"): 1}
+    write(
+        event(1),
+        event(2, route="small"),
+        event(3, at=NOON - 3 * HOUR),
+        event(4, cost_nusd=int(Decimal(1))),
+    )
+    assert finance.recent_traffic(NOON - HOUR) == {
+        ("payments", "assistant"): 2,
+        ("payments", "small"): 1,
+    }

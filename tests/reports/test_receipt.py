@@ -1,4 +1,6 @@
-"""The receipt of one request: all attempts, every line's arithmetic, and why it went where it went."""
+"""The receipt of one request: all attempts, every line's arithmetic, and why it went where it
+went.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ DECISION = {
     "rule": "confidential",
     "ranked": ["gpt-eu", "qwen-eu"],
     "candidates": [
-        {"deployment": "gpt-us", "region": "us-east", "obstacles": [["residency", "is in us-east (confidential→eu)"]]},
+        {
+            "deployment": "gpt-us",
+            "region": "us-east",
+            "obstacles": [["residency", "is in us-east (confidential→eu)"]],
+        },
         {"deployment": "qwen-eu", "region": "eu-de", "obstacles": []},
         {"deployment": "gpt-eu", "region": "eu", "obstacles": []},
     ],
@@ -34,7 +40,11 @@ def test_a_receipt_adds_up_line_by_line(finance: Reports, write: Write) -> None:
 
     assert found is not None
     (attempt,) = found.attempts
-    assert sum(usd_from_nusd(line.cost_nusd) for line in attempt.lines) == attempt.cost_usd == found.cost_usd
+    assert (
+        sum(usd_from_nusd(line.cost_nusd) for line in attempt.lines)
+        == attempt.cost_usd
+        == found.cost_usd
+    )
     assert [arithmetic(line) for line in attempt.lines] == [
         "400 × 0.25 USD / 1,000,000 = 0.0001 USD",
         "50 × 10 USD / 1,000,000 = 0.0005 USD",
@@ -49,9 +59,18 @@ def test_a_rounded_line_says_that_it_is_rounded() -> None:
 
 def test_a_receipt_shows_every_attempt_and_the_decision(finance: Reports, write: Write) -> None:
     """A retry costs too; and each deployment that was not used has its reason."""
-    unknown: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (),
-               "cost_nusd": None, "held_nusd": 7, "outcome": Outcome.UPSTREAM_TIMEOUT}  # fmt: skip
-    write(event(1, decision=DECISION, **unknown), event(1, attempt=2, deployment="qwen-eu", decision=DECISION))
+    unknown: dict[str, Any] = {
+        "usage": TokenUsage(),
+        "usage_source": UsageSource.UNKNOWN,
+        "lines": (),
+        "cost_nusd": None,
+        "held_nusd": 7,
+        "outcome": Outcome.UPSTREAM_TIMEOUT,
+    }
+    write(
+        event(1, decision=DECISION, **unknown),
+        event(1, attempt=2, deployment="qwen-eu", decision=DECISION),
+    )
 
     found = finance.receipt(request_id(1))
 

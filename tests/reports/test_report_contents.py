@@ -14,15 +14,33 @@ import pytest
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import NothingFound
-from gateway.reports import REPORTS, BadUsage, Dataset, Reports, ask, to_csv, to_json, usage_me_to_json
+from gateway.reports import (
+    REPORTS,
+    BadUsage,
+    Dataset,
+    Reports,
+    ask,
+    to_csv,
+    to_json,
+    usage_me_to_json,
+)
 from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
 
-# Neither hours of GPUs nor periods of budgets are attempts: see test_gpu_report and test_budget_report.
+# Neither hours of GPUs nor periods of budgets are attempts: see test_gpu_report and
+# test_budget_report.
 OF_ATTEMPTS = [name for name in REPORTS if name not in ("gpu", "budgets")]
-UNKNOWN: dict[str, Any] = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None,
-           "held_nusd": 40_000_000, "outcome": Outcome.UPSTREAM_TIMEOUT, "ttft_s": None, "tpot_s": None}  # fmt: skip
+UNKNOWN: dict[str, Any] = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 40_000_000,
+    "outcome": Outcome.UPSTREAM_TIMEOUT,
+    "ttft_s": None,
+    "tpot_s": None,
+}
 
 
 def test_unknown_is_never_zero(finance: Reports, write: Write) -> None:
@@ -96,8 +114,12 @@ def test_a_name_cannot_be_a_formula(finance: Reports, write: Write, name: str) -
     assert row["cost_usd"] == "0.000000005"  # a number stays a number
 
 
-def test_latency_leaves_unmeasured_attempts_out_and_counts_them(finance: Reports, write: Write) -> None:
-    """A plain answer has no first token: as 0 s it would make every percentile better than it was."""
+def test_latency_leaves_unmeasured_attempts_out_and_counts_them(
+    finance: Reports, write: Write
+) -> None:
+    """A plain answer has no first token: as 0 s it would make every percentile better than it
+    was.
+    """
     write(*(event(n, ttft_s=ttft) for n, ttft in enumerate([0.1, 0.3, None, None])))
 
     (row,) = finance.run("latency", ask()).records()
@@ -113,10 +135,17 @@ def test_latency_without_a_measurement_is_unknown(finance: Reports, write: Write
 
 
 def test_kinds_of_tokens_are_disjoint(finance: Reports, write: Write) -> None:
-    """Stacked kinds must add up to input plus output: cached is part of input, reasoning part of output."""
+    """Stacked kinds must add up to input plus output: cached is part of input, reasoning part of
+    output.
+    """
     write(event(1))
     (row,) = finance.run("tokens", ask()).records()
-    parts = ("uncached_input_tokens", "cached_input_tokens", "plain_output_tokens", "reasoning_tokens")
+    parts = (
+        "uncached_input_tokens",
+        "cached_input_tokens",
+        "plain_output_tokens",
+        "reasoning_tokens",
+    )
     assert [row[part] for part in parts] == [400, 600, 30, 20]
 
 

@@ -29,7 +29,9 @@ some_dimensions = st.lists(st.sampled_from(Dimension), max_size=4, unique=True)
 
 @pytest.fixture
 def known(write: Write, database: Database, rng: Random) -> list[UsageEvent]:
-    """Two hundred events in the database: some in the roll-up, some not yet, some in hours summed up before."""
+    """Two hundred events in the database: some in the roll-up, some not yet, some in hours summed
+    up before.
+    """
     events = [random_event(number, rng) for number in range(200)]
     write(*events[:80])
     rollups.refresh(database)
@@ -41,23 +43,42 @@ def known(write: Write, database: Database, rng: Random) -> list[UsageEvent]:
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(by=some_dimensions, month=st.sampled_from(["all", "2026-11", "2026-10", "2026-01"]), data=st.data())
+@given(
+    by=some_dimensions,
+    month=st.sampled_from(["all", "2026-11", "2026-10", "2026-01"]),
+    data=st.data(),
+)
 def test_a_total_is_the_sum_of_its_events(
     finance: Reports, known: list[UsageEvent], by: list[Dimension], month: str, data: st.DataObject
 ) -> None:
-    """Finance closes its books on totals: none may gain or lose an event by how it is split or filtered."""
+    """Finance closes its books on totals: none may gain or lose an event by how it is split or
+    filtered.
+    """
     filters = data.draw(st.lists(st.sampled_from(Dimension), max_size=2, unique=True))
     where = {name: data.draw(st.sampled_from(choices(known, name))) for name in filters}
-    chosen = [one for one in known if is_in(one, month) and all(has(one, name, v) for name, v in where.items())]
+    chosen = [
+        one
+        for one in known
+        if is_in(one, month) and all(has(one, name, v) for name, v in where.items())
+    ]
 
-    report = finance.run("spend", ask(month=month, by=[*map(str, by)], where={str(n): v for n, v in where.items()}))
+    report = finance.run(
+        "spend", ask(month=month, by=[*map(str, by)], where={str(n): v for n, v in where.items()})
+    )
 
-    assert {name: report.total[name] for name in expected([])} == expected([(one, 1) for one in chosen])
+    assert {name: report.total[name] for name in expected([])} == expected(
+        [(one, 1) for one in chosen]
+    )
     groups: dict[tuple[object, ...], list[tuple[UsageEvent, int]]] = defaultdict(list)
     for one in chosen:
         for parts in product(*(parts_of(one, dimension) for dimension in by)):
-            groups[tuple(value for value, _ in parts)].append((one, prod(times for _, times in parts)))
-    rows = {tuple(row[: len(by)]): record for row, record in zip(report.rows, report.records(), strict=True)}
+            groups[tuple(value for value, _ in parts)].append(
+                (one, prod(times for _, times in parts))
+            )
+    rows = {
+        tuple(row[: len(by)]): record
+        for row, record in zip(report.rows, report.records(), strict=True)
+    }
     assert len(rows) == len(report.rows)
     assert {group: {n: row[n] for n in expected([])} for group, row in rows.items()} == {
         group: expected(events) for group, events in groups.items() if by
@@ -82,26 +103,39 @@ def test_a_row_opens_exactly_its_events(
         if not page.rows:
             break
     assert len(set(seen)) == len(seen) == page.total["attempts"]
-    assert set(seen) == {(str(one.request_id), one.attempt) for one in known if has(one, name, value)}
+    assert set(seen) == {
+        (str(one.request_id), one.attempt) for one in known if has(one, name, value)
+    }
 
 
 def test_tags_do_not_inflate_the_total(finance: Reports, write: Write) -> None:
     """An event with two tags was counted twice by a gateway we know: 67 % too much."""
-    write(event(1, tags={"env": "prod", "app": "bot"}), event(2, tags={"env": "prod"}), event(3, tags={}))
+    write(
+        event(1, tags={"env": "prod", "app": "bot"}),
+        event(2, tags={"env": "prod"}),
+        event(3, tags={}),
+    )
 
     report = finance.run("spend", ask(by=["tag"]))
 
     assert {row["tag"]: (row["attempts"], row["cost_usd"]) for row in report.records()} == {
-        "env=prod": (2, Decimal("0.0012")), "app=bot": (1, Decimal("0.0006")), UNALLOCATED: (0, Decimal(0)),
-    }  # fmt: skip
+        "env=prod": (2, Decimal("0.0012")),
+        "app=bot": (1, Decimal("0.0006")),
+        UNALLOCATED: (0, Decimal(0)),
+    }
     assert report.total["attempts"] == 3
     assert report.total["cost_usd"] == Decimal("0.0018")
     assert any("unallocated is the total less" in note for note in report.notes)
 
 
 def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> None:
-    """Parts of 41.56 USD of a whole of 29.01 cannot be booked: what is counted twice is taken off by name."""
-    write(event(1, tags={"env": "prod", "app": "bot", "run": "7"}), event(2, tags={"env": "prod", "app": "bot"}))
+    """Parts of 41.56 USD of a whole of 29.01 cannot be booked: what is counted twice is taken off
+    by name.
+    """
+    write(
+        event(1, tags={"env": "prod", "app": "bot", "run": "7"}),
+        event(2, tags={"env": "prod", "app": "bot"}),
+    )
 
     rows = {row["tag"]: row for row in finance.run("spend", ask(by=["tag"])).records()}
 
@@ -112,7 +146,9 @@ def test_parts_by_tag_never_exceed_the_whole(finance: Reports, write: Write) -> 
 
 
 def choices(known: Sequence[UsageEvent], name: Dimension) -> list[str | None]:
-    found = {value if value is None else str(value) for one in known for value in values_of(one, name)}
+    found = {
+        value if value is None else str(value) for one in known for value in values_of(one, name)
+    }
     return sorted(found, key=str)
 
 
@@ -127,7 +163,8 @@ def is_in(one: UsageEvent, month: str) -> bool:
 def expected(parts: Sequence[tuple[UsageEvent, int]]) -> dict[str, object]:
     known = [one.cost_nusd * times for one, times in parts if one.cost_nusd is not None]
     reported = {
-        name: [n * times for one, times in parts if (n := getattr(one.usage, name)) is not None] for name in COUNTED
+        name: [n * times for one, times in parts if (n := getattr(one.usage, name)) is not None]
+        for name in COUNTED
     }
     return {
         "attempts": sum(times for _, times in parts),

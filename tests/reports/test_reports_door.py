@@ -19,7 +19,9 @@ from gateway.reports.sources.connection import Reader
     ],
 )
 def test_reports_can_only_read_finance(database_url: str, statement: str) -> None:
-    """The dashboard faces many people: whatever a statement tries, the role has no more than finance's views."""
+    """The dashboard faces many people: whatever a statement tries, the role has no more than
+    finance's views.
+    """
     reader = Reader(database_url)
     try:
         with pytest.raises((DatabaseUnavailable, DBAPIError)), reader.snapshot() as snapshot:
@@ -30,7 +32,10 @@ def test_reports_can_only_read_finance(database_url: str, statement: str) -> Non
 
 def test_a_database_that_is_away_says_what_to_do() -> None:
     """Nobody fixes a traceback."""
-    with reports.open("postgresql://nobody@127.0.0.1:9/none") as shut, pytest.raises(DatabaseUnavailable, match="fix"):
+    with (
+        reports.open("postgresql://nobody@127.0.0.1:9/none") as shut,
+        pytest.raises(DatabaseUnavailable, match="fix"),
+    ):
         shut.run("spend", reports.ask())
 
 

@@ -17,7 +17,9 @@ HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DENIED = ["residency", "is in eu, allowed is us (tag:phi/regions)"]
 
 
-def decision(*, shadow: list[list[str]] | None = None, ranked: list[str] | None = None) -> dict[str, Any]:
+def decision(
+    *, shadow: list[list[str]] | None = None, ranked: list[str] | None = None
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         "candidates": [
             {"deployment": "gpt-eu", "obstacles": [], **({"shadow": shadow} if shadow else {})},
@@ -28,7 +30,9 @@ def decision(*, shadow: list[list[str]] | None = None, ranked: list[str] | None 
 
 
 def test_each_shadow_says_what_it_would_have_done(database: Database, finance: Reports) -> None:
-    """A rule of the deployment that was used, a route that would have chosen another, a limit; and nothing else."""
+    """A rule of the deployment that was used, a route that would have chosen another, a limit; and
+    nothing else.
+    """
     Ledger(database).write(
         [
             event(1, decision=decision(shadow=[DENIED])),
@@ -39,8 +43,12 @@ def test_each_shadow_says_what_it_would_have_done(database: Database, finance: R
             event(6, decision=decision()),
         ]
     )
-    limited = Refused(HOUR, "payments", "assistant", "confidential", "shadow:rate_limited", ("payments",))
-    denied = Refused(HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",))
+    limited = Refused(
+        HOUR, "payments", "assistant", "confidential", "shadow:rate_limited", ("payments",)
+    )
+    denied = Refused(
+        HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",)
+    )
     RefusalStore(database).write(uuid4(), {limited: 7, denied: 9})
     report = finance.run("shadow", ask(month="2026-11"))
     assert [tuple(row.values()) for row in report.records()] == [
@@ -50,7 +58,9 @@ def test_each_shadow_says_what_it_would_have_done(database: Database, finance: R
         ("rule", "payments", "assistant", "tag:phi/regions", "deny gpt-eu", 2),
     ]
     assert finance.run("shadow", ask(month="2026-10")).rows == ()
-    assert len(finance.run("shadow", ask(where={"team": "payments", "route": "assistant"})).rows) == 4
+    assert (
+        len(finance.run("shadow", ask(where={"team": "payments", "route": "assistant"})).rows) == 4
+    )
     assert finance.run("shadow", ask(where={"team": "search"})).rows == ()
     without_limits = finance.run("shadow", ask(where={"key": "k123456789"}))
     assert [row[0] for row in without_limits.rows] == ["route", "route", "rule"]

@@ -1,10 +1,11 @@
-"""Random policies, requests, faults and edits against an independent oracle, and endpoints that count connections.
+"""Random policies, requests, faults and edits against an independent oracle, and endpoints that
+count connections.
 
     python -m tests.residency [--cases 20000] [--seed N] [--from N] [--lanes 8] [--write]
     python -m tests.residency --mutations     # flip each operator of the rules; the oracle must notice every one
 
 A case that fails is run again by `--from NUMBER --cases 1` with the printed seed.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -70,20 +71,29 @@ async def field_findings() -> list[str]:
 def main() -> int:
     """Run them; 0 where the gateway does what is specified."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    parser = argparse.ArgumentParser(prog="python -m tests.residency", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.residency", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first case's number")
     parser.add_argument("--lanes", type=int, default=8, help="gateways at once")
-    parser.add_argument("--mutations", action="store_true", help="change the rules' code and see it noticed")
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/residency.md")
+    parser.add_argument(
+        "--mutations", action="store_true", help="change the rules' code and see it noticed"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into docs/residency.md"
+    )
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}")
     if chosen.mutations:
         return mutations.main(chosen.seed, is_written=chosen.write)
     began_s = time.monotonic()
     fields = uvloop.run(field_findings())
-    print(f"{sum(1 for _ in corpus.corpus()):>9,}  bodies of the corpus of fields, under a rule and without one")
+    print(
+        f"{sum(1 for _ in corpus.corpus()):>9,}  bodies of the corpus of fields, under a rule "
+        "and without one"
+    )
     numbers = range(chosen.first, chosen.first + chosen.cases)
     tally = uvloop.run(trials(chosen.seed, numbers, lanes=chosen.lanes))
     tally.findings[:0] = fields
@@ -94,13 +104,21 @@ def main() -> int:
     print(f"{len(tally.findings)} violation(s)")
     if chosen.write:
         facts = {
-            "machine": machine.describe(), "commit": machine.commit(),
+            "machine": machine.describe(),
+            "commit": machine.commit(),
             "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             "command": "python -m " + " ".join(["tests.residency", *sys.argv[1:]]),
-            "seed": str(chosen.seed), "took": f"{time.monotonic() - began_s:.0f} s",
-        }  # fmt: skip
+            "seed": str(chosen.seed),
+            "took": f"{time.monotonic() - began_s:.0f} s",
+        }
         rows = [f"| {what} | {times:,} |" for what, times in tally.seen.most_common()]
-        lines = [*(f"- {name}: {value}" for name, value in facts.items()), "", "| | |", "|---|--:|", *rows]
+        lines = [
+            *(f"- {name}: {value}" for name, value in facts.items()),
+            "",
+            "| | |",
+            "|---|--:|",
+            *rows,
+        ]
         lines.append(f"| **violations** | {len(tally.findings)} |")
         replace_between(mutations.PAGE, "<!-- cases:begin -->", "<!-- cases:end -->", lines=lines)
     return 1 if tally.findings else 0

@@ -1,4 +1,5 @@
-"""Random policies, requests, faults and edits, as plain documents: what somebody could write, and what could happen.
+"""Random policies, requests, faults and edits, as plain documents: what somebody could write, and
+what could happen.
 
 Every draw comes from the seed of its case, so a case that fails is run again by its number.
 """
@@ -17,9 +18,20 @@ from tests.residency.oracle import CLASSES
 TODAY = date(2026, 11, 22)
 TEAM, ROUTE = "payments", "assistant"
 ENDPOINTS = 5
-BEHAVIOURS = ("answers", "answers", "answers", "down", "stalls", "redirects", "fails", "cuts", "lies")
+BEHAVIOURS = (
+    "answers",
+    "answers",
+    "answers",
+    "down",
+    "stalls",
+    "redirects",
+    "fails",
+    "cuts",
+    "lies",
+)
 
-# Regions that hang in each other in every way that a document can say, and some that the world knows by itself.
+# Regions that hang in each other in every way that a document can say, and some that the world
+# knows by itself.
 DECLARED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("eu", ("eu-1", "eu-2")),
     ("de", ("de-a", "de-b")),
@@ -46,7 +58,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Case:
-    """A policy, a request, how the endpoints behave, and what is changed while the request runs or after it."""
+    """A policy, a request, how the endpoints behave, and what is changed while the request runs or
+    after it.
+    """
 
     number: int
     document: dict[str, Any]
@@ -71,10 +85,13 @@ def case(seed: int, number: int) -> Case:
     for _ in range(draw.randint(1, 2)):
         _edit(draw, edited)
     return Case(
-        number=number, document=document, ask=ask,
+        number=number,
+        document=document,
+        ask=ask,
         behaviours=tuple(draw.choice(BEHAVIOURS) for _ in document["deployments"]),
-        edited=edited, edits_in_flight=draw.random() < 0.3,
-    )  # fmt: skip
+        edited=edited,
+        edits_in_flight=draw.random() < 0.3,
+    )
 
 
 def policy(draw: Random) -> dict[str, Any]:
@@ -94,8 +111,11 @@ def policy(draw: Random) -> dict[str, Any]:
     draw.shuffle(names)
     document["routes"] = [{"name": ROUTE, "deployments": names, "objective": "priority"}]
     team: dict[str, Any] = {
-        "name": TEAM, "cost_centre": "CC-1", "data_class": draw.choice(labels), "routes": [ROUTE],
-    }  # fmt: skip
+        "name": TEAM,
+        "cost_centre": "CC-1",
+        "data_class": draw.choice(labels),
+        "routes": [ROUTE],
+    }
     if own := [tag for tag in tags if draw.random() < 0.3]:
         team["data_tags"] = own
     if draw.random() < 0.25:
@@ -109,12 +129,16 @@ def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> d
     places = _places(draw, document)
     found: dict[str, Any] = {}
     if is_class or draw.random() < 0.4:
-        found["regions"] = ["any"] if draw.random() < 0.35 else _some(draw, ["eu", "europe", *places], most=6)
+        found["regions"] = (
+            ["any"] if draw.random() < 0.35 else _some(draw, ["eu", "europe", *places], most=6)
+        )
     for field, odds in (("at_rest", 0.1), ("telemetry", 0.06), ("gateway_regions", 0.05)):
         if draw.random() < odds:
             found[field] = _some(draw, ["any", "eu", "europe", *places], most=5)
     if draw.random() < 0.12:
-        found["deny_regions"] = _some(draw, [place for place in places if place not in ("global", "unknown")], most=2)
+        found["deny_regions"] = _some(
+            draw, [place for place in places if place not in ("global", "unknown")], most=2
+        )
     if draw.random() < 0.1:
         found["deny_providers"] = [draw.choice((*PROVIDERS, "openai"))]
     if draw.random() < 0.12:
@@ -133,10 +157,13 @@ def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> d
 def _deployment(draw: Random, document: dict[str, Any], name: str) -> dict[str, Any]:
     places = _places(draw, document)
     found: dict[str, Any] = {
-        "name": name, "provider": draw.choice(PROVIDERS), "model": "m-1", "region": draw.choice(places),
+        "name": name,
+        "provider": draw.choice(PROVIDERS),
+        "model": "m-1",
+        "region": draw.choice(places),
         "price": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2},
         "timeouts": {"connect_s": 1, "first_byte_s": 0.15, "idle_s": 0.15, "total_s": 2},
-    }  # fmt: skip
+    }
     if draw.random() < 0.3:
         found["self_hosted"] = draw.random() < 0.5
     if draw.random() < 0.6:
@@ -179,7 +206,14 @@ def _edit(draw: Random, document: dict[str, Any]) -> None:
 def _is_named(document: dict[str, Any], region: str) -> bool:
     return (
         f'"{region}"'
-        in _text([document["classes"], document.get("data_tags"), document["deployments"], document["teams"]])
+        in _text(
+            [
+                document["classes"],
+                document.get("data_tags"),
+                document["deployments"],
+                document["teams"],
+            ]
+        )
         or region in document["regions"]
     )
 
@@ -193,7 +227,9 @@ def _text(value: Any) -> str:
 
 
 def _places(draw: Random, document: dict[str, Any]) -> list[str]:
-    declared = {name for parent, children in document["regions"].items() for name in (parent, *children)}
+    declared = {
+        name for parent, children in document["regions"].items() for name in (parent, *children)
+    }
     return sorted(declared | set(draw.sample(KNOWN, 6)) | {"global", "unknown"})
 
 

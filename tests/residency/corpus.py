@@ -1,7 +1,8 @@
 """Fields of many providers, sent through a gateway under a residency rule and without one.
 
-Under a rule every denied member, every unknown one and every part with an address is refused, and the endpoint that is
-allowed sees no byte of it. Every ordinary member of the official clients passes.
+Under a rule every denied member, every unknown one and every part with an address is refused, and
+the endpoint that is allowed sees no byte of it. Every ordinary member of the official clients
+passes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ VALUES: dict[str, Any] = {
     "store": False,
     "stream": False,
     "stream_options": {"include_usage": True},
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"Type": 1, "type": "object"}}}],
+    "tools": [
+        {"type": "function", "function": {"name": "f", "parameters": {"Type": 1, "type": "object"}}}
+    ],
     "functions": [{"name": "f", "parameters": {"type": "object"}}],
     "metadata": {"Model": "x", "MODEL": "y", "link": URL},
     "response_format": {"type": "json_object"},
@@ -83,7 +86,12 @@ OWN_TOOLS: tuple[dict[str, Any], ...] = (
     {"type": "function", "function": {"name": "f"}},
     {"type": "function", "name": "f", "parameters": {}, "strict": True},
     {"type": "custom", "name": "c", "format": {"type": "text"}},
-    {"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "function", "name": "f"}]},
+    {
+        "type": "namespace",
+        "name": "n",
+        "description": "d",
+        "tools": [{"type": "function", "name": "f"}],
+    },
 )
 PARTS: tuple[dict[str, Any], ...] = (
     {"type": "image_url", "image_url": {"url": URL}},
@@ -105,10 +113,18 @@ STORED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("responses", {"input": [{"id": "msg_1"}]}),
     ("responses", {"input": [{"type": "image_generation_call", "id": "ig_1"}]}),
     ("chat", {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]}),
-    ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}),
+    (
+        "chat",
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]},
+    ),
     ("chat", {"prompt": {"id": "pmpt_1"}}),
 )
-CONTROLS: tuple[dict[str, Any], ...] = ({"chat_template": "x"}, {"tokenize": True}, {"any": ["x"]}, {"any": {}})
+CONTROLS: tuple[dict[str, Any], ...] = (
+    {"chat_template": "x"},
+    {"tokenize": True},
+    {"any": ["x"]},
+    {"any": {}},
+)
 ORDINARY_PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chat", {"messages": [{"role": "user", "content": URL}]}),
     ("chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": URL}]}]}),
@@ -152,14 +168,21 @@ def corpus() -> Iterator[Sent]:
             yield _member(entry, name, feature)
     for operation in PATHS:
         for name in ("tomorrow", "x_new_field", "guided_decoding_backend"):
-            yield Sent(f"unknown {name}", operation, {name: {"a": 1}}, "unknown_fields", needs_rule=True)
+            yield Sent(
+                f"unknown {name}", operation, {name: {"a": 1}}, "unknown_fields", needs_rule=True
+            )
     for tool in HOSTED_TOOLS:
         yield Sent(f"tool {tool}", "responses", {"tools": [tool]}, "hosted_tools")
     yield Sent(
-        "tools in the input", "responses",
-        {"input": [{"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]}]},
+        "tools in the input",
+        "responses",
+        {
+            "input": [
+                {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]}
+            ]
+        },
         "hosted_tools",
-    )  # fmt: skip
+    )
     for tool in UNKNOWN_TOOLS:
         yield Sent(f"tool {tool}", "responses", {"tools": [tool]}, "hosted_tools", needs_rule=True)
     for tool in OWN_TOOLS:
@@ -197,10 +220,14 @@ def _member(entry: dict[str, Any], name: str, feature: str | None) -> Sent:
 def policy(*, is_ruled: bool, allows: tuple[str, ...] = ()) -> dict[str, Any]:
     """A document with one endpoint, which every rule in it allows."""
     deployment: dict[str, Any] = {
-        "name": "d-0", "provider": "openai_compatible", "model": "m-1", "region": "de",
-        "operations": list(PATHS), "price": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2},
+        "name": "d-0",
+        "provider": "openai_compatible",
+        "model": "m-1",
+        "region": "de",
+        "operations": list(PATHS),
+        "price": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2},
         "timeouts": {"connect_s": 1, "first_byte_s": 5, "idle_s": 5, "total_s": 10},
-    }  # fmt: skip
+    }
     if allows:
         deployment["allows"] = list(allows)
     return {
@@ -208,7 +235,9 @@ def policy(*, is_ruled: bool, allows: tuple[str, ...] = ()) -> dict[str, Any]:
         "classes": {"restricted": {"regions": ["eu" if is_ruled else "any"]}},
         "deployments": [deployment],
         "routes": [{"name": ROUTE, "deployments": ["d-0"], "objective": "priority"}],
-        "teams": [{"name": TEAM, "cost_centre": "CC-1", "data_class": "restricted", "routes": [ROUTE]}],
+        "teams": [
+            {"name": TEAM, "cost_centre": "CC-1", "data_class": "restricted", "routes": [ROUTE]}
+        ],
     }
 
 
@@ -223,13 +252,18 @@ async def findings(lane: Lane) -> list[str]:
             endpoint.touched = 0
             reply = await lane.ask(asked, path=PATHS[sent.operation], body=sent.body)
             is_refused = sent.feature is not None and (is_ruled or not sent.needs_rule)
-            where = f"{'under a rule' if is_ruled else 'without a rule'}, {sent.what}: {reply.status} {reply.code}"
+            where = (
+                f"{'under a rule' if is_ruled else 'without a rule'}, {sent.what}: "
+                f"{reply.status} {reply.code}"
+            )
             if is_refused:
                 assert sent.feature is not None
                 leaves = FEATURES[sent.feature].leaves_region
                 wanted = (403, "residency_denied") if leaves else (400, "invalid_request")
                 if (reply.status, reply.code) != wanted or endpoint.touched:
-                    found.append(f"{where}, {endpoint.touched} bytes or connections; wanted {wanted}")
+                    found.append(
+                        f"{where}, {endpoint.touched} bytes or connections; wanted {wanted}"
+                    )
             elif reply.status != 200 or not endpoint.touched:
                 found.append(f"{where}: {reply.body[:300]!r}")
     return found

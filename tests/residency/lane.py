@@ -1,6 +1,7 @@
 """A gateway in this process, and endpoints that count who connects to them.
 
-Real: the edge, headers, decision, attempts and the way out with its sockets. Not here: Postgres, the journal's disk.
+Real: the edge, headers, decision, attempts and the way out with its sockets. Not here: Postgres,
+the journal's disk.
 """
 
 from __future__ import annotations
@@ -54,11 +55,23 @@ from tests.residency.cases import ENDPOINTS, ROUTE, TEAM, Ask
 
 KEY = mint(b"a key for residency cases only, 64 bytes long".ljust(RANDOM_BYTES, b"."))
 ANSWER = json.dumps(
-    {"id": "c-1", "model": "m-1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"},
-     "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}
-)  # fmt: skip
+    {
+        "id": "c-1",
+        "model": "m-1",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "yes"},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
+    }
+)
 LIE = ANSWER.replace('"usage": {', '"usage": {"inference_geo": "global", ')
-BODY = json.dumps({"model": ROUTE, "messages": [{"role": "user", "content": "where am I?"}], "max_tokens": 8}).encode()
+BODY = json.dumps(
+    {"model": ROUTE, "messages": [{"role": "user", "content": "where am I?"}], "max_tokens": 8}
+).encode()
 
 
 class Clock:
@@ -124,7 +137,9 @@ class Endpoint:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = next(
-                    int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.startswith(b"content-length")
                 )
                 await reader.readexactly(length)
                 self.touched += 1
@@ -138,9 +153,13 @@ class Endpoint:
                     case "redirects":
                         writer.write(_answer("302 Found", "{}", f"location: {self.elsewhere}\r\n"))
                     case "fails":
-                        writer.write(_answer("500 Internal Server Error", '{"error": {"message": "no"}}'))
+                        writer.write(
+                            _answer("500 Internal Server Error", '{"error": {"message": "no"}}')
+                        )
                     case "lies":
-                        writer.write(_answer("200 OK", LIE, "x-ms-region: Atlantis\r\nx-region: mars\r\n"))
+                        writer.write(
+                            _answer("200 OK", LIE, "x-ms-region: Atlantis\r\nx-region: mars\r\n")
+                        )
                     case _:
                         writer.write(_answer("200 OK", ANSWER))
                 await writer.drain()
@@ -213,18 +232,28 @@ class Lane:
         key_id = key_id_of(KEY)
         assert key_id is not None
         record = KeyRecord(
-            key_id=key_id, team=TEAM, project=None, digest=PEPPER.digest(KEY), pepper_id=PEPPER.pepper_id
+            key_id=key_id,
+            team=TEAM,
+            project=None,
+            digest=PEPPER.digest(KEY),
+            pepper_id=PEPPER.pepper_id,
         )
         self.holder.take(
             Snapshot(
-                policy=PolicyVersion(version=self._version, sha256=f"{self._version:064x}", policy=policy),
+                policy=PolicyVersion(
+                    version=self._version, sha256=f"{self._version:064x}", policy=policy
+                ),
                 prices=prices_of(policy, at=self.clock.now(), builtin=lambda **_: None),
-                keys={key_id: record}, peppers={PEPPER.pepper_id: PEPPER},
+                keys={key_id: record},
+                peppers={PEPPER.pepper_id: PEPPER},
             ),
-            good_at=self.clock.now(), good_s=0.0,
-        )  # fmt: skip
+            good_at=self.clock.now(),
+            good_s=0.0,
+        )
 
-    async def ask(self, ask: Ask, *, path: str = "/v1/chat/completions", body: bytes = BODY) -> Reply:
+    async def ask(
+        self, ask: Ask, *, path: str = "/v1/chat/completions", body: bytes = BODY
+    ) -> Reply:
         """Send one request through the gateway that runs in the region that the request says."""
         edge = self.edges.get(ask.gateway_region)
         if edge is None:
@@ -238,7 +267,11 @@ class Lane:
 
     def _gateway(self, region: str) -> Edge:
         """The same snapshot and the same way out, for a replica that is in one place."""
-        clock, metrics, database = self.clock, Metrics(), Database("postgresql://nobody@localhost/none")
+        clock, metrics, database = (
+            self.clock,
+            Metrics(),
+            Database("postgresql://nobody@localhost/none"),
+        )
         budget_leases = BudgetLeases(FakeLeases(), clock, worker=uuid4(), lease_s=900)
         limiter = Limiter(LimitWindows(database), clock, worker=uuid4())
         claims = Claims(ClaimTable(database), clock, secret=b"secret", journal_id=uuid4())
@@ -248,7 +281,11 @@ class Lane:
             transport=self._transport,
             providers=build_providers(salt_key=b"salt"),
             admission=Admission(
-                budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
+                budget_leases=budget_leases,
+                limiter=limiter,
+                claims=claims,
+                refusals=refusals,
+                clock=clock,
             ),
             attempts=Attempts(Meter(self.journal, on_settled=(), ejections=self.ejections), clock),
             abandoned=AbandonedAnswers(FakeCounter(), limits, is_stopping=lambda: False),
@@ -260,24 +297,43 @@ class Lane:
             estimates=Estimates(clock),
             health=Health(),
         )
-        shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
+        shedding = Shedding(
+            journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1
+        )
         forward = Forwarder(
-            requests=service, limiter=limiter, metrics=metrics, holder=self.holder,
-            lines=RequestLog("error", lambda piece: None), clock=clock, new_id=self._new_id,
-            is_full=lambda: False, max_body_bytes=2**20, allows_demo_keys=False, shedding=shedding,
-            end_user_key=end_user_key(PEPPER), slots=RequestSlots(100), large_bodies=LargeBodies(),
-        )  # fmt: skip
+            requests=service,
+            limiter=limiter,
+            metrics=metrics,
+            holder=self.holder,
+            lines=RequestLog("error", lambda piece: None),
+            clock=clock,
+            new_id=self._new_id,
+            is_full=lambda: False,
+            max_body_bytes=2**20,
+            allows_demo_keys=False,
+            shedding=shedding,
+            end_user_key=end_user_key(PEPPER),
+            slots=RequestSlots(100),
+            large_bodies=LargeBodies(),
+        )
         return Edge(
-            forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=100, metrics_address="",
+            forward=forward,
+            plain=None,
+            allowed_hosts=frozenset(),
+            max_in_flight=100,
+            metrics_address="",
             drain=Drain(),
-        )  # fmt: skip
+        )
 
     def _new_id(self) -> UUID:
         return uuid7(int(self.clock.now().timestamp() * 1000), os.urandom(ID_BYTES))
 
 
 def _answer(status: str, body: str, headers: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: {len(body)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: "
+        f"{len(body)}\r\n\r\n"
+    )
     return (head + body).encode()
 
 

@@ -1,7 +1,8 @@
 """Flip each operator of the rules, one at a time, and see that the oracle notices.
 
-A checker that finds nothing proves little until it was seen to find what is wrong. Each mutation is made in a copy of
-the package; a run of some hundred cases on that copy must end with violations, or not run at all.
+A checker that finds nothing proves little until it was seen to find what is wrong. Each mutation is
+made in a copy of the package; a run of some hundred cases on that copy must end with violations, or
+not run at all.
 """
 
 from __future__ import annotations
@@ -20,25 +21,41 @@ from bench.page import replace_between
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "residency.md"
-RULES = ("gateway/domain/residency/rules.py", "gateway/domain/places/regions.py", "gateway/domain/places/facts.py")
+RULES = (
+    "gateway/domain/residency/rules.py",
+    "gateway/domain/places/regions.py",
+    "gateway/domain/places/facts.py",
+)
 CASES = 300
 WITHIN_S = 300
 # Mutations that change nothing that a decision depends on, each with the reason why.
 SAME: dict[str, str] = {
     """declared = ", ".join(sorted(policy.data_tags)) or "none\"""": "the words of an error",
-    """why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}\"""": (
+    """why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}\"""": (  # noqa: E501
         "the words of an error"
     ),
     "return False": "of `overlaps` without a denied region: nobody asks that",
-    "new = set(ways.get(todo.pop(), ())) - found": "walks again where it was; a document with a circle is rejected",
-    "sub_processor=_first(said, lambda one: one.sub_processor) or Fact(None),": "shown, not decided by",
+    "new = set(ways.get(todo.pop(), ())) - found": "walks again where it was; a circle is rejected",
+    "sub_processor=_first(said, lambda one: one.sub_processor) or "
+    "Fact(None),": "shown, not decided by",
 }
 
 FLIPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
-    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
 SWAPPED = {"all": "any", "any": "all"}
 
 
@@ -77,7 +94,9 @@ class _Flip(ast.NodeTransformer):
         self.generic_visit(node)
         for place, operator in enumerate(node.ops):
             flipped = FLIPPED.get(type(operator))
-            if flipped is not None and self._is_it(node, f"{type(operator).__name__} → {flipped.__name__}"):
+            if flipped is not None and self._is_it(
+                node, f"{type(operator).__name__} → {flipped.__name__}"
+            ):
                 node.ops[place] = flipped()  # type: ignore[assignment]
         return node
 
@@ -93,7 +112,9 @@ class _Flip(ast.NodeTransformer):
         if isinstance(node.op, ast.Sub) and self._is_it(node, "Sub → left alone"):
             return node.left
         flipped = FLIPPED.get(type(node.op))
-        if flipped is not None and self._is_it(node, f"{type(node.op).__name__} → {flipped.__name__}"):
+        if flipped is not None and self._is_it(
+            node, f"{type(node.op).__name__} → {flipped.__name__}"
+        ):
             node.op = flipped()  # type: ignore[assignment]
         return node
 
@@ -104,7 +125,11 @@ class _Flip(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in SWAPPED and isinstance(node.ctx, ast.Load) and self._is_it(node, f"{node.id} → other"):
+        if (
+            node.id in SWAPPED
+            and isinstance(node.ctx, ast.Load)
+            and self._is_it(node, f"{node.id} → other")
+        ):
             return ast.copy_location(ast.Name(SWAPPED[node.id], node.ctx), node)
         return node
 
@@ -131,13 +156,34 @@ def mutations(path: str) -> Iterator[tuple[str, str]]:
 def is_noticed(path: str, text: str, seed: int) -> bool:
     """Whether a run on a copy with this text finds something."""
     with tempfile.TemporaryDirectory(prefix="tollgate-mutation-") as folder:
-        shutil.copytree(REPOSITORY / "gateway", Path(folder, "gateway"), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / "gateway",
+            Path(folder, "gateway"),
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         Path(folder, path).write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.residency", "--cases", str(CASES), "--seed", str(seed), "--lanes", "4"],
-            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPOSITORY}", "PYTHONSAFEPATH": "1"},
-            cwd=folder, capture_output=True, timeout=WITHIN_S, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "tests.residency",
+                "--cases",
+                str(CASES),
+                "--seed",
+                str(seed),
+                "--lanes",
+                "4",
+            ],
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{folder}{os.pathsep}{REPOSITORY}",
+                "PYTHONSAFEPATH": "1",
+            },
+            cwd=folder,
+            capture_output=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
         return done.returncode != 0
 
 
@@ -146,14 +192,19 @@ def main(seed: int, *, is_written: bool) -> int:
     planned = [(path, what, text) for path in RULES for what, text in mutations(path)]
     survived = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda planned_one: is_noticed(planned_one[0], planned_one[2], seed), planned)
+        results = pool.map(
+            lambda planned_one: is_noticed(planned_one[0], planned_one[2], seed), planned
+        )
         for (_, what, _), noticed in zip(planned, results, strict=True):
             print(f"  {'noticed ' if noticed else 'SURVIVED'}  {what}", file=sys.stderr)
             if not noticed:
                 survived.append(what)
     same = {what: why for what in survived for code, why in SAME.items() if f"`{code}`" in what}
     unnoticed = [what for what in survived if what not in same]
-    said = f"{len(planned)} operators flipped, {len(planned) - len(survived)} noticed, {len(same)} that change nothing"
+    said = (
+        f"{len(planned)} operators flipped, {len(planned) - len(survived)} noticed, "
+        f"{len(same)} that change nothing"
+    )
     print("\n".join([said, *(f"not noticed: {what}" for what in unnoticed)]))
     if is_written:
         lines = [said + ".", "", *(f"- {what}: {why}" for what, why in same.items())]

@@ -1,8 +1,9 @@
 """The specification of docs/decisions/0012 as sets of places, sharing no code with what it checks.
 
-The gateway walks a tree from names to names. Here every name means a set of places, and every question is one about
-sets: a region is covered where its places are among those that are allowed. What is known of the world is written down
-here once more, from the treaties and not from the gateway's table.
+The gateway walks a tree from names to names. Here every name means a set of places, and every
+question is one about sets: a region is covered where its places are among those that are allowed.
+What is known of the world is written down here once more, from the treaties and not from the
+gateway's table.
 
 Documents and requests are plain dicts, as somebody writes them.
 """
@@ -17,28 +18,63 @@ from typing import Any
 Place = str
 
 EU = (
-    "at", "be", "bg", "hr", "cy", "cz", "dk", "ee", "fi", "fr", "de", "gr", "hu", "ie", "it", "lv", "lt", "lu", "mt",
-    "nl", "pl", "pt", "ro", "sk", "si", "es", "se",
-)  # fmt: skip
+    "at",
+    "be",
+    "bg",
+    "hr",
+    "cy",
+    "cz",
+    "dk",
+    "ee",
+    "fi",
+    "fr",
+    "de",
+    "gr",
+    "hu",
+    "ie",
+    "it",
+    "lv",
+    "lt",
+    "lu",
+    "mt",
+    "nl",
+    "pl",
+    "pt",
+    "ro",
+    "sk",
+    "si",
+    "es",
+    "se",
+)
 EEA_BESIDES = ("is", "li", "no")
 EUROPE_BESIDES = ("ch", "uk")
 NOWHERE = ("global", "unknown")
-# What OpenAI says of its European host: https://developers.openai.com/api/docs/guides/data-residency
+# What OpenAI says of its European host:
+# https://developers.openai.com/api/docs/guides/data-residency
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "eu.api.openai.com": {
-        "company": "openai", "processing": "eu", "at_rest": "eu", "telemetry": "global", "as_of": "2026-11-20",
+        "company": "openai",
+        "processing": "eu",
+        "at_rest": "eu",
+        "telemetry": "global",
+        "as_of": "2026-11-20",
     },
     "api.groq.com": {"company": "groq", "processing": "unknown", "as_of": "2026-11-20"},
-}  # fmt: skip
+}
 CLASSES = ("public", "internal", "confidential", "restricted")
 LISTS = ("regions", "at_rest", "telemetry")
 
 
 class World:
-    """Which places a name means. `global` and `unknown` mean no set: whoever asks must ask for them first."""
+    """Which places a name means.
+
+    `global` and `unknown` mean no set: whoever asks must ask for them first.
+    """
 
     def __init__(self, declared: Mapping[str, Sequence[str]]) -> None:
-        self._children: dict[str, list[str]] = {name: list(children) for name, children in declared.items()}
+        self._children: dict[str, list[str]] = {
+            name: list(children) for name, children in declared.items()
+        }
         self._children.setdefault("eu", []).extend(EU)
         self._children.setdefault("eea", []).extend(("eu", *EEA_BESIDES))
         self._children.setdefault("europe", []).extend(("eea", *EUROPE_BESIDES))
@@ -73,7 +109,9 @@ class World:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the specification says of one deployment: the denials that count, and those that are only shown."""
+    """What the specification says of one deployment: the denials that count, and those that are
+    only shown.
+    """
 
     denials: frozenset[tuple[str, str]]
     shadows: frozenset[tuple[str, str]]
@@ -84,22 +122,32 @@ class Verdict:
 
 
 def judge(
-    document: Mapping[str, Any], deployment: Mapping[str, Any], request: Mapping[str, Any], shipped: Mapping[str, Any]
+    document: Mapping[str, Any],
+    deployment: Mapping[str, Any],
+    request: Mapping[str, Any],
+    shipped: Mapping[str, Any],
 ) -> Verdict:
-    """Whether a deployment may take a request. `shipped` is what the gateway knows of the deployment's host.
+    """Whether a deployment may take a request.
 
-    A request has `team`, `data_class` and `data_tags` (None and empty: the team's), `gateway_region` and `day`.
+    `shipped` is what the gateway knows of the deployment's host.
+
+    A request has `team`, `data_class` and `data_tags` (None and empty: the team's),
+    `gateway_region` and `day`.
     """
     world = World(document.get("regions", {}))
     facts = facts_of(document, deployment, shipped, day=request["day"])
     denials, shadows = set(), set()
     for rule_id, rule in rules_of(document, request):
-        broken = {(rule_id, field) for field in broken_fields(world, rule, deployment, facts, request)}
+        broken = {
+            (rule_id, field) for field in broken_fields(world, rule, deployment, facts, request)
+        }
         (shadows if rule.get("mode", "enforced") == "shadow" else denials).update(broken)
     return Verdict(frozenset(denials), frozenset(shadows))
 
 
-def rules_of(document: Mapping[str, Any], request: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def rules_of(
+    document: Mapping[str, Any], request: Mapping[str, Any]
+) -> list[tuple[str, Mapping[str, Any]]]:
     """Every rule that applies."""
     team = next(team for team in document["teams"] if team["name"] == request["team"])
     asked = request["data_class"]
@@ -115,7 +163,11 @@ def rules_of(document: Mapping[str, Any], request: Mapping[str, Any]) -> list[tu
 
 
 def facts_of(
-    document: Mapping[str, Any], deployment: Mapping[str, Any], shipped: Mapping[str, Any], *, day: date
+    document: Mapping[str, Any],
+    deployment: Mapping[str, Any],
+    shipped: Mapping[str, Any],
+    *,
+    day: date,
 ) -> dict[str, Any]:
     """What is believed of a deployment on a day."""
     own = deployment.get("residency", {})
@@ -130,7 +182,11 @@ def facts_of(
     for name in dated:
         # The region is the document's own word; its date is that of the block it stands beside.
         as_of = own.get("as_of") if name == "processing" or name in own else shipped.get("as_of")
-        if name == "processing" and as_of is None and shipped.get("processing") == deployment["region"]:
+        if (
+            name == "processing"
+            and as_of is None
+            and shipped.get("processing") == deployment["region"]
+        ):
             as_of = shipped.get("as_of")
         if as_of is None:
             is_valid = is_self_hosted(deployment)
@@ -160,11 +216,15 @@ def broken_fields(
         if kept == "unknown" or kept > rule["max_retention_days"]:
             broken.add("max_retention_days")
     for region in rule.get("deny_regions", ()):
-        if any(world.touches(facts[fact], region) for fact in ("processing", "at_rest", "telemetry")):
+        if any(
+            world.touches(facts[fact], region) for fact in ("processing", "at_rest", "telemetry")
+        ):
             broken.add("deny_regions")
     if {deployment["provider"], facts["company"]} & set(rule.get("deny_providers", ())):
         broken.add("deny_providers")
-    if "gateway_regions" in rule and not world.is_covered(request["gateway_region"], rule["gateway_regions"]):
+    if "gateway_regions" in rule and not world.is_covered(
+        request["gateway_region"], rule["gateway_regions"]
+    ):
         broken.add("gateway_regions")
     return broken
 

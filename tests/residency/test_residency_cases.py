@@ -1,4 +1,7 @@
-"""The gateway's residency against an independent oracle, over sockets. `python -m tests.residency` runs 20,000."""
+"""The gateway's residency against an independent oracle, over sockets.
+
+`python -m tests.residency` runs 20,000.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ CASES = 250
 
 
 def test_no_request_reaches_what_the_specification_forbids() -> None:
-    """Every denial by its rule, and no connection to an endpoint that is not allowed: down, lying or redirecting."""
+    """Every denial by its rule, and no connection to an endpoint that is not allowed: down, lying
+    or redirecting.
+    """
     print(f"seed {SEED}")
     tally = asyncio.run(trials(SEED, range(CASES), lanes=4, quiet=True))
     assert tally.findings == []
@@ -24,13 +29,17 @@ def test_no_request_reaches_what_the_specification_forbids() -> None:
 
 
 def test_a_residency_rule_refuses_every_field_that_could_lead_elsewhere() -> None:
-    """The fields of eighteen dialects: what routes, fetches, searches or is unknown reaches no upstream."""
+    """The fields of eighteen dialects: what routes, fetches, searches or is unknown reaches no
+    upstream.
+    """
     assert asyncio.run(field_findings()) == []
     assert all(entry["source"] for entry in entries())
 
 
 def test_the_oracle_knows_the_world() -> None:
-    """The truth table that the rest rests on: who is in the Union, who in the Area, who only in Europe."""
+    """The truth table that the rest rests on: who is in the Union, who in the Area, who only in
+    Europe.
+    """
     world = World({"eu": ["eu-1"], "home": ["de", "ch"]})
     assert len(EU) == 27
     assert world.is_covered("de", ["eu"])

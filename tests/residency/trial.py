@@ -34,7 +34,9 @@ class Tally:
 
 
 async def run(case: Case, lane: Lane, tally: Tally) -> None:
-    """Ask under the policy and under its edit; every answer and every connection against the specification."""
+    """Ask under the policy and under its edit; every answer and every connection against the
+    specification.
+    """
     before, after = lane.at(case.document), lane.at(case.edited)
     expected = verdicts(before, case.ask)
     for document in (before, after, at_known_hosts(before, case.number)):
@@ -56,7 +58,9 @@ async def run(case: Case, lane: Lane, tally: Tally) -> None:
 
 
 def liars(case: Case, document: dict[str, Any], reply: Reply) -> frozenset[str]:
-    """Who answered the first request and said `global` where a place was promised: not to be used again."""
+    """Who answered the first request and said `global` where a place was promised: not to be used
+    again.
+    """
     name = reply.headers.get("x-tollgate-deployment")
     return frozenset(
         one["name"]
@@ -69,9 +73,12 @@ def verdicts(document: dict[str, Any], ask: Ask) -> dict[str, Verdict]:
     """What the specification says of each deployment, in the route's order."""
     by_name = {one["name"]: one for one in document["deployments"]}
     request = {
-        "team": TEAM, "data_class": ask.data_class, "data_tags": ask.data_tags, "gateway_region": ask.gateway_region,
+        "team": TEAM,
+        "data_class": ask.data_class,
+        "data_tags": ask.data_tags,
+        "gateway_region": ask.gateway_region,
         "day": ask.day,
-    }  # fmt: skip
+    }
     return {
         name: judge(document, by_name[name], request, SHIPPED.get(host_of(by_name[name]), {}))
         for name in document["routes"][0]["deployments"]
@@ -84,11 +91,17 @@ def host_of(deployment: dict[str, Any]) -> str:
 
 
 def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
-    """The document with some deployments at hosts of which something ships: decided about, never sent to."""
+    """The document with some deployments at hosts of which something ships: decided about, never
+    sent to.
+    """
     moved = []
     for place, one in enumerate(document["deployments"]):
         host = "eu.api.openai.com" if (number + place) % 3 else "api.groq.com"
-        promises_less = one["region"] in ("global", "unknown", *(("eu", "eea", "europe") if host[0] == "e" else ()))
+        promises_less = one["region"] in (
+            "global",
+            "unknown",
+            *(("eu", "eea", "europe") if host[0] == "e" else ()),
+        )
         is_moved = (number + place) % 2 and (promises_less or "residency" in one)
         moved.append({**one, "base_url": f"https://{host}/v1"} if is_moved else one)
     return {**document, "deployments": moved}
@@ -99,12 +112,21 @@ def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
     policy = parse(json.dumps(document)).policy
     team = policy.teams[TEAM]
     asked = DataClass[case.ask.data_class.upper()] if case.ask.data_class else team.data_class
-    rules = rules_for(policy, team, data_class=max(asked, team.data_class), data_tags=frozenset(case.ask.data_tags))
+    rules = rules_for(
+        policy,
+        team,
+        data_class=max(asked, team.data_class),
+        data_tags=frozenset(case.ask.data_tags),
+    )
     for name, verdict in verdicts(document, case.ask).items():
         found = denials(
-            rules, policy.deployments[name], regions=policy.region_tree, valid_days=policy.facts_valid_days,
-            gateway_region=case.ask.gateway_region, day=case.ask.day,
-        )  # fmt: skip
+            rules,
+            policy.deployments[name],
+            regions=policy.region_tree,
+            valid_days=policy.facts_valid_days,
+            gateway_region=case.ask.gateway_region,
+            day=case.ask.day,
+        )
         _compare_permits(case, policy.deployments[name], rules, policy, verdict, tally)
         enforced = {(one.rule_id, one.field) for one in found if not one.is_shadow}
         shadows = {(one.rule_id, one.field) for one in found if one.is_shadow}
@@ -112,19 +134,32 @@ def compare_words(case: Case, document: dict[str, Any], tally: Tally) -> None:
         tally.seen["of them denied"] += bool(verdict.denials)
         if (enforced, shadows) != (verdict.denials, verdict.shadows):
             tally.findings.append(
-                f"case {case.number}: {name}: the gateway says {sorted(enforced)} and shadows {sorted(shadows)}, the "
+                f"case {case.number}: {name}: the gateway says {sorted(enforced)} and shadows "
+                f"{sorted(shadows)}, the "
                 f"specification {sorted(verdict.denials)} and {sorted(verdict.shadows)}"
             )
 
 
 def _compare_permits(
-    case: Case, deployment: Deployment, rules: tuple[ResidencyRule, ...], policy: Policy, verdict: Verdict, tally: Tally
+    case: Case,
+    deployment: Deployment,
+    rules: tuple[ResidencyRule, ...],
+    policy: Policy,
+    verdict: Verdict,
+    tally: Tally,
 ) -> None:
     """The transport's own check, as if the choice before it had been wrong."""
     permit = Permit(
-        deployment=deployment, attempt=1, policy_version=1, origin=HERE, rules=rules, regions=policy.region_tree,
-        gateway_region=case.ask.gateway_region, day=case.ask.day, valid_days=policy.facts_valid_days,
-    )  # fmt: skip
+        deployment=deployment,
+        attempt=1,
+        policy_version=1,
+        origin=HERE,
+        rules=rules,
+        regions=policy.region_tree,
+        gateway_region=case.ask.gateway_region,
+        day=case.ask.day,
+        valid_days=policy.facts_valid_days,
+    )
     for origin in (HERE, "http://elsewhere:80"):
         is_allowed = True
         try:
@@ -132,18 +167,27 @@ def _compare_permits(
         except ResidencyDenied:
             is_allowed = False
         if is_allowed != (verdict.is_allowed and origin == HERE):
-            tally.findings.append(f"case {case.number}: the transport would send to {deployment.name}: {is_allowed}")
+            tally.findings.append(
+                f"case {case.number}: the transport would send to {deployment.name}: {is_allowed}"
+            )
 
 
 def _was_late(lane: Lane, good: list[str]) -> bool:
-    """Whether one that answers was tried and not heard in time; the error that the caller hears is the last one's."""
+    """Whether one that answers was tried and not heard in time; the error that the caller hears is
+    the last one's.
+    """
     return any(event.deployment in good and event.outcome in LATE for event in lane.journal.events)
 
 
 def _judge(
-    case: Case, lane: Lane, expected: dict[str, Verdict], reply: Reply, when: str, tally: Tally,
+    case: Case,
+    lane: Lane,
+    expected: dict[str, Verdict],
+    reply: Reply,
+    when: str,
+    tally: Tally,
     out: frozenset[str] = frozenset(),
-) -> None:  # fmt: skip
+) -> None:
     tally.seen["requests"] += 1
     names = [one["name"] for one in case.document["deployments"]]
     allowed = [name for name, verdict in expected.items() if verdict.is_allowed and name not in out]
@@ -170,7 +214,9 @@ def _judge(
         if reply.headers["x-tollgate-deployment"] not in good:
             tally.findings.append(f"{where}: answered by {reply.headers['x-tollgate-deployment']}")
     elif good and (reply.code in SLOW or _was_late(lane, good)):
-        tally.seen["not answered in time"] += 1  # by a machine that does many things at once: nothing was sent wrongly
+        tally.seen["not answered in time"] += (
+            1  # by a machine that does many things at once: nothing was sent wrongly
+        )
     elif good:
         tally.findings.append(f"{where}, though {good[0]} answers")
     elif reply.status == 403:
@@ -180,7 +226,9 @@ def _judge(
 async def _behave(case: Case, lane: Lane) -> None:
     """Set the endpoints up. Those that nobody may reach listen, or nobody would see who tries."""
     expected = [verdicts(lane.at(document), case.ask) for document in (case.document, case.edited)]
-    for number, (one, behaviour) in enumerate(zip(case.document["deployments"], case.behaviours, strict=True)):
+    for number, (one, behaviour) in enumerate(
+        zip(case.document["deployments"], case.behaviours, strict=True)
+    ):
         endpoint = lane.endpoints[number]
         endpoint.behaviour, endpoint.touched = behaviour, 0
         endpoint.reached.clear()

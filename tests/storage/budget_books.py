@@ -1,4 +1,6 @@
-"""Budgets for the storage tests: rules, questions and events of one team, and how its accounts stand."""
+"""Budgets for the storage tests: rules, questions and events of one team, and how its accounts
+stand.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ NOVEMBER, DECEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tz
 def team_rule(limit_nusd: int = 1000, **changes: Any) -> BudgetRule:
     """A monthly budget of team payments; with another `rule_id` it is another one."""
     values: dict[str, Any] = {
-        "rule_id": ACCOUNT, "scope": BudgetScope.TEAM, "team": "payments", "owner": "payments",
-        "period": BudgetPeriod.MONTH, "limit_nusd": limit_nusd,
-    }  # fmt: skip
+        "rule_id": ACCOUNT,
+        "scope": BudgetScope.TEAM,
+        "team": "payments",
+        "owner": "payments",
+        "period": BudgetPeriod.MONTH,
+        "limit_nusd": limit_nusd,
+    }
     return BudgetRule(**values | changes)
 
 
@@ -34,18 +40,30 @@ def declare(database: Database, *rules: BudgetRule, document: str | None = None)
     """Make these rules the current policy's."""
     words = document or repr(rules)
     PolicyStore(database).apply(
-        words, sha256=sha256(words.encode()).hexdigest(), author="ada", message="why", is_demo=False,
-        expected_version=None, budgets=rules,
-    )  # fmt: skip
+        words,
+        sha256=sha256(words.encode()).hexdigest(),
+        author="ada",
+        message="why",
+        is_demo=False,
+        expected_version=None,
+        budgets=rules,
+    )
 
 
 def ask(turn: int, amount_nusd: int = 0, **changes: Any) -> SliceAsk:
     """Take this much, or nothing if there is less."""
     values: dict[str, Any] = {
-        "account_id": ACCOUNT, "rule_id": ACCOUNT, "starts_at": NOVEMBER, "ends_at": DECEMBER, "turn": turn,
-        "returned_nusd": 0, "least_nusd": amount_nusd, "needed_nusd": amount_nusd, "most_nusd": amount_nusd,
+        "account_id": ACCOUNT,
+        "rule_id": ACCOUNT,
+        "starts_at": NOVEMBER,
+        "ends_at": DECEMBER,
+        "turn": turn,
+        "returned_nusd": 0,
+        "least_nusd": amount_nusd,
+        "needed_nusd": amount_nusd,
+        "most_nusd": amount_nusd,
         "held_nusd": 0,
-    }  # fmt: skip
+    }
     return SliceAsk(**values | changes)
 
 
@@ -82,7 +100,8 @@ def leases(database: Database) -> list[tuple[UUID, str, int, int]]:
         (row[0], row[1], row[2], row[3])
         for row in rows(
             database,
-            "SELECT journal_id, account_id, outstanding_nusd, held_nusd FROM tollgate.leases ORDER BY account_id, 1",
+            "SELECT journal_id, account_id, outstanding_nusd, held_nusd FROM tollgate.leases "
+            "ORDER BY account_id, 1",
         )
     ]
 

@@ -1,4 +1,6 @@
-"""A way to Postgres that swallows the answer to a COMMIT: the server has committed, the client never hears of it."""
+"""A way to Postgres that swallows the answer to a COMMIT: the server has committed, the client
+never hears of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ PORT = 5432
 
 
 class DroppingProxy:
-    """Listens on a Unix socket of its own; `url` leads through it. `lost` counts the answers that were swallowed."""
+    """Listens on a Unix socket of its own; `url` leads through it.
+
+    `lost` counts the answers that were swallowed.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -63,7 +68,9 @@ class DroppingProxy:
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
-                if b"COMMIT" in data and self._commits_left is not None:  # the command tag: by now it is durable
+                if (
+                    b"COMMIT" in data and self._commits_left is not None
+                ):  # the command tag: by now it is durable
                     if self._commits_left == 0:
                         self._commits_left = None
                         self.lost += 1

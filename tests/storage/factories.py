@@ -19,7 +19,10 @@ PEPPER = Pepper(b"a pepper of thirty-two bytes ....")
 
 def request_id(number: int = 0, at: datetime = NOON) -> UUID:
     """A UUIDv7 of a moment; another number makes another id of the same millisecond."""
-    return uuid7((at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), number.to_bytes(10, "big"))
+    return uuid7(
+        (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1),
+        number.to_bytes(10, "big"),
+    )
 
 
 def event(number: int = 0, *, at: datetime = NOON, **changes: Any) -> UsageEvent:

@@ -1,4 +1,6 @@
-"""The map in docs/architecture.md is true: its rooms are folders, and its stations are functions of the code."""
+"""The map in docs/architecture.md is true: its rooms are folders, and its stations are functions of
+the code.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_every_room_stands_on_the_map() -> None:
         if folder.is_dir() and any(folder.glob("*.py"))
     }
     missing = {
-        room for room in rooms if f"`{room}/`" not in PAGE and f"/{room}/`" not in PAGE and f"`{room}`" not in PAGE
+        room
+        for room in rooms
+        if f"`{room}/`" not in PAGE and f"/{room}/`" not in PAGE and f"`{room}`" not in PAGE
     }
     assert missing == set()
 
@@ -62,6 +66,8 @@ def test_every_room_stands_on_the_map() -> None:
 def test_every_path_on_the_page_is_there() -> None:
     """Written from the repository's root or from `gateway/`."""
     paths = set(re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE))
-    assert [path for path in sorted(paths) if not (GATEWAY / path).exists() and not (ROOT / path).exists()] == [
-        path for path in sorted(paths) if (GATEWAY / "domain" / path).exists()
-    ]
+    assert [
+        path
+        for path in sorted(paths)
+        if not (GATEWAY / path).exists() and not (ROOT / path).exists()
+    ] == [path for path in sorted(paths) if (GATEWAY / "domain" / path).exists()]

@@ -1,8 +1,9 @@
 """Wire behaviour against files: what a provider sends, what the caller gets, what is metered.
 
-`tests/golden/<provider>/<case>/` holds the caller's request, the upstream's answer, the expected usage (`case.json`),
-what went upstream (`sent.json`) and what the caller got (`answer.*`). The last two are written by
-`TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a person before they are committed.
+`tests/golden/<provider>/<case>/` holds the caller's request, the upstream's answer, the expected
+usage (`case.json`), what went upstream (`sent.json`) and what the caller got (`answer.*`). The last
+two are written by `TOLLGATE_WRITE_GOLDEN=1 pytest tests/unit/test_golden.py` and read by a person
+before they are committed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def cost(usage: TokenUsage) -> str:
 
 
 def answered(folder: Path, piece_bytes: int) -> tuple[bytes, bytes, Observed]:
-    """The call upstream, the caller's answer, and what was seen; the stream arrives in pieces of this size."""
+    """The call upstream, the caller's answer, and what was seen; the stream arrives in pieces of
+    this size.
+    """
     case = json.loads((folder / "case.json").read_text())
     read = factories.read((folder / "request.json").read_bytes(), Operation(case["operation"]))
     # Plain answers that are assembled from a stream have files of their own: vllm/assembled-*.
@@ -63,9 +66,17 @@ def test_usage_is_normalised(case: str) -> None:
     expected: dict[str, Any] = json.loads((GOLDEN / case / "case.json").read_text())
     _, _, seen = answered(GOLDEN / case, 10**9)
     assert seen.usage is not None
-    usage = {name: n for name, n in asdict(seen.usage).items() if n is not None or name in expected["usage"]}
-    found = {"usage": usage, "is_final": seen.is_final, "finish_reason": seen.finish_reason,
-             "upstream_id": seen.upstream_id}  # fmt: skip
+    usage = {
+        name: n
+        for name, n in asdict(seen.usage).items()
+        if n is not None or name in expected["usage"]
+    }
+    found = {
+        "usage": usage,
+        "is_final": seen.is_final,
+        "finish_reason": seen.finish_reason,
+        "upstream_id": seen.upstream_id,
+    }
     assert found == {name: expected[name] for name in found}
     assert seen.is_done != seen.is_error
 
@@ -84,7 +95,9 @@ def test_the_caller_gets_these_bytes(case: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if "/chat-stream" in case])
 def test_chunks_are_what_the_official_client_reads(case: str) -> None:
-    """Each is a chunk by OpenAI's own types, or an error: no provider's oddity is made worse by us."""
+    """Each is a chunk by OpenAI's own types, or an error: no provider's oddity is made worse by
+    us.
+    """
     for payload in map(data_of, EventSplitter().feed(answered(GOLDEN / case, 10**9)[1])):
         if payload is None or payload == b"[DONE]" or b'"error"' in payload:
             continue
@@ -94,7 +107,13 @@ def test_chunks_are_what_the_official_client_reads(case: str) -> None:
 
 def test_every_provider_has_cases() -> None:
     """Adding a provider means adding a folder."""
-    assert {case.partition("/")[0] for case in CASES} >= {"openai", "vllm", "deepseek", "groq", "mistral"}
-    assert {json.loads((GOLDEN / case / "case.json").read_text())["provider"] for case in CASES} == set(
-        build_providers(salt_key=b"")
-    )
+    assert {case.partition("/")[0] for case in CASES} >= {
+        "openai",
+        "vllm",
+        "deepseek",
+        "groq",
+        "mistral",
+    }
+    assert {
+        json.loads((GOLDEN / case / "case.json").read_text())["provider"] for case in CASES
+    } == set(build_providers(salt_key=b""))

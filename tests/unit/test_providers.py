@@ -27,8 +27,13 @@ from gateway.providers.vllm import Vllm
 from tests.factories import deployment, read, request
 
 CONTEXT = b'{"error":{"message":"too long","param":"messages","code":"context_length_exceeded"}}'
-VLLM_CONTEXT = b'{"error":{"message":"too long","type":"BadRequestError","param":"input_tokens","code":400}}'
-NO_MODEL = b'{"error":{"message":"The model `nope` does not exist.","type":"NotFoundError","param":"model","code":404}}'
+VLLM_CONTEXT = (
+    b'{"error":{"message":"too long","type":"BadRequestError","param":"input_tokens","code":400}}'
+)
+NO_MODEL = (
+    b'{"error":{"message":"The model `nope` does not '
+    b'exist.","type":"NotFoundError","param":"model","code":404}}'
+)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +57,14 @@ NO_MODEL = b'{"error":{"message":"The model `nope` does not exist.","type":"NotF
         (529, b"", Overloaded),
         (302, b"", UpstreamError),
     ],
-)  # fmt: skip
+)
 def test_an_upstreams_error_is_mapped_by_status_and_type(
     status: int, body: bytes, expected: type[RequestError]
 ) -> None:
-    """Never by the text of a message: messages change on a Tuesday. Our own 401 is for our own keys."""
+    """Never by the text of a message: messages change on a Tuesday.
+
+    Our own 401 is for our own keys.
+    """
     error = OpenAI().error(deployment(), status, {}, body=body)
     assert type(error) is expected
     assert "<html>" not in error.message
@@ -64,7 +72,9 @@ def test_an_upstreams_error_is_mapped_by_status_and_type(
 
 def test_an_upstreams_words_reach_a_caller_who_can_mend_it() -> None:
     """A refused field is named as the upstream named it."""
-    error = OpenAI().error(deployment(), 400, {}, body=b'{"error":{"message":"bad temperature","param":"temperature"}}')
+    error = OpenAI().error(
+        deployment(), 400, {}, body=b'{"error":{"message":"bad temperature","param":"temperature"}}'
+    )
     assert (error.param, "bad temperature" in error.message) == ("temperature", True)
 
 
@@ -76,11 +86,15 @@ def test_usage_in_an_error_answer_is_read() -> None:
 
 
 def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> None:
-    """It has to be counted if the stream ends early; an engine of one's own says its usage itself."""
+    """It has to be counted if the stream ends early; an engine of one's own says its usage
+    itself.
+    """
     chat = read(b'{"model":"m","messages":[],"stream":true}')
     responses = read(b'{"model":"m","input":"x","stream":true}', Operation.RESPONSES)
     streams = [
-        provider.stream(body, cost=lambda usage: None, asked_running_usage=provider.asks_running_usage)
+        provider.stream(
+            body, cost=lambda usage: None, asked_running_usage=provider.asks_running_usage
+        )
         for provider in (OpenAI(), Vllm(b""))
         for body in (chat, responses)
     ]
@@ -89,11 +103,20 @@ def test_text_is_kept_only_where_the_upstream_does_not_count_on_the_way() -> Non
 
 @pytest.mark.parametrize(
     ("sent", "seconds"),
-    [({}, 1), ({"retry-after": "7"}, 7), ({"retry-after": "0"}, 1), ({"retry-after": "-5"}, 1),
-     ({"retry-after": "9999"}, 120),
-     ({"retry-after": "nan"}, 1), ({"retry-after": "inf"}, 120), ({"retry-after": "Fri, 20 Nov 2026 12:00:00 GMT"}, 1)],
-)  # fmt: skip
-def test_retry_after_is_kept_within_what_clients_will_wait(sent: dict[str, str], seconds: float) -> None:
+    [
+        ({}, 1),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0"}, 1),
+        ({"retry-after": "-5"}, 1),
+        ({"retry-after": "9999"}, 120),
+        ({"retry-after": "nan"}, 1),
+        ({"retry-after": "inf"}, 120),
+        ({"retry-after": "Fri, 20 Nov 2026 12:00:00 GMT"}, 1),
+    ],
+)
+def test_retry_after_is_kept_within_what_clients_will_wait(
+    sent: dict[str, str], seconds: float
+) -> None:
     """Absurd and negative values become sane ones."""
     assert OpenAI().error(deployment(), 429, sent, body=b"").retry_after_s == seconds
 
@@ -139,15 +162,20 @@ def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
 def test_an_allowed_store_is_left_as_it_was() -> None:
     """Where the deployment may store, the caller decides."""
     body = read(b'{"model":"assistant","input":"x"}', Operation.RESPONSES)
-    assert "store" not in OpenAI().values(deployment(allows=frozenset({"store"})), body, "t", is_assembled=False)
+    assert "store" not in OpenAI().values(
+        deployment(allows=frozenset({"store"})), body, "t", is_assembled=False
+    )
     assert OpenAI().values(deployment(), body, "t", is_assembled=False)["store"] is False
 
 
 @pytest.mark.parametrize(
-    ("host", "asks"), [("api.mistral.ai", False), ("api.groq.com", True), ("not-api.mistral.ai.example", True)]
+    ("host", "asks"),
+    [("api.mistral.ai", False), ("api.groq.com", True), ("not-api.mistral.ai.example", True)],
 )
 def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
-    """It refuses fields it does not know, and tells usage anyway; others tell it only when asked."""
+    """It refuses fields it does not know, and tells usage anyway; others tell it only when
+    asked.
+    """
     streamed = read(b'{"model":"m","messages":[],"stream":true}')
     target = deployment(provider="openai_compatible", base_url=f"https://{host}/v1")
     call = OpenAICompatible().call(target, request(streamed))
@@ -157,7 +185,9 @@ def test_mistral_alone_is_not_asked_for_usage(host: str, asks: bool) -> None:
 COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.example/v1"}
 
 
-@pytest.mark.parametrize("sent", ["", ',"max_tokens":9', ',"max_completion_tokens":9', ',"max_tokens":0'])
+@pytest.mark.parametrize(
+    "sent", ["", ',"max_tokens":9', ',"max_completion_tokens":9', ',"max_tokens":0']
+)
 @pytest.mark.parametrize(
     ("limit", "members"),
     [
@@ -169,7 +199,9 @@ COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.
 def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     limit: OutputLimit, members: dict[str, int], sent: str
 ) -> None:
-    """The caller's own is replaced, never sent twice, and left out where the upstream refuses it."""
+    """The caller's own is replaced, never sent twice, and left out where the upstream refuses
+    it.
+    """
     body = read(b'{"model":"m"%b,"messages":[]}' % sent.encode())
     target = deployment(**COMPATIBLE, model="m", output_limit=limit)
     call = OpenAICompatible().call(target, request(body), output_cap_tokens=5)
@@ -179,7 +211,8 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
 
 
 @pytest.mark.parametrize(
-    ("operation", "member"), [(Operation.COMPLETIONS, "max_tokens"), (Operation.RESPONSES, "max_output_tokens")]
+    ("operation", "member"),
+    [(Operation.COMPLETIONS, "max_tokens"), (Operation.RESPONSES, "max_output_tokens")],
 )
 def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> None:
     """What a deployment says of its chats is not about them."""
@@ -198,6 +231,8 @@ def test_other_endpoints_have_one_maximum(operation: Operation, member: str) -> 
         ("openai", "api.openai.com", OutputLimit.MAX_COMPLETION_TOKENS),
     ],
 )
-def test_a_provider_is_told_the_maximum_as_its_table_says(provider: str, host: str, limit: OutputLimit) -> None:
+def test_a_provider_is_told_the_maximum_as_its_table_says(
+    provider: str, host: str, limit: OutputLimit
+) -> None:
     """OpenAI refuses both members together, and Mistral what it does not know."""
     assert default_output_limit(provider, f"https://{host}/v1") is limit

@@ -45,7 +45,9 @@ def test_a_sample_loses_half_of_its_weight_every_minute() -> None:
 
 
 def test_what_was_slow_is_tried_again_after_a_while() -> None:
-    """A place that nobody is sent to can show nothing new: it must come back to what was assumed by itself."""
+    """A place that nobody is sent to can show nothing new: it must come back to what was assumed by
+    itself.
+    """
     found = filled([30.0] * 100)
     assert found.at(0.0, prior_s=0.5)[1] > 25
     assert found.at(600.0, prior_s=0.5)[:2] == (0.5, 0.5)
@@ -68,7 +70,9 @@ def test_a_quantile_is_near_the_true_one(values: list[float]) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), seconds), max_size=60))
 def test_memory_does_not_grow_with_what_is_seen(steps: list[tuple[float, float]]) -> None:
-    """Thousands of deployments and days of traffic stay a few hundred buckets each, whatever the clock says."""
+    """Thousands of deployments and days of traffic stay a few hundred buckets each, whatever the
+    clock says.
+    """
     found, now_s = Quantiles(), 0.0
     for passed_s, value in steps:
         now_s += passed_s
@@ -97,7 +101,9 @@ def test_the_shortest_and_longest_have_a_bucket_too(value: float) -> None:
 
 
 def test_a_sample_after_a_long_pause_weighs_one() -> None:
-    """Weights are brought down then; what was in the same bucket before must be brought down with them."""
+    """Weights are brought down then; what was in the same bucket before must be brought down with
+    them.
+    """
     found = filled([0.2] * 3, at_s=2399.0)
     found.add(0.2, 4900.0)
     assert found.at(4900.0, prior_s=0.5)[2] == pytest.approx(1.0)

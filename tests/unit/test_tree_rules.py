@@ -1,4 +1,6 @@
-"""What only the source itself can show: one door out, one place that grants leave, every feature documented."""
+"""What only the source itself can show: one door out, one place that grants leave, every feature
+documented.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def calls_of(name: str) -> list[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 called = node.func
-                last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                last = (
+                    called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                )
                 if last == name:
                     found.append(path)
     return found
@@ -62,14 +66,18 @@ def importers_below(package: str) -> list[str]:
 
 
 def test_a_folder_has_few_files_and_a_sign() -> None:
-    """A newcomer looks for a concern, not through a hall; the package's docstring says what is there."""
+    """A newcomer looks for a concern, not through a hall; the package's docstring says what is
+    there.
+    """
     folders: dict[str, list[str]] = {}
     for path, tree in sources():
         folder, _, name = path.rpartition("/")
         folders.setdefault(folder, []).append(name)
         if name == "__init__.py":
             assert ast.get_docstring(tree), f"{path} does not say what its package is for"
-    assert {folder: len(names) for folder, names in folders.items() if len(names) > MOST_FILES} == {}
+    assert {
+        folder: len(names) for folder, names in folders.items() if len(names) > MOST_FILES
+    } == {}
 
 
 def test_the_name_of_a_class_stands_in_one_module() -> None:
@@ -83,20 +91,29 @@ def test_the_name_of_a_class_stands_in_one_module() -> None:
 
 
 def test_a_permit_is_made_in_one_place() -> None:
-    """Leave to send a request comes out of the decision alone: a second maker would be a second policy.
+    """Leave to send a request comes out of the decision alone: a second maker would be a second
+    policy.
 
     The other one is for probes of engines of one's own, and what makes it sees no request at all.
     """
-    assert calls_of("Permit") == ["gateway/domain/routing/decide.py", "gateway/domain/routing/probe_permit.py"]
+    assert calls_of("Permit") == [
+        "gateway/domain/routing/decide.py",
+        "gateway/domain/routing/probe_permit.py",
+    ]
     assert calls_of("probe_permit") == ["gateway/services/deployments/engine_probes.py"]
     trees = dict(sources())
-    for path in ("gateway/domain/routing/probe_permit.py", "gateway/services/deployments/engine_probes.py"):
+    for path in (
+        "gateway/domain/routing/probe_permit.py",
+        "gateway/services/deployments/engine_probes.py",
+    ):
         named = {node.id for node in ast.walk(trees[path]) if isinstance(node, ast.Name)}
         assert not named & {"Request", "RequestBody", "Decision", "Ask"}, path
 
 
 def test_a_probe_has_fixed_content() -> None:
-    """What is sent with a probe's permit is written in the source: nothing a caller sent can be in it."""
+    """What is sent with a probe's permit is written in the source: nothing a caller sent can be in
+    it.
+    """
     function = next(
         node
         for node in ast.walk(dict(sources())["gateway/providers/openai.py"])
@@ -107,7 +124,9 @@ def test_a_probe_has_fixed_content() -> None:
 
 
 def test_no_permit_is_changed_into_another() -> None:
-    """`replace` of `msgspec.structs`, by whatever way it is reached, would make a permit without its decision."""
+    """`replace` of `msgspec.structs`, by whatever way it is reached, would make a permit without
+    its decision.
+    """
     for path, tree in sources():
         if "Permit" not in ast.unparse(tree) or path in (
             "gateway/domain/routing/decide.py",
@@ -115,12 +134,20 @@ def test_no_permit_is_changed_into_another() -> None:
         ):
             continue
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        assert not called & {"replace", "copy.replace", "structs.replace", "msgspec.structs.replace"}, path
+        assert not called & {
+            "replace",
+            "copy.replace",
+            "structs.replace",
+            "msgspec.structs.replace",
+        }, path
 
 
 def test_content_leaves_through_one_module() -> None:
-    """The transport alone imports the HTTP client for content, so that no other way out can be overlooked."""
-    # The callers' side parses requests with the same library; what opens connections is listed below.
+    """The transport alone imports the HTTP client for content, so that no other way out can be
+    overlooked.
+    """
+    # The callers' side parses requests with the same library; what opens connections is listed
+    # below.
     assert importers_of("httptools") == [
         "gateway/api/http/connection.py",
         "gateway/api/http/parser.py",
@@ -130,10 +157,21 @@ def test_content_leaves_through_one_module() -> None:
     own = [path for path in importers_below("gateway.providers.http1") if "/http1/" not in path]
     assert own == ["gateway/providers/transport.py"]
     # The doctor's connections carry no content.
-    assert set(calls_of("create_connection")) == {"gateway/cli/checks/doctor.py", "gateway/providers/http1/pool.py"}
-    assert set(calls_of("open_connection")) == {"gateway/providers/webhook.py"}  # alerts, which carry no content
+    assert set(calls_of("create_connection")) == {
+        "gateway/cli/checks/doctor.py",
+        "gateway/providers/http1/pool.py",
+    }
+    assert set(calls_of("open_connection")) == {
+        "gateway/providers/webhook.py"
+    }  # alerts, which carry no content
     assert (
-        list(importers_of("aiohttp") + importers_of("requests") + importers_of("httpx") + importers_of("urllib3")) == []
+        list(
+            importers_of("aiohttp")
+            + importers_of("requests")
+            + importers_of("httpx")
+            + importers_of("urllib3")
+        )
+        == []
     )
 
 
@@ -141,8 +179,15 @@ def test_nothing_turns_certificate_checks_off() -> None:
     """TLS verification has no switch, not even an unused one."""
     for path, tree in sources():
         for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg in ("ssl", "verify", "verify_ssl", "check_hostname"):
-                assert not (isinstance(node.value, ast.Constant) and node.value.value is False), path
+            if isinstance(node, ast.keyword) and node.arg in (
+                "ssl",
+                "verify",
+                "verify_ssl",
+                "check_hostname",
+            ):
+                assert not (isinstance(node.value, ast.Constant) and node.value.value is False), (
+                    path
+                )
 
 
 def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
@@ -154,7 +199,9 @@ def test_every_field_that_needs_leave_belongs_to_a_feature() -> None:
 
 
 def test_a_wheel_holds_what_runs_and_nothing_that_measures_or_tests() -> None:
-    """One edit of both lists of packages in pyproject.toml once put the benchmarks into the wheel."""
+    """One edit of both lists of packages in pyproject.toml once put the benchmarks into the
+    wheel.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert packages == ["gateway", "engine", "dashboard", "migrations"]

@@ -21,8 +21,12 @@ from gateway.api.http.table import ConnectionTable
 from gateway.api.routes import FORWARDING
 from gateway.errors import InvalidRequest, RequestError, RequestTimeout
 
-MOST_PIPELINED = 16  # requests that wait for the answers before theirs; no client of today sends one early
-RATE_OVER_S = 4.0  # a body's rate is looked at over so long, so that one lost packet is no stalled body
+MOST_PIPELINED = (
+    16  # requests that wait for the answers before theirs; no client of today sends one early
+)
+RATE_OVER_S = (
+    4.0  # a body's rate is looked at over so long, so that one lost packet is no stalled body
+)
 LINGER_S = 2.0  # for a caller to read a refusal before its unread request resets the connection
 _ENDPOINTS = {path.encode(): endpoint for path, endpoint in FORWARDING.items()}
 
@@ -43,8 +47,9 @@ class App(Protocol):
 class Connection(asyncio.Protocol):
     """Reads requests, has them answered in their order, and ends what takes too long.
 
-    `_reading` is the request whose body comes in, `_answering` the one under way. They differ where a caller sends
-    the next request before it has its answer, and where an answer came before the whole request.
+    `_reading` is the request whose body comes in, `_answering` the one under way. They differ where
+    a caller sends the next request before it has its answer, and where an answer came before the
+    whole request.
     """
 
     __slots__ = (
@@ -199,7 +204,9 @@ class Connection(asyncio.Protocol):
             self.resume_reading()
 
     def cut(self) -> None:
-        """The answer under way will not be whole: what is written of it goes out, and the connection ends."""
+        """The answer under way will not be whole: what is written of it goes out, and the
+        connection ends.
+        """
         if self._answering is not None:
             self._answering = None
             self._close_parser()
@@ -255,7 +262,8 @@ class Connection(asyncio.Protocol):
             return inf
         self._stop_reading(
             RequestTimeout(
-                f"The request's headers did not come within {self._limits.head_s:g} s, so the connection ends. "
+                f"The request's headers did not come within {self._limits.head_s:g} s, so the "
+                "connection ends. "
                 "Send the request again in one piece."
             )
         )
@@ -282,7 +290,8 @@ class Connection(asyncio.Protocol):
         self._table.count_closed("body_late")
         self._stop_reading(
             RequestTimeout(
-                f"The request's body came slower than {limits.body_bytes_per_s:,} bytes per second or was not whole "
+                f"The request's body came slower than {limits.body_bytes_per_s:,} bytes per "
+                "second or was not whole "
                 f"within {limits.body_s:g} s. Send it again on a better connection, or send less."
             )
         )
@@ -303,7 +312,10 @@ class Connection(asyncio.Protocol):
         self.connection_lost(None)  # the loop says so later: nothing may be written until then
 
     def _stop_reading(self, error: RequestError | None) -> None:
-        """Read no further request. `error` is told the caller after the answers that are still to come."""
+        """Read no further request.
+
+        `error` is told the caller after the answers that are still to come.
+        """
         self._close_parser()
         one, self._reading = self._reading, None
         self._head_from_s = self._body_from_s = inf
@@ -321,7 +333,9 @@ class Connection(asyncio.Protocol):
         one.keeps_alive = False
         if one.fail(error) or one.has_begun:
             return
-        if one is not self._answering:  # it waits for its turn: drop it, its refusal comes in its place
+        if (
+            one is not self._answering
+        ):  # it waits for its turn: drop it, its refusal comes in its place
             self._waiting.remove(one)
             self._refusal = error
         elif isinstance(one, PlainExchange):
@@ -329,7 +343,9 @@ class Connection(asyncio.Protocol):
             self._close(refusal=error)
 
     def _close(self, *, refusal: RequestError | None = None) -> None:
-        """Close when all is sent; a caller that may still be sending gets time to read the answer first."""
+        """Close when all is sent; a caller that may still be sending gets time to read the answer
+        first.
+        """
         is_whole = self._reading is None and refusal is None and self._parser is not None
         self._close_parser()
         self._idle_from_s = self._head_from_s = inf
@@ -353,9 +369,10 @@ class Connection(asyncio.Protocol):
     def _refused(self, error: RequestError) -> bytes:
         status, headers, body = error_answer(error)
         headers += [
-            (b"x-request-id", self._app.new_request_id()), (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", self._app.new_request_id()),
+            (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
-        ]  # fmt: skip
+        ]
         return b"\r\n".join([STATUS_LINES[status], *map(b": ".join, headers), b"", body])
 
     def _close_parser(self) -> None:
@@ -401,16 +418,23 @@ class Connection(asyncio.Protocol):
 
 
 def _path_of(head: RequestHead) -> tuple[bytes, bytes]:
-    """Path and query of a target that is written in another way than ours. Raises `InvalidRequest`."""
+    """Path and query of a target that is written in another way than ours.
+
+    Raises `InvalidRequest`.
+    """
     try:
         url = httptools.parse_url(head.target)
     except httptools.HttpParserInvalidURLError:
-        raise InvalidRequest("The request's target is no address. Send a path, as in POST /v1/responses.") from None
+        raise InvalidRequest(
+            "The request's target is no address. Send a path, as in POST /v1/responses."
+        ) from None
     if url.host is not None:  # RFC 9112 §3.2.2: it wins over Host, so the two may not differ
         authority = url.host + (b":%d" % url.port if url.port else b"")
         hosts = [value.strip().lower() for name, value in head.fields if name == b"host"]
         if hosts != [authority.lower()]:
-            raise InvalidRequest("The request's target names another host than its Host header. Send one host.")
+            raise InvalidRequest(
+                "The request's target names another host than its Host header. Send one host."
+            )
     return url.path or b"/", url.query or b""
 
 

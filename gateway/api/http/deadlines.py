@@ -1,6 +1,9 @@
-"""One timer for all connections. Each stands in the slot of the earliest moment it asked for, and compares then.
+"""One timer for all connections.
 
-A timer for each connection would be set and cancelled with every request; a slot is looked at twice a second.
+Each stands in the slot of the earliest moment it asked for, and compares then.
+
+A timer for each connection would be set and cancelled with every request; a slot is looked at twice
+a second.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from math import inf
 from typing import Protocol
 
 TICK_S = 0.5
-# A tick that is so late says that the loop was held up: what has come meanwhile is read before anybody is late.
+# A tick that is so late says that the loop was held up: what has come meanwhile is read before
+# anybody is late.
 HELD_UP_S, ONE_TURN_S = 1.0, 0.001
 NEVER = 2**62
 
@@ -21,11 +25,15 @@ class Timed(Protocol):
     slot: int
 
     def check(self, now_s: float) -> float:
-        """Act on what is late, and return when to look again, in the loop's time; infinity for never."""
+        """Act on what is late, and return when to look again, in the loop's time; infinity for
+        never.
+        """
 
 
 class Deadlines:
-    """`watch` is cheap where an earlier moment is watched already, as with each request after the first."""
+    """`watch` is cheap where an earlier moment is watched already, as with each request after the
+    first.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[int, set[Timed]] = {}

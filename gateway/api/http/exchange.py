@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 READ_AHEAD_BYTES = 64 * 1024  # of a body before anybody wants it
 LARGE_BYTES = 256 * 1024  # of a piece that is not copied behind its head
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
 
 
 class ClientGone(Exception):
@@ -28,14 +31,30 @@ class ClientGone(Exception):
 class CallerExchange:
     """The caller's side of one forwarded request. `on_leaving` is called when the caller is gone.
 
-    The answer's head is written together with what follows it: one packet, and one write for a plain answer.
+    The answer's head is written together with what follows it: one packet, and one write for a
+    plain answer.
     """
 
     __slots__ = (
-        "_awaits_continue", "_body", "_connection", "_error", "_head", "_is_chunked", "_is_http_1_0", "_is_wanted",
-        "_waiter", "endpoint", "fields", "has_begun", "is_answered", "is_gone", "is_whole", "keeps_alive",
-        "on_leaving", "received_bytes",
-    )  # fmt: skip
+        "_awaits_continue",
+        "_body",
+        "_connection",
+        "_error",
+        "_head",
+        "_is_chunked",
+        "_is_http_1_0",
+        "_is_wanted",
+        "_waiter",
+        "endpoint",
+        "fields",
+        "has_begun",
+        "is_answered",
+        "is_gone",
+        "is_whole",
+        "keeps_alive",
+        "on_leaving",
+        "received_bytes",
+    )
 
     def __init__(self, connection: Connection, endpoint: Endpoint, head: RequestHead) -> None:
         self._connection = connection
@@ -56,7 +75,10 @@ class CallerExchange:
     # ---- for who answers
 
     async def body(self, *, limit_bytes: int) -> bytes:
-        """The whole body. Raises `RequestTooLarge` as soon as it is, `ClientGone`, or what is wrong with it."""
+        """The whole body.
+
+        Raises `RequestTooLarge` as soon as it is, `ClientGone`, or what is wrong with it.
+        """
         self._is_wanted = True
         while not self.is_whole and self.received_bytes <= limit_bytes:
             self._check()
@@ -77,7 +99,10 @@ class CallerExchange:
         return body if isinstance(body, bytes) else bytes(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer: its head waits for the first piece. Without a content-length it comes in chunks."""
+        """Begin the answer: its head waits for the first piece.
+
+        Without a content-length it comes in chunks.
+        """
         assert not self.has_begun, "an answer begins once"
         self.has_begun = True
         self._awaits_continue = False  # who gets an answer need not send the body
@@ -87,7 +112,9 @@ class CallerExchange:
             raise RuntimeError("a header of an answer has a line break or a NUL")
         if head.find(b"\ncontent-length: ") < 0:
             if self._is_http_1_0:
-                self.keeps_alive = False  # it knows no chunks: the answer ends where the connection ends
+                self.keeps_alive = (
+                    False  # it knows no chunks: the answer ends where the connection ends
+                )
             else:
                 self._is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"
@@ -98,7 +125,10 @@ class CallerExchange:
         self._head = head + b"\r\n"
 
     async def send(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Write a piece of the answer, when the caller has taken enough of those before. Nothing if it is gone."""
+        """Write a piece of the answer, when the caller has taken enough of those before.
+
+        Nothing if it is gone.
+        """
         connection = self._connection
         if connection.flow.write_paused and not self.is_gone:
             await connection.flow.drain()
@@ -106,7 +136,9 @@ class CallerExchange:
             return
         assert not self.is_answered, "an answer ends once"
         if self._is_chunked:
-            piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + (b"0\r\n\r\n" if is_last else b"")
+            piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + (
+                b"0\r\n\r\n" if is_last else b""
+            )
         if len(piece) < LARGE_BYTES:
             piece = self._head + piece
         elif self._head:  # a copy of 126 MB takes 200 ms
@@ -142,7 +174,10 @@ class CallerExchange:
         self._wake()
 
     def fail(self, error: RequestError) -> bool:
-        """The body will never be whole. False where nobody waits for it, so nobody would tell the caller."""
+        """The body will never be whole.
+
+        False where nobody waits for it, so nobody would tell the caller.
+        """
         self._error = error
         if self._waiter is None:
             return False
@@ -176,5 +211,6 @@ class CallerExchange:
 def too_large(limit_bytes: int) -> RequestTooLarge:
     """The refusal of a body over the limit."""
     return RequestTooLarge(
-        f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise TOLLGATE_MAX_BODY_BYTES."
+        f"The body is larger than {limit_bytes:,} bytes. Send less, or ask an admin to raise "
+        "TOLLGATE_MAX_BODY_BYTES."
     )

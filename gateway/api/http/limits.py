@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from gateway.errors import BadUsage
 
-RESERVED = 64  # descriptors for Postgres, upstreams, the journal and listeners, however low the process's limit is
+# descriptors for Postgres, upstreams, the journal and listeners, however low the process's limit is
+RESERVED = 64
 SHARE = 0.8
 LOW_DESCRIPTORS = 4096
 LEAST_DESCRIPTORS = 2 * RESERVED
@@ -16,7 +17,10 @@ MORE_DESCRIPTORS = "Raise the limit of open files (ulimit -n, LimitNOFILE=) to 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Sizes in bytes, times in seconds. `head_s` counts from the accept, later from a head's first byte."""
+    """Sizes in bytes, times in seconds.
+
+    `head_s` counts from the accept, later from a head's first byte.
+    """
 
     head_bytes: int = 32 * 1024
     fields: int = 100
@@ -31,7 +35,10 @@ class HttpLimits:
 
 
 def raise_descriptor_limit(connections: int) -> int:
-    """Raise the process's soft limit, as far as it may, to what so many connections need. Return the limit in force."""
+    """Raise the process's soft limit, as far as it may, to what so many connections need.
+
+    Return the limit in force.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = int(connections / SHARE) + 1
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -48,7 +55,8 @@ def most_connections(descriptors: int, *, configured: int) -> int:
     """
     if descriptors < LEAST_DESCRIPTORS:
         raise BadUsage(
-            f"This process may open {descriptors} files, and {RESERVED} of them are for Postgres, upstreams and the "
+            f"This process may open {descriptors} files, and {RESERVED} of them are for "
+            "Postgres, upstreams and the "
             f"journal. {MORE_DESCRIPTORS}"
         )
     return min(configured, int(descriptors * SHARE), descriptors - RESERVED)

@@ -1,6 +1,7 @@
 """Requests out of bytes that come in any pieces. No socket, no clock, no await.
 
-Strict where two readers could disagree: what is odd ends the connection. After `Fault` nothing more is read.
+Strict where two readers could disagree: what is odd ends the connection. After `Fault` nothing more
+is read.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from gateway.api.http.limits import HttpLimits
 from gateway.errors import HeadersTooLarge, InvalidRequest, RequestError, UriTooLong
 
-# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however small, and clients
-# that send chunks fill them.
+# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however
+# small, and clients that send chunks fill them.
 MAX_FRAMING_BYTES = 64 * 1024
-CONTENT_PER_FRAMING = 16  # so many bytes of content make room for one more: chunks of 96 bytes for ever
+CONTENT_PER_FRAMING = (
+    16  # so many bytes of content make room for one more: chunks of 96 bytes for ever
+)
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 Fields = list[tuple[bytes, bytes]]
@@ -27,11 +30,21 @@ class RequestHead:
     __slots__ = ("awaits_continue", "fields", "is_http_1_0", "keeps_alive", "method", "target")
 
     def __init__(
-        self, method: bytes, target: bytes, fields: Fields, *, is_http_1_0: bool, keeps_alive: bool,
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        *,
+        is_http_1_0: bool,
+        keeps_alive: bool,
         awaits_continue: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.method, self.target, self.fields = method, target, fields
-        self.is_http_1_0, self.keeps_alive, self.awaits_continue = is_http_1_0, keeps_alive, awaits_continue
+        self.is_http_1_0, self.keeps_alive, self.awaits_continue = (
+            is_http_1_0,
+            keeps_alive,
+            awaits_continue,
+        )
 
 
 class RequestReceiver(Protocol):
@@ -48,7 +61,10 @@ class RequestReceiver(Protocol):
 
 
 class Fault(Exception):
-    """The bytes cannot be read on. `error` is for the caller; None where the receiver wanted no more."""
+    """The bytes cannot be read on.
+
+    `error` is for the caller; None where the receiver wanted no more.
+    """
 
     def __init__(self, error: RequestError | None) -> None:
         super().__init__()
@@ -59,9 +75,22 @@ class RequestParser:
     """Grows with `feed`. `has_begun_head` is True from a head's first byte to its last."""
 
     __slots__ = (
-        "_awaits_continue", "_body", "_error", "_fields", "_framing_bytes", "_head_bytes", "_in_body", "_limits",
-        "_parser", "_receiver", "_target", "_trailer_bytes", "_trailers", "_wants_no_more", "has_begun_head",
-    )  # fmt: skip
+        "_awaits_continue",
+        "_body",
+        "_error",
+        "_fields",
+        "_framing_bytes",
+        "_head_bytes",
+        "_in_body",
+        "_limits",
+        "_parser",
+        "_receiver",
+        "_target",
+        "_trailer_bytes",
+        "_trailers",
+        "_wants_no_more",
+        "has_begun_head",
+    )
 
     def __init__(self, receiver: RequestReceiver, limits: HttpLimits) -> None:
         self._receiver: RequestReceiver | None = receiver
@@ -84,7 +113,8 @@ class RequestParser:
         if self._head_bytes <= self._limits.head_bytes:
             self._parse(data)
             return
-        # Cut where the head must have ended, so that the limit does not depend on how the bytes came.
+        # Cut where the head must have ended, so that the limit does not depend on how the bytes
+        # came.
         self._head_bytes -= len(data)
         while data:
             room = len(data) if self._in_body else self._limits.head_bytes - self._head_bytes
@@ -95,7 +125,9 @@ class RequestParser:
             self._parse(piece)
 
     def close(self) -> None:
-        """Let go of the parser: it refers to us, and without this only the cyclic garbage collector would free both."""
+        """Let go of the parser: it refers to us, and without this only the cyclic garbage collector
+        would free both.
+        """
         self._parser = self._receiver = None
 
     def _parse(self, data: bytes) -> None:
@@ -105,17 +137,22 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            # The parser cannot go on behind a head that asks for another protocol; we stay with this one.
+            # The parser cannot go on behind a head that asks for another protocol; we stay with
+            # this one.
             raise self._fault(None) from None
         except HttpParserError as error:
-            raise self._fault(None if self._wants_no_more else self._error or _malformed(str(error))) from None
+            raise self._fault(
+                None if self._wants_no_more else self._error or _malformed(str(error))
+            ) from None
         content_bytes = self._hand_on()
         if begins_in_body and self._in_body:
             framing_bytes = len(data) - content_bytes - content_bytes / CONTENT_PER_FRAMING
             self._framing_bytes = max(self._framing_bytes + framing_bytes, 0.0)
             if self._framing_bytes > MAX_FRAMING_BYTES:
                 raise self._fault(
-                    _malformed("a body of small chunks, chunk extensions or trailers; send larger chunks")
+                    _malformed(
+                        "a body of small chunks, chunk extensions or trailers; send larger chunks"
+                    )
                 )
 
     def _hand_on(self) -> int:
@@ -157,16 +194,21 @@ class RequestParser:
         if len(self._target) > self._limits.target_bytes:
             self._refuse(
                 UriTooLong(
-                    f"The request's target is longer than {self._limits.target_bytes:,} bytes. Send what is long in "
+                    f"The request's target is longer than {self._limits.target_bytes:,} bytes. "
+                    "Send what is long in "
                     f"the body; an admin can raise TOLLGATE_MAX_TARGET_BYTES."
                 )
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:  # a trailer: RFC 9110 §6.5.1 lets a server drop it, and a proxy in front checked no trailer
+        # a trailer: RFC 9110 §6.5.1 lets a server drop it, and a proxy in front checked no trailer
+        if self._in_body:
             self._trailers += 1
             self._trailer_bytes += len(name) + len(value)
-            if self._trailers > self._limits.fields or self._trailer_bytes > self._limits.head_bytes:
+            if (
+                self._trailers > self._limits.fields
+                or self._trailer_bytes > self._limits.head_bytes
+            ):
                 self._refuse(_head_too_large(self._limits))
             return
         fields = self._fields
@@ -181,13 +223,18 @@ class RequestParser:
         assert receiver is not None, "it goes with the parser"
         version, method = parser.get_http_version(), parser.get_method()
         if version not in _VERSIONS:
-            self._refuse(InvalidRequest(f"HTTP/{version[:8]} is not offered on this connection. Send HTTP/1.1."))
+            self._refuse(
+                InvalidRequest(
+                    f"HTTP/{version[:8]} is not offered on this connection. Send HTTP/1.1."
+                )
+            )
         has_body, expects = self._check_fields(is_http_1_0=version == "1.0")
         is_upgrade = parser.should_upgrade()
         if is_upgrade and (has_body or method == b"CONNECT"):
             self._refuse(
                 InvalidRequest(
-                    "No other protocol is offered on this connection. Send the request without the headers Upgrade "
+                    "No other protocol is offered on this connection. Send the request without "
+                    "the headers Upgrade "
                     "and Connection: upgrade (in Java's HttpClient: version(HTTP_1_1))."
                 )
             )
@@ -195,9 +242,13 @@ class RequestParser:
         self._head_bytes = 0
         self._framing_bytes = 0.0
         head = RequestHead(
-            method, self._target, self._fields, is_http_1_0=version == "1.0", awaits_continue=expects,
+            method,
+            self._target,
+            self._fields,
+            is_http_1_0=version == "1.0",
+            awaits_continue=expects,
             keeps_alive=parser.should_keep_alive() and version == "1.1" and not is_upgrade,
-        )  # fmt: skip
+        )
         try:
             self._wants_no_more = not receiver.on_head(head)
         except RequestError as error:
@@ -211,13 +262,18 @@ class RequestParser:
     def on_message_complete(self) -> None:
         self._hand_on()
         self._in_body = False
-        self._head_bytes = 0  # the next head may have begun in the same piece: `_check_fields` counts that one
+        self._head_bytes = (
+            0  # the next head may have begun in the same piece: `_check_fields` counts that one
+        )
         self._begin()
         if self._receiver is not None:
             self._receiver.on_end()
 
     def _check_fields(self, *, is_http_1_0: bool) -> tuple[bool, bool]:
-        """Whether a body follows, and whether its sender waits for leave. Refuses what could be framed in two ways."""
+        """Whether a body follows, and whether its sender waits for leave.
+
+        Refuses what could be framed in two ways.
+        """
         hosts, size, has_body, awaits_continue = 0, len(self._target), False, False
         for name, value in self._fields:
             size += len(name) + len(value) + 3  # the colon and the line's end
@@ -239,12 +295,16 @@ class RequestParser:
 
 
 def _malformed(what: str) -> InvalidRequest:
-    return InvalidRequest(f"The request is malformed HTTP: {what}. The connection ends; nothing was sent upstream.")
+    return InvalidRequest(
+        f"The request is malformed HTTP: {what}. The connection ends; nothing was sent upstream."
+    )
 
 
 def _head_too_large(limits: HttpLimits) -> HeadersTooLarge:
     return HeadersTooLarge(
-        f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} fields. Send fewer or "
-        "shorter ones (cookies are not needed here); an admin can raise TOLLGATE_MAX_HEAD_BYTES and "
+        f"The request's headers are over {limits.head_bytes:,} bytes or {limits.fields} "
+        "fields. Send fewer or "
+        "shorter ones (cookies are not needed here); an admin can raise "
+        "TOLLGATE_MAX_HEAD_BYTES and "
         "TOLLGATE_MAX_HEADER_FIELDS."
     )

@@ -25,21 +25,40 @@ class PlainExchange:
 
     __slots__ = ("_app", "_connection", "_cycle", "is_whole", "received_bytes")
 
-    def __init__(self, connection: Connection, app: Any, head: RequestHead, *, path: bytes, query: bytes) -> None:
+    def __init__(
+        self, connection: Connection, app: Any, head: RequestHead, *, path: bytes, query: bytes
+    ) -> None:
         self._connection, self._app = connection, app
         self.is_whole = False
         self.received_bytes = 0
         scope = {
-            "type": "http", "asgi": _ASGI, "http_version": "1.0" if head.is_http_1_0 else "1.1",
-            "server": connection.server, "client": connection.client, "scheme": "http", "root_path": "",
-            "headers": head.fields, "state": {}, "method": head.method.decode(), "path": unquote(path.decode("ascii")),
-            "raw_path": path, "query_string": query,
-        }  # fmt: skip
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": "1.0" if head.is_http_1_0 else "1.1",
+            "server": connection.server,
+            "client": connection.client,
+            "scheme": "http",
+            "root_path": "",
+            "headers": head.fields,
+            "state": {},
+            "method": head.method.decode(),
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+        }
         self._cycle = RequestResponseCycle(
-            scope=cast("Any", scope), transport=connection.transport, flow=connection.flow, logger=_LOG,
-            access_logger=_LOG, access_log=False, default_headers=[], message_event=asyncio.Event(),
-            expect_100_continue=head.awaits_continue, keep_alive=head.keeps_alive, on_response=self._answered,
-        )  # fmt: skip
+            scope=cast("Any", scope),
+            transport=connection.transport,
+            flow=connection.flow,
+            logger=_LOG,
+            access_logger=_LOG,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=head.awaits_continue,
+            keep_alive=head.keeps_alive,
+            on_response=self._answered,
+        )
 
     @property
     def keeps_alive(self) -> bool:
@@ -83,7 +102,9 @@ class PlainExchange:
         self._cycle.message_event.set()
 
     def fail(self, error: RequestError) -> bool:
-        """The body will never be whole: the application hears that its caller left, and we tell the caller why."""
+        """The body will never be whole: the application hears that its caller left, and we tell the
+        caller why.
+        """
         self._cycle.disconnected = True
         self._cycle.message_event.set()
         return False
@@ -92,7 +113,9 @@ class PlainExchange:
         """The caller is gone."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True
-        self._cycle.on_response = _nothing  # ours would keep us and the cycle alive if it never runs
+        self._cycle.on_response = (
+            _nothing  # ours would keep us and the cycle alive if it never runs
+        )
         self._cycle.message_event.set()
 
     def _answered(self) -> None:

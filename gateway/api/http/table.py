@@ -18,12 +18,16 @@ class TableEntry(Timed, Protocol):
 
 
 class ConnectionTable:
-    """`open` are all of them, `unserved` those that have not sent a whole head yet, the oldest first.
+    """`open` are all of them, `unserved` those that have not sent a whole head yet, the oldest
+    first.
 
-    A connection that has been served is never closed for a new one, so a flood of idle sockets only displaces itself.
+    A connection that has been served is never closed for a new one, so a flood of idle sockets only
+    displaces itself.
     """
 
-    def __init__(self, limits: HttpLimits, *, on_closed: Callable[[str], None] = lambda reason: None) -> None:
+    def __init__(
+        self, limits: HttpLimits, *, on_closed: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self.limits = limits
         self.deadlines = Deadlines()
         self.open: set[TableEntry] = set()
@@ -32,7 +36,10 @@ class ConnectionTable:
         self.count_closed = on_closed
 
     def admit(self, new: TableEntry) -> None:
-        """Take a connection in. Above the cap the oldest unserved one is closed, which may be the new one."""
+        """Take a connection in.
+
+        Above the cap the oldest unserved one is closed, which may be the new one.
+        """
         self.open.add(new)
         self._unserved[new] = None
         if len(self.open) > self.limits.connections:

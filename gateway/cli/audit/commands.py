@@ -1,4 +1,6 @@
-"""`tollgate audit`: who changed what and why, and the proof that nobody changed that record since."""
+"""`tollgate audit`: who changed what and why, and the proof that nobody changed that record
+since.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,23 @@ import typer
 
 from gateway.cli.audit.residency import residency
 from gateway.cli.key import duration
-from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, show_record, write
-from gateway.domain.ledger.audit_chain import AuditRow, ChainFinding, ChainHead, ChainWalk, read_head
+from gateway.cli.terminal.output import (
+    Format,
+    FormatOption,
+    Table,
+    note,
+    print_json,
+    show,
+    show_record,
+    write,
+)
+from gateway.domain.ledger.audit_chain import (
+    AuditRow,
+    ChainFinding,
+    ChainHead,
+    ChainWalk,
+    read_head,
+)
 from gateway.errors import BadUsage, NothingFound
 
 if TYPE_CHECKING:
@@ -27,30 +44,38 @@ COLUMNS = ("seq", "at", "action", "subject", "db_user", "operator", "reason", "d
 PROOF_COLUMNS = ("line", "previous", "hash")
 
 app = typer.Typer(
-    name="audit", help="The audit log: read it, and check it.", no_args_is_help=True, rich_markup_mode=None
-)  # fmt: skip
+    name="audit",
+    help="The audit log: read it, and check it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command(
     "verify",
     short_help="Check that nobody changed the audit log.",
-    epilog="\b\nExamples:\n  tollgate audit verify\n  tollgate audit verify --head-file /safe/tollgate.heads\n"
+    epilog="\b\nExamples:\n  tollgate audit verify\n  tollgate audit verify --head-file "
+    "/safe/tollgate.heads\n"
     '  tollgate audit verify --head "$(cat head-of-monday)" --format json',
 )
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        list[str] | None, typer.Option("--head", metavar="'SEQ HASH'", help="A head that was kept; repeatable.")
+        list[str] | None,
+        typer.Option("--head", metavar="'SEQ HASH'", help="A head that was kept; repeatable."),
     ] = None,
     head_file: Annotated[
-        Path | None, typer.Option("--head-file", metavar="FILE", help="Heads that were kept, one a line.")
+        Path | None,
+        typer.Option("--head-file", metavar="FILE", help="Heads that were kept, one a line."),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Check every row of the audit log: its hash, the one before it, its number, and what its columns say.
+    """Check every row of the audit log: its hash, the one before it, its number, and what its
+    columns say.
 
-    Exit 1 if anything was edited, removed, moved or put in. That the end was cut off, or everything from some row
-    on written anew, is only seen against a head that was kept elsewhere: see `audit head`.
+    Exit 1 if anything was edited, removed, moved or put in. That the end was cut off, or everything
+    from some row on written anew, is only seen against a head that was kept elsewhere: see `audit
+    head`.
     """
     from gateway.storage.policy.audit import AuditLog
 
@@ -63,11 +88,17 @@ def verify(
         left_out = sum(1 for _ in found)
     _show_findings(walk, shown, left_out=left_out, format=format)
     if shown:
-        note(f"The audit log is not as it was written: {len(shown) + left_out:,} finding(s) in {walk.rows:,} row(s).")
+        note(
+            f"The audit log is not as it was written: {len(shown) + left_out:,} finding(s) in "
+            f"{walk.rows:,} row(s)."
+        )
         raise typer.Exit(1)
     note(f"{walk.rows:,} row(s), each as it was written. Head: {walk.head or 'none'}")
     if head is None and head_file is None:
-        note("Without a kept head nobody can tell whether its end was cut off. Next: tollgate audit head > FILE")
+        note(
+            "Without a kept head nobody can tell whether its end was cut off. Next: tollgate "
+            "audit head > FILE"
+        )
 
 
 @app.command(
@@ -78,7 +109,8 @@ def verify(
 def head(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Print number and hash of the last row: `SEQ HASH`.
 
-    Keep it where who runs this database cannot write: with it `audit verify --head` finds a log that was cut off.
+    Keep it where who runs this database cannot write: with it `audit verify --head` finds a log
+    that was cut off.
     """
     from gateway.storage.policy.audit import AuditLog
 
@@ -96,22 +128,29 @@ def head(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 @app.command(
     "list",
     short_help="List who changed what, when and why.",
-    epilog="\b\nExamples:\n  tollgate audit list --since 7d\n  tollgate audit list --action key. --subject 7Gh2kQ9xTz\n"
+    epilog="\b\nExamples:\n  tollgate audit list --since 7d\n  tollgate audit list --action "
+    "key. --subject 7Gh2kQ9xTz\n"
     "  tollgate audit list --all --format csv > audit.csv",
 )
 def list_acts(
     ctx: typer.Context,
-    since: Annotated[str, typer.Option("--since", metavar="30d", help="As long ago: 12h, 30d, 8w.")] = "30d",
+    since: Annotated[
+        str, typer.Option("--since", metavar="30d", help="As long ago: 12h, 30d, 8w.")
+    ] = "30d",
     has_all: Annotated[bool, typer.Option("--all", help="From the first row on.")] = False,
-    action: Annotated[str | None, typer.Option("--action", metavar="key.", help="Actions that begin so.")] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", metavar="key.", help="Actions that begin so.")
+    ] = None,
     subject: Annotated[
-        str | None, typer.Option("--subject", help="One key's id, policy version, budget, journal …")
+        str | None,
+        typer.Option("--subject", help="One key's id, policy version, budget, journal …"),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List administrative acts, the oldest first: who, when, why, what, and the figures.
 
-    JSON and CSV have the hashed line, the hash before and the hash too, so that anybody can check them.
+    JSON and CSV have the hashed line, the hash before and the hash too, so that anybody can check
+    them.
     """
     from gateway.storage.policy.audit import AuditLog
 
@@ -120,17 +159,24 @@ def list_acts(
     with toolbox.open_stores() as stores:
         acts = AuditLog(stores.database).acts(since=begin, action=action, subject=subject)
     if format is Format.JSON:
-        print_json([{name: getattr(act, name) for name in (*COLUMNS, *PROOF_COLUMNS)} for act in acts])
+        print_json(
+            [{name: getattr(act, name) for name in (*COLUMNS, *PROOF_COLUMNS)} for act in acts]
+        )
         return
     columns = COLUMNS if format is Format.TABLE else (*COLUMNS, *PROOF_COLUMNS)
     rows = [tuple(_cell(act, name) for name in columns) for act in acts]
-    show(Table(columns, rows), format, empty="No such act. --all lists every one, --since 90d those of 90 days.")
+    show(
+        Table(columns, rows),
+        format,
+        empty="No such act. --all lists every one, --since 90d those of 90 days.",
+    )
 
 
 app.command(
     "residency",
     short_help="Write what an auditor reads: where a team's data went in a month.",
-    epilog="\b\nExamples:\n  tollgate audit residency --team payments --month 2026-11 --out payments-2026-11.html\n"
+    epilog="\b\nExamples:\n  tollgate audit residency --team payments --month 2026-11 --out "
+    "payments-2026-11.html\n"
     "  tollgate audit residency --team payments --month 2026-11 --format csv > payments.csv",
 )(residency)
 
@@ -171,7 +217,9 @@ def _with_progress(rows: Iterable[AuditRow], total: int) -> Iterator[AuditRow]:
         yield row
 
 
-def _show_findings(walk: ChainWalk, shown: list[ChainFinding], *, left_out: int, format: Format) -> None:
+def _show_findings(
+    walk: ChainWalk, shown: list[ChainFinding], *, left_out: int, format: Format
+) -> None:
     rows = [(finding.seq, finding.what) for finding in shown]
     if format is Format.JSON:
         last = walk.head

@@ -1,4 +1,6 @@
-"""`tollgate audit residency`: the report that an auditor reads, each attempt of a team's month decided again."""
+"""`tollgate audit residency`: the report that an auditor reads, each attempt of a team's month
+decided again.
+"""
 
 from __future__ import annotations
 
@@ -79,16 +81,21 @@ class _Evidence:
 def residency(
     ctx: typer.Context,
     team: Annotated[str, typer.Option("--team", help="Whose data.")],
-    month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="A month (UTC), by when requests came.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write a file instead of standard output.")] = None,
-    format: Annotated[PageFormat, typer.Option("--format", help="html prints well; csv has a row a kind.")] = (
-        PageFormat.HTML
-    ),
+    month: Annotated[
+        str,
+        typer.Option("--month", metavar="YYYY-MM", help="A month (UTC), by when requests came."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a file instead of standard output.")
+    ] = None,
+    format: Annotated[
+        PageFormat, typer.Option("--format", help="html prints well; csv has a row a kind.")
+    ] = (PageFormat.HTML),
 ) -> None:
     """Write where a team's data went in a month, and whether all of it was allowed.
 
-    Every attempt is decided again by the policy version that it was sent under. Exit 1 if one was outside of the rules,
-    cannot be verified, or the audit log was changed.
+    Every attempt is decided again by the policy version that it was sent under. Exit 1 if one was
+    outside of the rules, cannot be verified, or the audit log was changed.
     """
     toolbox: Toolbox = ctx.obj
     evidence = _gather(toolbox, team, month_of(month))
@@ -120,13 +127,23 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
         if not past.sent:
             _require_known(team, history)
         versions = _readable([stored for stored in history if stored.version in numbers])
-        shown = [stored for stored in history if stored.version in numbers or first <= stored.applied_at < next_first]
+        shown = [
+            stored
+            for stored in history
+            if stored.version in numbers or first <= stored.applied_at < next_first
+        ]
         ejections = EjectionStore(stores.database).between(first, next_first)
         chain = _walked(AuditLog(stores.database))
     return _Evidence(
-        team=team, month=month, made_at=toolbox.now(), past=past,
-        verified=verify_sent(past.sent, versions, team=team), policies=shown, ejections=ejections, chain=chain,
-    )  # fmt: skip
+        team=team,
+        month=month,
+        made_at=toolbox.now(),
+        past=past,
+        verified=verify_sent(past.sent, versions, team=team),
+        policies=shown,
+        ejections=ejections,
+        chain=chain,
+    )
 
 
 def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
@@ -137,7 +154,8 @@ def _require_known(team: str, history: Sequence[StoredPolicy]) -> None:
     versions = list(_readable(history).values())
     if versions and not any(team in version.policy.teams for version in versions):
         raise NothingFound(
-            f"There is no team '{team}' in any policy version. There is: {', '.join(versions[0].policy.teams)}."
+            f"There is no team '{team}' in any policy version. There is: "
+            f"{', '.join(versions[0].policy.teams)}."
         )
 
 
@@ -147,7 +165,10 @@ def _readable(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVersion]:
         try:
             found[one.version] = version_of(one)
         except PolicyRejected:
-            note(f"Policy version {one.version} cannot be read by this Tollgate: its attempts cannot be verified.")
+            note(
+                f"Policy version {one.version} cannot be read by this Tollgate: its attempts "
+                "cannot be verified."
+            )
     return found
 
 
@@ -165,60 +186,96 @@ def _html(evidence: _Evidence) -> str:
     until = evidence.past.until
     about = (
         f"Attempts of requests received in {evidence.month:%B %Y} (UTC), from the ledger as of "
-        f"{moment(evidence.made_at)}; the newest event was recorded {moment(until) if until else 'never'}."
+        f"{moment(evidence.made_at)}; the newest event was recorded "
+        f"{moment(until) if until else 'never'}."
     )
     title = f"Where the data of team {evidence.team} went, {evidence.month:%Y-%m}"
-    return page(title, about=about, verdict=evidence.verdict, is_good=evidence.is_good, sections=_sections(evidence))
+    return page(
+        title,
+        about=about,
+        verdict=evidence.verdict,
+        is_good=evidence.is_good,
+        sections=_sections(evidence),
+    )
 
 
 def _sections(evidence: _Evidence) -> list[Section]:
     verified, past = evidence.verified, evidence.past
     return [
         Section(
-            title="Where it was sent", about="Attempts by region, host and class of data.",
+            title="Where it was sent",
+            about="Attempts by region, host and class of data.",
             columns=("region", "host", "deployment", "class", "data tags", "attempts"),
-            rows=[(p.region, p.host, p.deployment, p.data_class, p.data_tags, p.attempts) for p in verified.places],
+            rows=[
+                (p.region, p.host, p.deployment, p.data_class, p.data_tags, p.attempts)
+                for p in verified.places
+            ],
             empty="Nothing was sent.",
         ),
-        _doubts("Outside of the rules", "Attempts that a rule of their own policy version did not allow.",
-                verified.outside),
-        _doubts("Not verified", "Attempts of which their policy does not say enough to decide them again.",
-                verified.unverified),
+        _doubts(
+            "Outside of the rules",
+            "Attempts that a rule of their own policy version did not allow.",
+            verified.outside,
+        ),
+        _doubts(
+            "Not verified",
+            "Attempts of which their policy does not say enough to decide them again.",
+            verified.unverified,
+        ),
         Section(
-            title="Refused", about="Requests that residency rules kept from being sent anywhere.",
+            title="Refused",
+            about="Requests that residency rules kept from being sent anywhere.",
             columns=("route", "class", "rules", "requests"),
             rows=[(r.route, r.data_class, r.rules, r.requests) for r in past.refused],
             empty="No request was refused for residency.",
         ),
         Section(
-            title="What is known of the deployments", about="Each fact, who says so and when; unknown means denied.",
+            title="What is known of the deployments",
+            about="Each fact, who says so and when; unknown means denied.",
             columns=("deployment", "fact", "value", "source", "as of", "policy versions"),
-            rows=[(f.deployment, f.fact, f.value, f.source, f.as_of, f.versions) for f in verified.facts],
+            rows=[
+                (f.deployment, f.fact, f.value, f.source, f.as_of, f.versions)
+                for f in verified.facts
+            ],
             empty="No deployment was used.",
         ),
         Section(
-            title="Contradictions", about="Upstreams that said they ran elsewhere than promised.",
+            title="Contradictions",
+            about="Upstreams that said they ran elsewhere than promised.",
             columns=("deployment", "promised", "stated", "request", "taken out", "taken in again"),
             rows=[
-                (e.deployment, e.promised, e.stated, str(e.request_id), moment(e.ejected_at),
-                 f"{moment(e.readmitted_at)} by {e.readmitted_by}: {e.reason}" if e.readmitted_at else None)
+                (
+                    e.deployment,
+                    e.promised,
+                    e.stated,
+                    str(e.request_id),
+                    moment(e.ejected_at),
+                    f"{moment(e.readmitted_at)} by {e.readmitted_by}: {e.reason}"
+                    if e.readmitted_at
+                    else None,
+                )
                 for e in evidence.ejections
             ],
             empty="None.",
         ),
         Section(
-            title="Policy versions", about="Those in force for these attempts, and those applied in the month.",
+            title="Policy versions",
+            about="Those in force for these attempts, and those applied in the month.",
             columns=("version", "applied", "by", "why", "sha256"),
-            rows=[(str(p.version), moment(p.applied_at), p.author, p.message, p.sha256) for p in evidence.policies],
+            rows=[
+                (str(p.version), moment(p.applied_at), p.author, p.message, p.sha256)
+                for p in evidence.policies
+            ],
             empty="None.",
         ),
         Section(
-            title="Audit log", about=f"{evidence.chain.rows:,} rows; its head is {evidence.chain.head}.",
+            title="Audit log",
+            about=f"{evidence.chain.rows:,} rows; its head is {evidence.chain.head}.",
             columns=("row", "finding"),
             rows=[(str(finding.seq), finding.what) for finding in evidence.chain.findings],
             empty="Each row is bound to the one before it, and none was changed.",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _doubts(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
@@ -227,25 +284,73 @@ def _doubts(title: str, about: str, doubts: Sequence[Doubt]) -> Section:
 
 
 def _csv(evidence: _Evidence) -> str:
-    """A row for each kind of attempt, doubt, refusal and finding, told apart by its first column."""
+    """A row for each kind of attempt, doubt, refusal and finding, told apart by its first
+    column.
+    """
     columns = (
-        "kind", "day", "region", "host", "deployment", "data_class", "data_tags", "policy_version", "count", "why",
-    )  # fmt: skip
+        "kind",
+        "day",
+        "region",
+        "host",
+        "deployment",
+        "data_class",
+        "data_tags",
+        "policy_version",
+        "count",
+        "why",
+    )
     rows: list[tuple[object, ...]] = [
-        ("attempts", s.day, s.region, s.host, s.deployment, s.data_class, sorted(s.data_tags), s.policy_version,
-         s.attempts, None)
+        (
+            "attempts",
+            s.day,
+            s.region,
+            s.host,
+            s.deployment,
+            s.data_class,
+            sorted(s.data_tags),
+            s.policy_version,
+            s.attempts,
+            None,
+        )
         for s in evidence.past.sent
-    ]  # fmt: skip
-    for kind, doubts in (("outside", evidence.verified.outside), ("unverified", evidence.verified.unverified)):
+    ]
+    for kind, doubts in (
+        ("outside", evidence.verified.outside),
+        ("unverified", evidence.verified.unverified),
+    ):
         rows += [
-            (kind, d.day, None, None, d.deployment, d.data_class, None, d.policy_version, d.attempts, d.why)
+            (
+                kind,
+                d.day,
+                None,
+                None,
+                d.deployment,
+                d.data_class,
+                None,
+                d.policy_version,
+                d.attempts,
+                d.why,
+            )
             for d in doubts
         ]
     rows += [
-        ("refused", None, None, None, r.route, r.data_class, None, None, r.requests, " ".join(r.rules))
+        (
+            "refused",
+            None,
+            None,
+            None,
+            r.route,
+            r.data_class,
+            None,
+            None,
+            r.requests,
+            " ".join(r.rules),
+        )
         for r in evidence.past.refused
     ]
-    rows += [("audit log", *[None] * 7, finding.seq, finding.what) for finding in evidence.chain.findings]
+    rows += [
+        ("audit log", *[None] * 7, finding.seq, finding.what) for finding in evidence.chain.findings
+    ]
     return csv_of(Table(columns, rows))
 
 
@@ -255,10 +360,17 @@ def _json(evidence: _Evidence) -> str:
         section.title: [dict(zip(section.columns, row, strict=True)) for row in section.rows]
         for section in _sections(evidence)
     }
-    record = {"team": evidence.team, "month": f"{evidence.month:%Y-%m}", "verdict": evidence.verdict, **sections}
+    record = {
+        "team": evidence.team,
+        "month": f"{evidence.month:%Y-%m}",
+        "verdict": evidence.verdict,
+        **sections,
+    }
     return json.dumps(record, indent=2, default=str, ensure_ascii=False) + "\n"
 
 
 _RENDERED: Mapping[PageFormat, Callable[[_Evidence], str]] = {
-    PageFormat.HTML: _html, PageFormat.CSV: _csv, PageFormat.JSON: _json,
-}  # fmt: skip
+    PageFormat.HTML: _html,
+    PageFormat.CSV: _csv,
+    PageFormat.JSON: _json,
+}

@@ -1,4 +1,6 @@
-"""The residency report as one HTML file: no scripts, nothing from elsewhere, black on white when printed."""
+"""The residency report as one HTML file: no scripts, nothing from elsewhere, black on white when
+printed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
 @page { size: A4; margin: 18mm; }
 @media print { body { margin: 0; padding: 0; max-width: none; font-size: 10pt; } h2 { break-after: avoid; }
   tr { break-inside: avoid; } thead { display: table-header-group; } .good, .bad { color: inherit; } }
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +36,18 @@ class Section:
     empty: str
 
 
-def page(title: str, *, about: str, verdict: str, is_good: bool, sections: Iterable[Section]) -> str:
+def page(
+    title: str, *, about: str, verdict: str, is_good: bool, sections: Iterable[Section]
+) -> str:
     """Return the file. Every value is escaped."""
     body = "".join(_section(section) for section in sections)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<!doctype html>\n<html lang="en"><head><meta '
+        f'charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n"
         f'<p class="quiet">{escape(about)}</p>\n'
-        f'<p class="verdict {"good" if is_good else "bad"}">{escape(verdict)}</p>\n{body}</body></html>\n'
+        '<p class="verdict '
+        f'{"good" if is_good else "bad"}">{escape(verdict)}</p>\n{body}</body></html>\n'
     )
 
 
@@ -49,13 +55,23 @@ def _section(section: Section) -> str:
     head = f'<h2>{escape(section.title)}</h2>\n<p class="quiet">{escape(section.about)}</p>\n'
     if not section.rows:
         return f"{head}<p>{escape(section.empty)}</p>\n"
-    numbers = [all(isinstance(row[place], int) for row in section.rows) for place in range(len(section.columns))]
-    titles = "".join(_cell("th", name, is_number) for name, is_number in zip(section.columns, numbers, strict=True))
+    numbers = [
+        all(isinstance(row[place], int) for row in section.rows)
+        for place in range(len(section.columns))
+    ]
+    titles = "".join(
+        _cell("th", name, is_number)
+        for name, is_number in zip(section.columns, numbers, strict=True)
+    )
     rows = "".join(
-        "<tr>" + "".join(_cell("td", _text(value), is_number) for value, is_number in zip(row, numbers, strict=True))
+        "<tr>"
+        + "".join(
+            _cell("td", _text(value), is_number)
+            for value, is_number in zip(row, numbers, strict=True)
+        )
         + "</tr>\n"
         for row in section.rows
-    )  # fmt: skip
+    )
     return f"{head}<table><thead><tr>{titles}</tr></thead>\n<tbody>{rows}</tbody></table>\n"
 
 

@@ -1,4 +1,7 @@
-"""`tollgate doctor`: what is wrong on this machine and how to fix it. Sends no content to anyone."""
+"""`tollgate doctor`: what is wrong on this machine and how to fix it.
+
+Sends no content to anyone.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,12 @@ NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's place that is out
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 _TOO_POWERFUL = """
 SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
-WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner, 'MEMBER')
+WHERE rolname = ANY(:users) AND nspname = 'tollgate' AND pg_has_role(pg_roles.oid, nspowner,
+  'MEMBER')
 """
 _OWN_LOGINS = (
-    "tollgate db upgrade, which makes a login for each purpose. If it says that one is there already: "
+    "tollgate db upgrade, which makes a login for each purpose. If it says that one is there "
+    "already: "
     "tollgate db upgrade --new-passwords"
 )
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -47,10 +52,11 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and this machine.
+    """Check database, migrations, key secret, policy, deployments, prices, clock, ports, ledger and
+    this machine.
 
-    Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines are
-    asked for their health and providers for a connection; no prompt is ever sent.
+    Every line says what to do. Exit 1 if a check fails, 3 if the database cannot be asked. Engines
+    are asked for their health and providers for a connection; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
     checks: list[Check] = list(journal_checks(toolbox))
@@ -71,7 +77,11 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         raise typer.Exit(3)
     if Status.FAIL in statuses:
         raise typer.Exit(1)
-    note("Nothing is broken." if Status.WARN not in statuses else "Nothing is broken; mind the warnings.")
+    note(
+        "Nothing is broken."
+        if Status.WARN not in statuses
+        else "Nothing is broken; mind the warnings."
+    )
 
 
 def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
@@ -80,7 +90,12 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     pending = migrations.pending(stores.database)
     yield Check("database", Status.OK, f"answers at {stores.database.name}")
     if pending:
-        yield Check("migrations", Status.FAIL, f"{len(pending)} pending: {', '.join(pending)}", "tollgate db upgrade")
+        yield Check(
+            "migrations",
+            Status.FAIL,
+            f"{len(pending)} pending: {', '.join(pending)}",
+            "tollgate db upgrade",
+        )
         return  # every further question would fail for that one reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
     yield _administration(stores)
@@ -95,7 +110,9 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield from _prices(version, toolbox, stores)
 
 
-def _told(check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def _told(
+    check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores
+) -> Iterator[Check]:
     """A check whose own error is its finding."""
     try:
         yield check(toolbox, stores)
@@ -112,16 +129,24 @@ def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
 
 
 def _administration(stores: Stores) -> Check:
-    """Which role commands run as: with all rights of the owner one mistake may go further than it has to."""
+    """Which role commands run as: with all rights of the owner one mistake may go further than it
+    has to.
+    """
     login, role = stores.database.acts_as()
     if role == "tollgate_admin":
         return Check("administration", Status.OK, f"commands run as {role} (login {login})")
-    finding = f"commands run as {role}, with all its rights: {login} is not a member of tollgate_admin"
-    return Check("administration", Status.WARN, finding, f'as its owner: GRANT tollgate_admin TO "{login}"')
+    finding = (
+        f"commands run as {role}, with all its rights: {login} is not a member of tollgate_admin"
+    )
+    return Check(
+        "administration", Status.WARN, finding, f'as its owner: GRANT tollgate_admin TO "{login}"'
+    )
 
 
 def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """Which login each command uses: who takes over the owner's may drop a trigger and change what was booked."""
+    """Which login each command uses: who takes over the owner's may drop a trigger and change what
+    was booked.
+    """
     from sqlalchemy import text
 
     from gateway.storage.postgres.database import parse_url
@@ -145,7 +170,9 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         finding = f"the login for {users[user]} is {user}, {power}"
         yield Check("logins", Status.WARN, finding, _OWN_LOGINS)
     if not found:
-        yield Check("logins", Status.OK, f"{', '.join(users)} are neither the owner's nor a superuser's")
+        yield Check(
+            "logins", Status.OK, f"{', '.join(users)} are neither the owner's nor a superuser's"
+        )
 
 
 def _clock(toolbox: Toolbox, stores: Stores) -> Check:
@@ -168,12 +195,16 @@ def _clock(toolbox: Toolbox, stores: Stores) -> Check:
 def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
     stored = stores.policies.current()
     if stored is None:
-        return None, Check("policy", Status.FAIL, "none was applied yet", "tollgate policy apply FILE")
+        return None, Check(
+            "policy", Status.FAIL, "none was applied yet", "tollgate policy apply FILE"
+        )
     try:
         version = version_of(stored)
     except PolicyRejected as rejected:
         finding = f"version {stored.version} is not valid for this Tollgate: {rejected.findings[0]}"
-        return None, Check("policy", Status.FAIL, finding, "fix it and run: tollgate policy apply FILE")
+        return None, Check(
+            "policy", Status.FAIL, finding, "fix it and run: tollgate policy apply FILE"
+        )
     count = f"{len(version.policy.deployments)} deployment(s), {len(version.policy.teams)} team(s)"
     demo = ", demo" if stored.is_demo else ""
     return version, Check("policy", Status.OK, f"version {stored.version}{demo}: {count}")
@@ -185,7 +216,12 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
     book = stores.prices.book(version.policy.deployments.values())
     prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
     for name in unpriced(version.policy, prices):
-        yield Check(f"price {name}", Status.FAIL, "none: its requests are refused", "add 'price' or 'gpu' to it")
+        yield Check(
+            f"price {name}",
+            Status.FAIL,
+            "none: its requests are refused",
+            "add 'price' or 'gpu' to it",
+        )
     if version.policy.deployments and not unpriced(version.policy, prices):
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
 
@@ -209,7 +245,10 @@ def _secret(deployment: Deployment) -> Check:
         resolve(deployment)
     except RequestError:
         return Check(
-            name, Status.FAIL, f"{deployment.api_key} is missing or empty here", "set it where the gateway runs"
+            name,
+            Status.FAIL,
+            f"{deployment.api_key} is missing or empty here",
+            "set it where the gateway runs",
         )
     return Check(name, Status.OK, f"{deployment.api_key} is set here")
 
@@ -234,21 +273,41 @@ def _reachable(deployment: Deployment) -> Check:
     if status == 200:
         return Check(name, Status.OK, f"{host}:{port} is healthy")
     # Many compatible servers have no /health; one that lists its models is loaded.
-    if status == 404 and _http_status(f"{deployment.base_url}/models", headers=_key_header(deployment)) == 200:
+    if (
+        status == 404
+        and _http_status(f"{deployment.base_url}/models", headers=_key_header(deployment)) == 200
+    ):
         return Check(name, Status.OK, f"{host}:{port} lists its models; it has no /health")
     answer = "does not answer" if status is None else f"answers {status}"
-    return Check(name, Status.FAIL, f"/health of {host}:{port} {answer}", "wait until it is loaded, or see its log")
+    return Check(
+        name,
+        Status.FAIL,
+        f"/health of {host}:{port} {answer}",
+        "wait until it is loaded, or see its log",
+    )
 
 
 def _port_checks(options: Options) -> Iterator[Check]:
     """What listens where we would. A gateway that runs already is as good as a free port."""
     gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
-    dashboard = f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
+    dashboard = (
+        f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
+    )
     metrics = f"http://{_dialable(options.metrics_host)}:{options.metrics_port}/metrics"
     yield _port("gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT")
-    yield _port("metrics", options.metrics_host, options.metrics_port, health=metrics, setting="TOLLGATE_METRICS_PORT")
     yield _port(
-        "dashboard", options.dashboard_host, options.dashboard_port, health=dashboard, setting="TOLLGATE_DASHBOARD_PORT"
+        "metrics",
+        options.metrics_host,
+        options.metrics_port,
+        health=metrics,
+        setting="TOLLGATE_METRICS_PORT",
+    )
+    yield _port(
+        "dashboard",
+        options.dashboard_host,
+        options.dashboard_port,
+        health=dashboard,
+        setting="TOLLGATE_DASHBOARD_PORT",
     )
 
 
@@ -261,7 +320,9 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
     for problem in answer.get("problems", ()):
         yield Check("gateway", Status.FAIL, str(problem))
     for told in answer.get("checks", ()):
-        yield Check(f"gateway {told['check']}", Status(told["status"]), told["finding"], told["what_to_do"])
+        yield Check(
+            f"gateway {told['check']}", Status(told["status"]), told["finding"], told["what_to_do"]
+        )
 
 
 def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Check:
@@ -273,7 +334,9 @@ def _port(what: str, host: str, port: int, *, health: str, setting: str) -> Chec
         return Check(name, Status.OK, f"{host}:{port} is free")
     if _http_status(health) == 200:
         return Check(name, Status.OK, f"{host}:{port} is the {what} that runs")
-    return Check(name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}")
+    return Check(
+        name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}"
+    )
 
 
 def _dialable(host: str) -> str:
@@ -281,7 +344,9 @@ def _dialable(host: str) -> str:
 
 
 def _json(url: str) -> dict[str, Any]:
-    """The JSON object that a GET without content brings, whatever its status; empty where none came."""
+    """The JSON object that a GET without content brings, whatever its status; empty where none
+    came.
+    """
     import httpx2
 
     try:
@@ -292,7 +357,9 @@ def _json(url: str) -> dict[str, Any]:
 
 
 def _key_header(deployment: Deployment) -> dict[str, str]:
-    """Return the header with the engine's key, or nothing if it declares none or the key is missing here."""
+    """Return the header with the engine's key, or nothing if it declares none or the key is missing
+    here.
+    """
     from gateway.providers.credentials import resolve
 
     try:
@@ -307,6 +374,8 @@ def _http_status(url: str, *, headers: Mapping[str, str] = NO_HEADERS) -> int | 
     import httpx2
 
     try:
-        return int(httpx2.get(url, headers=headers, timeout=PROBE_LIMIT_S, trust_env=False).status_code)
+        return int(
+            httpx2.get(url, headers=headers, timeout=PROBE_LIMIT_S, trust_env=False).status_code
+        )
     except httpx2.HTTPError:
         return None

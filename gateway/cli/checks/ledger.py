@@ -1,4 +1,6 @@
-"""What `doctor` says of the ledger: the journals on this machine, and what Postgres knows of all of them."""
+"""What `doctor` says of the ledger: the journals on this machine, and what Postgres knows of all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
     from gateway.storage.ledger.journals_table import StoredJournal
 
-ROLLUP_HOURS = timedelta(hours=3)  # compared with every event in them, so no longer than takes a second or two
+ROLLUP_HOURS = timedelta(
+    hours=3
+)  # compared with every event in them, so no longer than takes a second or two
 
 
 def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
@@ -22,23 +26,37 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
     from gateway.storage.journal import journals_on
 
     odd: list[str] = []
-    found = journals_on(toolbox.options.journal_path, on_odd=lambda journal_id, _: odd.append(str(journal_id)))
+    found = journals_on(
+        toolbox.options.journal_path, on_odd=lambda journal_id, _: odd.append(str(journal_id))
+    )
     left = [listing for listing in found if not listing.is_held]
     used_mib = sum(listing.used_bytes for listing in found) / 2**20
-    finding = f"{len(found)} on this machine, {used_mib:.1f} MiB; {len(found) - len(left)} held by a running gateway"
+    finding = (
+        f"{len(found)} on this machine, {used_mib:.1f} MiB; {len(found) - len(left)} "
+        "held by a running gateway"
+    )
     if odd:
         unread = f"{finding}; cannot be read: {', '.join(odd)}"
-        yield Check("journals", Status.WARN, unread, f"look at owner and rights below {toolbox.options.journal_path}")
+        yield Check(
+            "journals",
+            Status.WARN,
+            unread,
+            f"look at owner and rights below {toolbox.options.journal_path}",
+        )
     if left:
         names = ", ".join(str(listing.journal_id) for listing in left)
         remedy = f"start a gateway on {toolbox.options.journal_path}: it writes what they hold"
-        yield Check("journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", remedy)
+        yield Check(
+            "journals", Status.WARN, f"{finding}; left behind by one that is gone: {names}", remedy
+        )
     if not odd and not left:
         yield Check("journals", Status.OK, finding)
 
 
 def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """The ledger in Postgres: workers that are behind, unknown usage, partitions, what was set aside, roll-ups."""
+    """The ledger in Postgres: workers that are behind, unknown usage, partitions, what was set
+    aside, roll-ups.
+    """
     from gateway.storage.ledger.journals_table import JournalTable
     from gateway.storage.ledger.state import read_state
 
@@ -46,20 +64,27 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     yield _workers(JournalTable(stores.database).all(), now=now)
     yield from state_checks(
         read_state(
-            stores.database, partitions_until=first_ahead(now.date()),
+            stores.database,
+            partitions_until=first_ahead(now.date()),
             rollup_since=(now - ROLLUP_HOURS).replace(minute=0, second=0, microsecond=0),
         )
-    )  # fmt: skip
+    )
 
 
 def _workers(journals: Sequence[StoredJournal], *, now: datetime) -> Check:
-    """A live journal that Postgres has not heard of for long holds events, or its worker is gone."""
+    """A live journal that Postgres has not heard of for long holds events, or its worker is
+    gone.
+    """
     live = [journal for journal in journals if journal.state == "live"]
     if not live:
         return Check("writers", Status.OK, "no worker is running")
     oldest = min(live, key=lambda journal: journal.heartbeat)
     lag_s = (now - oldest.heartbeat).total_seconds()
-    finding = f"{len(live)} worker(s); the one heard of last wrote {lag_s:.0f} s ago ({oldest.replica})"
+    finding = (
+        f"{len(live)} worker(s); the one heard of last wrote {lag_s:.0f} s ago ({oldest.replica})"
+    )
     if lag_s < WRITER_LAG_WARN_S:
         return Check("writers", Status.OK, finding)
-    return Check("writers", Status.WARN, finding, f"see {RUNBOOKS}/writer-lag.md; tollgate journal list")
+    return Check(
+        "writers", Status.WARN, finding, f"see {RUNBOOKS}/writer-lag.md; tollgate journal list"
+    )

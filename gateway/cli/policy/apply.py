@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is live everywhere.")]
+NoWaitOption = Annotated[
+    bool, typer.Option("--no-wait", help="Do not wait until it is live everywhere.")
+]
 
 
 def apply(
@@ -34,7 +36,8 @@ def apply(
     no_wait: NoWaitOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a document the current policy: shows the plan, asks, stores an immutable version, waits until it is live.
+    """Make a document the current policy: shows the plan, asks, stores an immutable version, waits
+    until it is live.
 
     Gateways pick it up within seconds without a restart. A document with an error changes nothing.
     Printing JSON or CSV is for scripts and does not ask.
@@ -46,17 +49,28 @@ def apply(
         current = stores.policies.current()
         for finding in parsed.notes:
             note(str(finding))
-        plan = make_plan(toolbox, stores, document, parsed.policy, current=current, past=past, demo=demo)
+        plan = make_plan(
+            toolbox, stores, document, parsed.policy, current=current, past=past, demo=demo
+        )
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
             confirm(file, "Apply?")
-        _put_in_force(toolbox, stores, document, current=current, message=message, waits=not no_wait, format=format)
+        _put_in_force(
+            toolbox,
+            stores,
+            document,
+            current=current,
+            message=message,
+            waits=not no_wait,
+            format=format,
+        )
 
 
 def rollback(
     ctx: typer.Context,
     version: Annotated[
-        int | None, typer.Argument(metavar="VERSION", help="The one before the current, unless given.")
+        int | None,
+        typer.Argument(metavar="VERSION", help="The one before the current, unless given."),
     ] = None,
     yes: YesOption = False,
     message: MessageOption = "",
@@ -65,31 +79,46 @@ def rollback(
     no_wait: NoWaitOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Apply an older version's document again, as a new version: shows the plan, asks, waits until it is live.
+    """Apply an older version's document again, as a new version: shows the plan, asks, waits until
+    it is live.
 
-    Keys and grants stay as they are, and no version is changed or lost. Again: back to where it was.
+    Keys and grants stay as they are, and no version is changed or lost. Again: back to where it
+    was.
     """
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         current = require_version(stores.policies, None)
         wanted = _wanted(stores, current, version)
         policy = parse(wanted.document).policy
-        plan = make_plan(toolbox, stores, wanted.document, policy, current=current, past=past, demo=demo)
-        note(f"Back to version {wanted.version}, applied by {wanted.author} at {wanted.applied_at:%Y-%m-%d %H:%M} UTC.")
+        plan = make_plan(
+            toolbox, stores, wanted.document, policy, current=current, past=past, demo=demo
+        )
+        note(
+            f"Back to version {wanted.version}, applied by {wanted.author} at "
+            f"{wanted.applied_at:%Y-%m-%d %H:%M} UTC."
+        )
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
             confirm("", f"Apply version {wanted.version} again?")
         why = message or f"rollback to version {wanted.version}"
         _put_in_force(
-            toolbox, stores, wanted.document, current=current, message=why, waits=not no_wait, format=format,
+            toolbox,
+            stores,
+            wanted.document,
+            current=current,
+            message=why,
+            waits=not no_wait,
+            format=format,
             is_demo=wanted.is_demo,
-        )  # fmt: skip
+        )
 
 
 def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> StoredPolicy:
     """The version to go back to. Raises `NothingFound` or `BadUsage`."""
     if version == current.version:
-        raise BadUsage(f"Version {version} is the current one. tollgate policy history lists the others.")
+        raise BadUsage(
+            f"Version {version} is the current one. tollgate policy history lists the others."
+        )
     if version is not None:
         return require_version(stores.policies, version)
     before = next((one for one in stores.policies.history() if one.version < current.version), None)
@@ -99,9 +128,16 @@ def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> Store
 
 
 def _put_in_force(
-    toolbox: Toolbox, stores: Stores, document: str, *, current: StoredPolicy | None, message: str, waits: bool,
-    format: Format, is_demo: bool = False,
-) -> None:  # fmt: skip
+    toolbox: Toolbox,
+    stores: Stores,
+    document: str,
+    *,
+    current: StoredPolicy | None,
+    message: str,
+    waits: bool,
+    format: Format,
+    is_demo: bool = False,
+) -> None:
     from gateway.storage.policy.audit import AuditLog
     from gateway.storage.policy.prices import builtin_price
 

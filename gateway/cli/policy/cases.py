@@ -27,17 +27,23 @@ COLUMNS = ("line", "team", "route", "class", "expected", "got", "is_met", "why")
 
 def run_cases(
     ctx: typer.Context,
-    cases: Annotated[str, typer.Argument(metavar="CASES", help="A file of cases; - reads standard input.")],
+    cases: Annotated[
+        str, typer.Argument(metavar="CASES", help="A file of cases; - reads standard input.")
+    ],
     policy: Annotated[
-        str | None, typer.Option("--policy", metavar="FILE", help="Test this document, not the policy in force.")
+        str | None,
+        typer.Option(
+            "--policy", metavar="FILE", help="Test this document, not the policy in force."
+        ),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Decide each case of a file and compare. Exit 1 on a miss. Sends nothing.
 
-    A case names a team, a route and perhaps a class, data_tags, an operation and what it needs; it expects the
-    deployments in their order (`expect: [a, b]`) or why it is refused (`denied: residency`). With --policy no
-    database is needed, and prices are the document's and the built-in list's.
+    A case names a team, a route and perhaps a class, data_tags, an operation and what it needs; it
+    expects the deployments in their order (`expect: [a, b]`) or why it is refused (`denied:
+    residency`). With --policy no database is needed, and prices are the document's and the built-in
+    list's.
     """
     toolbox: Toolbox = ctx.obj
     read = parse_cases(read_document(cases))
@@ -72,5 +78,12 @@ def _in_force(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
 def _row(result: Result) -> tuple[object, ...]:
     case = result.case
     return (
-        case.line, case.team, case.route, case.data_class, result.expected, result.got, result.is_met, result.why,
-    )  # fmt: skip
+        case.line,
+        case.team,
+        case.route,
+        case.data_class,
+        result.expected,
+        result.got,
+        result.is_met,
+        result.why,
+    )

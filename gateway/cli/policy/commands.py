@@ -1,4 +1,5 @@
-"""`tollgate policy`: the document that says who may use what, from its first check to the last rollback.
+"""`tollgate policy`: the document that says who may use what, from its first check to the last
+rollback.
 
 Here are the commands that only look; those that plan, apply and test have modules of their own.
 """
@@ -46,10 +47,13 @@ app = typer.Typer(
 @app.command(
     "validate",
     short_help="Check a document and change nothing.",
-    epilog="\b\nExamples:\n  tollgate policy validate policy.yaml\n  cat p.yaml | tollgate policy validate -",
+    epilog="\b\nExamples:\n  tollgate policy validate policy.yaml\n  cat p.yaml | tollgate "
+    "policy validate -",
 )
 def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Format.TABLE) -> None:
-    """Check a document and change nothing: every error with line, field and what to write. Exit 1 if rejected.
+    """Check a document and change nothing: every error with line, field and what to write.
+
+    Exit 1 if rejected.
 
     Needs no database. Notes name what is not wrong but worth knowing.
     """
@@ -64,7 +68,8 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
     policy = parsed.policy
     _show_findings((*parsed.notes, *price_notes(policy, text, toolbox)), format, is_valid=True)
     note(
-        f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), {len(policy.teams)} team(s). "
+        f"Valid: {len(policy.deployments)} deployment(s), {len(policy.routes)} route(s), "
+        f"{len(policy.teams)} team(s). "
         f"Next: tollgate policy apply {file}"
     )
 
@@ -72,7 +77,8 @@ def validate(ctx: typer.Context, file: FileArgument, format: FormatOption = Form
 app.command(
     "plan",
     short_help="Say what an apply would change, and what it would have cost.",
-    epilog="\b\nExamples:\n  tollgate policy plan policy.yaml\n  tollgate policy plan policy.yaml --replay 30d\n"
+    epilog="\b\nExamples:\n  tollgate policy plan policy.yaml\n  tollgate policy plan "
+    "policy.yaml --replay 30d\n"
     "  tollgate policy plan policy.yaml --exit-code --format json",
 )(plan)
 app.command(
@@ -89,12 +95,14 @@ app.command(
 app.command(
     "readmit",
     short_help="Take a deployment in again that said it ran elsewhere.",
-    epilog="\b\nExample:\n  tollgate policy readmit gpt-eu --reason 'The provider had a wrong header; ticket 4711'",
+    epilog="\b\nExample:\n  tollgate policy readmit gpt-eu --reason 'The provider had a wrong "
+    "header; ticket 4711'",
 )(readmit)
 app.command(
     "test",
     short_help="Check what a policy decides against what is expected.",
-    epilog="\b\nExamples:\n  tollgate policy test cases.yaml\n  tollgate policy test cases.yaml --policy policy.yaml",
+    epilog="\b\nExamples:\n  tollgate policy test cases.yaml\n  tollgate policy test "
+    "cases.yaml --policy policy.yaml",
 )(run_cases)
 
 
@@ -105,8 +113,12 @@ app.command(
 )
 def show_policy(
     ctx: typer.Context,
-    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")] = None,
-    is_effective: Annotated[bool, typer.Option("--effective", help="With every default written out.")] = False,
+    version: Annotated[
+        int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")
+    ] = None,
+    is_effective: Annotated[
+        bool, typer.Option("--effective", help="With every default written out.")
+    ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Print a version as it was written, or with every default. What it prints is a policy again.
@@ -117,13 +129,24 @@ def show_policy(
     with toolbox.open_stores() as stores:
         stored = require_version(stores.policies, version)
     if format is Format.TABLE:
-        write(to_yaml(version_of(stored).policy) if is_effective else stored.document.rstrip("\n") + "\n")
+        write(
+            to_yaml(version_of(stored).policy)
+            if is_effective
+            else stored.document.rstrip("\n") + "\n"
+        )
         note(_about(stored))
         return
     document = effective(version_of(stored).policy)
     if format is Format.JSON:
         about = {"version": stored.version, "sha256": stored.sha256, "author": stored.author}
-        print_json({**about, "message": stored.message, "applied_at": stored.applied_at, "policy": document})
+        print_json(
+            {
+                **about,
+                "message": stored.message,
+                "applied_at": stored.applied_at,
+                "policy": document,
+            }
+        )
     else:
         show(Table(("field", "value"), list(_flat("", document))), format, empty="")
 
@@ -135,7 +158,9 @@ def show_policy(
 )
 def export(
     ctx: typer.Context,
-    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")] = None,
+    version: Annotated[
+        int | None, typer.Argument(metavar="VERSION", help="The current one, unless given.")
+    ] = None,
 ) -> None:
     """Print a version's document byte for byte as it was applied; its SHA-256 is the version's."""
     toolbox: Toolbox = ctx.obj
@@ -153,7 +178,11 @@ def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         versions = stores.policies.history()
     rows = [(v.version, v.applied_at, v.author, v.message, v.sha256, v.is_demo) for v in versions]
     columns = ("version", "applied_at", "author", "message", "sha256", "is_demo")
-    show(Table(columns, rows), format, empty="No policy was applied yet. Run: tollgate policy apply FILE")
+    show(
+        Table(columns, rows),
+        format,
+        empty="No policy was applied yet. Run: tollgate policy apply FILE",
+    )
 
 
 @app.command(
@@ -165,17 +194,32 @@ def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 )
 def explain_decision(
     ctx: typer.Context,
-    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="A request that was made.")] = None,
-    team: Annotated[str | None, typer.Option("--team", help="Who would ask.")] = None,
-    route: Annotated[str | None, typer.Option("--route", help="A route, or any model name the team sends.")] = None,
-    data_class: Annotated[str | None, typer.Option("--class", help="Raise the team's data class to this.")] = None,
-    data_tags: Annotated[
-        list[str] | None, typer.Option("--data-tag", help="A data tag besides the team's; repeatable.")
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="A request that was made.")
     ] = None,
-    operation: Annotated[Operation, typer.Option("--operation", help="The endpoint.")] = Operation.CHAT,
-    needs: Annotated[list[str] | None, typer.Option("--needs", help="A capability, such as tools; repeatable.")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", min=0, help="Price a prompt of this many tokens …")] = None,
-    answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=0, help="… and an answer of this many.")] = 0,
+    team: Annotated[str | None, typer.Option("--team", help="Who would ask.")] = None,
+    route: Annotated[
+        str | None, typer.Option("--route", help="A route, or any model name the team sends.")
+    ] = None,
+    data_class: Annotated[
+        str | None, typer.Option("--class", help="Raise the team's data class to this.")
+    ] = None,
+    data_tags: Annotated[
+        list[str] | None,
+        typer.Option("--data-tag", help="A data tag besides the team's; repeatable."),
+    ] = None,
+    operation: Annotated[
+        Operation, typer.Option("--operation", help="The endpoint.")
+    ] = Operation.CHAT,
+    needs: Annotated[
+        list[str] | None, typer.Option("--needs", help="A capability, such as tools; repeatable.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=0, help="Price a prompt of this many tokens …")
+    ] = None,
+    answer_tokens: Annotated[
+        int, typer.Option("--answer-tokens", min=0, help="… and an answer of this many.")
+    ] = 0,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Say where a request would go, or went, and why each other deployment lost. Sends nothing.
@@ -190,7 +234,9 @@ def explain_decision(
             show_explanation(recorded_explanation(reports, request_id_of(request_id)), format)
         return
     if team is None or route is None:
-        raise BadUsage("Say --team and --route (a request that would be made), or a REQUEST_ID (one that was).")
+        raise BadUsage(
+            "Say --team and --route (a request that would be made), or a REQUEST_ID (one that was)."
+        )
     from gateway.storage.deployments.ejections import EjectionStore
     from gateway.storage.policy.prices import builtin_price
 
@@ -212,10 +258,15 @@ def explain_decision(
     decision = decide_for(asked)
     prompt_tokens = PROMPT_TOKENS if tokens is None else tokens
     ranking = imagined(
-        decision, asked, session=team, tokens=prompt_tokens, answer_tokens=answer_tokens,
-        degrade=None if (other := decision.route.degrade_to) is None
+        decision,
+        asked,
+        session=team,
+        tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
+        degrade=None
+        if (other := decision.route.degrade_to) is None
         else lambda: decide_for(replace(asked, model=other), is_degraded_to=True),
-    )  # fmt: skip
+    )
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     said = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
     show_explanation(explain(decision, usage=usage, ranking=ranking, basis=said), format)
@@ -232,12 +283,20 @@ def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: b
 
 
 def _as_record(finding: Finding) -> dict[str, Any]:
-    return {"line": finding.line, "field": finding.field, "message": finding.message, "is_error": finding.is_error}
+    return {
+        "line": finding.line,
+        "field": finding.field,
+        "message": finding.message,
+        "is_error": finding.is_error,
+    }
 
 
 def _about(stored: StoredPolicy) -> str:
     why = f": {stored.message}" if stored.message else ""
-    return f"Version {stored.version}, applied by {stored.author} at {stored.applied_at:%Y-%m-%d %H:%M} UTC{why}"
+    return (
+        f"Version {stored.version}, applied by {stored.author} at "
+        f"{stored.applied_at:%Y-%m-%d %H:%M} UTC{why}"
+    )
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:

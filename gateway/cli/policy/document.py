@@ -1,4 +1,6 @@
-"""What the policy's commands share: reading a document, finding a version, and what is worth noting of either."""
+"""What the policy's commands share: reading a document, finding a version, and what is worth noting
+of either.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,16 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.storage.policy.policies import PolicyStore, StoredPolicy
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")]
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A policy document; - reads standard input.")
+]
 
 
 def read_document(file: str) -> str:
-    """Return a file's text, its bytes as they are. Raises `BadUsage` where it cannot be read or is not UTF-8."""
+    """Return a file's text, its bytes as they are.
+
+    Raises `BadUsage` where it cannot be read or is not UTF-8.
+    """
     try:
         document = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return document.decode("utf-8")
@@ -37,23 +44,35 @@ def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
     """One stored version, the current one without a number. Raises `NothingFound`."""
     stored = policies.current() if version is None else policies.get(version)
     if stored is None and version is None:
-        raise NothingFound("No policy was applied yet. Write one and run: tollgate policy apply FILE")
+        raise NothingFound(
+            "No policy was applied yet. Write one and run: tollgate policy apply FILE"
+        )
     if stored is None:
-        raise NothingFound(f"There is no policy version {version}. tollgate policy history lists them.")
+        raise NothingFound(
+            f"There is no policy version {version}. tollgate policy history lists them."
+        )
     return stored
 
 
 def readable(stored: StoredPolicy | None) -> Policy | None:
-    """The policy in force, for the comparison; an unreadable one must not hinder its replacement."""
+    """The policy in force, for the comparison; an unreadable one must not hinder its
+    replacement.
+    """
     try:
         return None if stored is None else version_of(stored).policy
     except PolicyRejected:
-        note(f"Version {stored.version if stored else 0} is not valid for this Tollgate; everything is shown as added.")
+        note(
+            f"Version {stored.version if stored else 0} is not valid for this Tollgate; "
+            "everything is shown as added."
+        )
         return None
 
 
 def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Finding]:
-    """Notes on deployments without any price. The codec knows the document alone, not the price list."""
+    """Notes on deployments without any price.
+
+    The codec knows the document alone, not the price list.
+    """
     from gateway.storage.policy.prices import builtin_price
 
     prices = prices_of(policy, at=toolbox.now(), builtin=builtin_price)
@@ -61,12 +80,19 @@ def price_notes(policy: Policy, document: str, toolbox: Toolbox) -> Iterator[Fin
         if policy.deployments[name].is_self_hosted:
             continue  # the codec's own note says so
         line = next((n for n, text in enumerate(document.splitlines(), 1) if name in text), 1)
-        message = f"deployment '{name}' has no price here or in the built-in list: its requests are refused"
-        yield Finding(line, "deployments", f"{message} (unpriced_model); add 'price'", is_error=False)
+        message = (
+            f"deployment '{name}' has no price here or in the built-in list: its "
+            "requests are refused"
+        )
+        yield Finding(
+            line, "deployments", f"{message} (unpriced_model); add 'price'", is_error=False
+        )
 
 
 def show_changes(differences: tuple[Change, ...], version: int | None) -> None:
-    """The difference to the version in force, on standard error: it is for the person who decides."""
+    """The difference to the version in force, on standard error: it is for the person who
+    decides.
+    """
     note(f"Compared with version {version}:" if version else "The first policy:")
     marks = {"added": "+", "removed": "-", "changed": "~"}
     for change in differences:
@@ -78,8 +104,13 @@ def show_changes(differences: tuple[Change, ...], version: int | None) -> None:
 
 
 def confirm(file: str, question: str) -> None:
-    """Ask before something is changed. Raises `BadUsage` where nobody can be asked, `typer.Exit` on a no."""
+    """Ask before something is changed.
+
+    Raises `BadUsage` where nobody can be asked, `typer.Exit` on a no.
+    """
     if file == "-" or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage("Nobody can be asked here, so nothing was applied. Say --yes to apply without asking.")
+        raise BadUsage(
+            "Nobody can be asked here, so nothing was applied. Say --yes to apply without asking."
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

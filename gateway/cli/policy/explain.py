@@ -16,16 +16,24 @@ if TYPE_CHECKING:
 
 
 def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:
-    """What was decided for a request then, not what would be decided today. Raises `NothingFound`."""
+    """What was decided for a request then, not what would be decided today.
+
+    Raises `NothingFound`.
+    """
     receipt = find_receipt(reports, request_id)
     first = receipt.attempts[0]
-    attempts = (f"attempt {a.attempt} at {a.deployment} in {a.region}: {a.outcome}" for a in receipt.attempts)
+    attempts = (
+        f"attempt {a.attempt} at {a.deployment} in {a.region}: {a.outcome}"
+        for a in receipt.attempts
+    )
     return Explanation(
         policy_version=receipt.policy_version,
         team=receipt.team,
         route=first.route,
         data_class=receipt.data_class,
-        outcome="; ".join(attempts) + "." + (f" Was {first.degraded_because}." if first.degraded_because else ""),
+        outcome="; ".join(attempts)
+        + "."
+        + (f" Was {first.degraded_because}." if first.degraded_because else ""),
         is_refused=False,
         verdicts=tuple(
             CandidateVerdict(deployment=v.deployment, region=v.region, rank=v.rank, reason=v.reason)
@@ -43,7 +51,8 @@ def find_receipt(reports: Reports, request_id: UUID) -> Receipt:
         if receipt is not None:
             return receipt
     raise NothingFound(
-        f"No request {request_id} is in the ledger. A request that was refused leaves no event; one that just "
+        f"No request {request_id} is in the ledger. A request that was refused leaves no "
+        "event; one that just "
         f"ended appears within a second."
     )
 
@@ -53,7 +62,9 @@ def show_explanation(explanation: Explanation, format: Format) -> None:
     if format is Format.JSON:
         candidates = [
             record | ({} if verdict.expected is None else {"expected": verdict.expected})
-            for record, verdict in zip(_table(explanation.verdicts).records(), explanation.verdicts, strict=True)
+            for record, verdict in zip(
+                _table(explanation.verdicts).records(), explanation.verdicts, strict=True
+            )
         ]
         print_json(explanation.record() | {"candidates": candidates})
         return

@@ -17,7 +17,9 @@ _LOOK_EVERY_S = 0.1
 
 
 def wait_until_live(database: Database, version: int, *, patience_s: float = PATIENCE_S) -> None:
-    """Say in how many replicas a version is in force, as soon as it is in all, or which of them lag."""
+    """Say in how many replicas a version is in force, as soon as it is in all, or which of them
+    lag.
+    """
     from gateway.storage.ledger.workers import serving_workers
 
     began_s = time.monotonic()

@@ -1,4 +1,6 @@
-"""`tollgate policy plan`: what applying a document would change, whom it hurts, and what it would have cost."""
+"""`tollgate policy plan`: what applying a document would change, whom it hurts, and what it would
+have cost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import typer
 
 from gateway.cli.key import duration
 from gateway.cli.policy.document import FileArgument, read_document, readable
-from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, table_text, write
+from gateway.cli.terminal.output import (
+    Format,
+    FormatOption,
+    Table,
+    note,
+    print_json,
+    show,
+    table_text,
+    write,
+)
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
@@ -37,9 +48,14 @@ PROGRESS_AFTER_S, PROGRESS_EVERY_S = 2.0, 0.5
 BAR = 30
 WEEK = timedelta(days=7)
 ReplayOption = Annotated[
-    str | None, typer.Option("--replay", metavar="TIME", help="Decide the requests of this time again, such as 30d.")
+    str | None,
+    typer.Option(
+        "--replay", metavar="TIME", help="Decide the requests of this time again, such as 30d."
+    ),
 ]
-DemoOption = Annotated[bool, typer.Option("--demo", help="Replay generated demo data in place of real events.")]
+DemoOption = Annotated[
+    bool, typer.Option("--demo", help="Replay generated demo data in place of real events.")
+]
 
 
 def plan(
@@ -47,14 +63,16 @@ def plan(
     file: FileArgument,
     past: ReplayOption = None,
     demo: DemoOption = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if anything changes.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 1 if anything changes.")
+    ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Say what applying a document would change, what hurts first, and change nothing.
 
-    With --replay past requests are decided again under the document: where they would have gone, what they would
-    have cost, how fast they would have been answered, and which would have been refused. CSV has the replay's rows,
-    or the changes without one.
+    With --replay past requests are decided again under the document: where they would have gone,
+    what they would have cost, how fast they would have been answered, and which would have been
+    refused. CSV has the replay's rows, or the changes without one.
     """
     toolbox: Toolbox = ctx.obj
     document = read_document(file)
@@ -65,7 +83,11 @@ def plan(
     if format is Format.JSON:
         print_json(_as_record(made))
     elif format is Format.CSV:
-        show(_changes_table(made.changes) if made.replay is None else _replay_table(made.replay), format, empty="")
+        show(
+            _changes_table(made.changes) if made.replay is None else _replay_table(made.replay),
+            format,
+            empty="",
+        )
         note(made.sentence)
     else:
         show_plan(made, lambda text: write(f"{text}\n"))
@@ -74,24 +96,38 @@ def plan(
 
 
 def make_plan(
-    toolbox: Toolbox, stores: Stores, document: str, policy: Policy, *, current: StoredPolicy | None,
-    past: str | None = None, demo: bool = False,
-) -> Plan:  # fmt: skip
-    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of that time."""
+    toolbox: Toolbox,
+    stores: Stores,
+    document: str,
+    policy: Policy,
+    *,
+    current: StoredPolicy | None,
+    past: str | None = None,
+    demo: bool = False,
+) -> Plan:
+    """Compare a document with the policy in force; with `past` (`30d`) also by the requests of that
+    time.
+    """
     from gateway.storage.policy.prices import builtin_price
 
     now = toolbox.now()
     known = readable(current)
-    before = None if current is None or known is None else _version(current.version, current.document, known)
+    before = (
+        None
+        if current is None or known is None
+        else _version(current.version, current.document, known)
+    )
     after = _version(1 if current is None else current.version + 1, document, policy)
     book = stores.prices.book(policy.deployments.values())
     place = Place(gateway_region=toolbox.options.region, day=now.date())
     with toolbox.open_reports() as reports:
         around = Surroundings(
-            live_keys=_live_keys(stores, now), traffic=_traffic(reports, now),
-            unresolved=_unresolved(policy), place=place,
+            live_keys=_live_keys(stores, now),
+            traffic=_traffic(reports, now),
+            unresolved=_unresolved(policy),
+            place=place,
             prices=prices_of(policy, at=now, builtin=builtin_price, book=book),
-        )  # fmt: skip
+        )
         found: Replay | None = None
         if past is not None:
             from gateway.reports import Dataset
@@ -129,7 +165,9 @@ def show_plan(made: Plan, say: Callable[[str], None]) -> None:
 
 
 class PlanProgress:
-    """A bar on standard error for what takes longer than two seconds; off a terminal a line now and then."""
+    """A bar on standard error for what takes longer than two seconds; off a terminal a line now and
+    then.
+    """
 
     def __init__(self) -> None:
         self._began_s = self._said_s = time.monotonic()
@@ -138,7 +176,9 @@ class PlanProgress:
         """Say how far it is, from 0 to 1."""
         now_s = time.monotonic()
         is_live = sys.stderr.isatty()
-        if now_s - self._began_s < PROGRESS_AFTER_S or now_s - self._said_s < PROGRESS_EVERY_S * (1 if is_live else 20):
+        if now_s - self._began_s < PROGRESS_AFTER_S or now_s - self._said_s < PROGRESS_EVERY_S * (
+            1 if is_live else 20
+        ):
             return
         self._said_s = now_s
         share = min(max(done, 0.0), 1.0)
@@ -166,7 +206,10 @@ def _past(text: str) -> timedelta:
 
 
 def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
-    """Who used what in the last week. Reports may be read elsewhere: a policy can be applied without them."""
+    """Who used what in the last week.
+
+    Reports may be read elsewhere: a policy can be applied without them.
+    """
     try:
         return reports.recent_traffic(now - WEEK)
     except DatabaseUnavailable as away:
@@ -234,7 +277,10 @@ def _as_record(made: Plan) -> dict[str, Any]:
 def _replay_record(made: Replay) -> dict[str, Any]:
     rows = []
     for tally in made.tallies:
-        moves = [{"from": way.before, "to": way.after, "requests": count} for way, count in tally.moved.items()]
+        moves = [
+            {"from": way.before, "to": way.after, "requests": count}
+            for way, count in tally.moved.items()
+        ]
         rows.append(_row(tally, made) | {"moves": moves, "blocked": dict(tally.blocked)})
     return {
         "first_at": made.first_at,
@@ -255,14 +301,32 @@ def _hurt(hurt: Hurt) -> dict[str, Any]:
 
 
 def _changes_table(changes: tuple[Change, ...]) -> Table:
-    return Table(("verb", "kind", "name", "details"), [(c.verb, c.kind, c.name, list(c.details)) for c in changes])
+    return Table(
+        ("verb", "kind", "name", "details"),
+        [(c.verb, c.kind, c.name, list(c.details)) for c in changes],
+    )
 
 
 def _replay_text(made: Replay) -> str:
     """The replay as a table for people: what is the same everywhere is left out."""
-    columns = ("team", "route", "requests", "moved", "cost before", "after", "difference", "ttft", "tpot", "refused")
+    columns = (
+        "team",
+        "route",
+        "requests",
+        "moved",
+        "cost before",
+        "after",
+        "difference",
+        "ttft",
+        "tpot",
+        "refused",
+    )
     rows = [_words(tally, made) for tally in made.tallies]
-    return table_text(columns, rows, lambda place: columns[place] in ("requests", "cost before", "after", "difference"))
+    return table_text(
+        columns,
+        rows,
+        lambda place: columns[place] in ("requests", "cost before", "after", "difference"),
+    )
 
 
 def _words(tally: RouteTally, made: Replay) -> list[str]:
@@ -271,12 +335,18 @@ def _words(tally: RouteTally, made: Replay) -> list[str]:
     refused = [f"{count:,} {refusal}" for refusal, count in sorted(tally.refused.items())]
     refused += [f"{count:,} {account}" for account, count in sorted(tally.blocked.items())]
     return [
-        tally.team, tally.route, f"{tally.requests:,}",
-        ", ".join(f"{way.before}→{way.after} {count:,}" for way, count in tally.moved.items()) or "—",
-        format_usd(before), format_usd(after), _signed(after - before),
-        _from_to(latency.ttft_before_s, latency.ttft_after_s), _from_to(latency.tpot_before_s, latency.tpot_after_s),
+        tally.team,
+        tally.route,
+        f"{tally.requests:,}",
+        ", ".join(f"{way.before}→{way.after} {count:,}" for way, count in tally.moved.items())
+        or "—",
+        format_usd(before),
+        format_usd(after),
+        _signed(after - before),
+        _from_to(latency.ttft_before_s, latency.ttft_after_s),
+        _from_to(latency.tpot_before_s, latency.tpot_after_s),
         ", ".join(refused) or "—",
-    ]  # fmt: skip
+    ]
 
 
 def _signed(amount_usd: Decimal) -> str:

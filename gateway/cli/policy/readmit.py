@@ -1,4 +1,6 @@
-"""`tollgate policy readmit`: take a deployment in again that its upstream's own words had taken out of use."""
+"""`tollgate policy readmit`: take a deployment in again that its upstream's own words had taken out
+of use.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 def readmit(
     ctx: typer.Context,
     deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT")],
-    reason: Annotated[str, typer.Option("--reason", "-m", help="What was found out, for the audit log.")],
+    reason: Annotated[
+        str, typer.Option("--reason", "-m", help="What was found out, for the audit log.")
+    ],
 ) -> None:
     """Take a deployment in again whose upstream said that it ran elsewhere than promised.
 
-    Find out first where it runs: correct its region or its residency in the policy, or have its provider fix it.
+    Find out first where it runs: correct its region or its residency in the policy, or have its
+    provider fix it.
     """
     from gateway.storage.deployments.ejections import EjectionStore
 
@@ -29,6 +34,11 @@ def readmit(
     with toolbox.open_stores() as stores:
         store = EjectionStore(stores.database)
         if not store.readmit(deployment, by=operator_name(), reason=reason):
-            others = ", ".join(f"{one.deployment} (said {one.stated})" for one in store.current()) or "none"
-            raise NothingFound(f"Deployment '{deployment}' is not out of use. Out of use: {others}.")
+            others = (
+                ", ".join(f"{one.deployment} (said {one.stated})" for one in store.current())
+                or "none"
+            )
+            raise NothingFound(
+                f"Deployment '{deployment}' is not out of use. Out of use: {others}."
+            )
     note(f"{deployment} takes requests again within seconds.")

@@ -17,16 +17,37 @@ from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import Dated, ModelKey, PriceBook, PriceOrigin
 from gateway.errors import BadUsage, NothingFound, PolicyRejected
 from gateway.services.policy.apply import require_current, version_of
-from gateway.services.policy.price_book import Difference, RateChange, Repricing, rate_changes, sync_steps
+from gateway.services.policy.price_book import (
+    Difference,
+    RateChange,
+    Repricing,
+    rate_changes,
+    sync_steps,
+)
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
 
 CHANGE_COLUMNS = (
-    "provider", "model", "kind", "service_tier", "from_input_tokens", "valid_from", "daily", "was_usd_per_mtok",
+    "provider",
+    "model",
+    "kind",
+    "service_tier",
+    "from_input_tokens",
+    "valid_from",
+    "daily",
+    "was_usd_per_mtok",
     "becomes_usd_per_mtok",
-)  # fmt: skip
-DIFFERENCE_COLUMNS = ("team", "model", "deployment", "events", "was_usd", "becomes_usd", "difference_usd")
+)
+DIFFERENCE_COLUMNS = (
+    "team",
+    "model",
+    "deployment",
+    "events",
+    "was_usd",
+    "becomes_usd",
+    "difference_usd",
+)
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show it and change nothing.")]
@@ -38,16 +59,21 @@ def register(app: typer.Typer) -> None:
     app.command(
         "add",
         short_help="Add a negotiated price from a date on.",
-        epilog="\b\nExamples:\n  tollgate price add gpt-5.5 --input 4 --cached-input 0.4 --output 24 \\\n"
+        epilog="\b\nExamples:\n  tollgate price add gpt-5.5 --input 4 --cached-input 0.4 "
+        "--output 24 \\\n"
         "    --effective-from 2026-12-01 --source 'contract 2026-117' --reason 'new contract'\n"
-        "  tollgate price add --deployment partner --input 0.8 --output 3.2 --rate input@200001=1.6 \\\n"
-        "    --rate input/priority=1.6 --rate output/priority=6.4 --source 'offer of 3 May' --reason renewal\n"
-        "  tollgate price add gpt-5.5 --withdraw --effective-from 2027-01-01 --reason 'the contract ends'",
+        "  tollgate price add --deployment partner --input 0.8 --output 3.2 --rate "
+        "input@200001=1.6 \\\n"
+        "    --rate input/priority=1.6 --rate output/priority=6.4 --source 'offer of 3 May' "
+        "--reason renewal\n"
+        "  tollgate price add gpt-5.5 --withdraw --effective-from 2027-01-01 --reason 'the "
+        "contract ends'",
     )(add)
     app.command(
         "sync",
         short_help="Bring the book up to date with the built-in list.",
-        epilog="\b\nExamples:\n  tollgate price sync\n  tollgate price sync --dry-run --format csv\n"
+        epilog="\b\nExamples:\n  tollgate price sync\n  tollgate price sync --dry-run --format "
+        "csv\n"
         "  tollgate price sync --all --yes",
     )(sync)
     app.command(
@@ -60,41 +86,71 @@ def register(app: typer.Typer) -> None:
 
 def add(
     ctx: typer.Context,
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Every deployment of this model …")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="… or one deployment.")] = None,
-    provider: Annotated[str | None, typer.Option("--provider", help="MODEL at this provider alone.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="Every deployment of this model …")
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", help="… or one deployment.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="MODEL at this provider alone.")
+    ] = None,
     effective_from: Annotated[
-        str | None, typer.Option("--effective-from", metavar="DATE", help="From this moment (UTC); now, unless given.")
+        str | None,
+        typer.Option(
+            "--effective-from", metavar="DATE", help="From this moment (UTC); now, unless given."
+        ),
     ] = None,
     input_usd: Annotated[str | None, typer.Option("--input", metavar="USD", help="Input.")] = None,
-    cached_usd: Annotated[str | None, typer.Option("--cached-input", metavar="USD", help="Cached input.")] = None,
-    write_usd: Annotated[str | None, typer.Option("--cache-write", metavar="USD", help="Cache writes.")] = None,
-    output_usd: Annotated[str | None, typer.Option("--output", metavar="USD", help="Output.")] = None,
-    reasoning_usd: Annotated[str | None, typer.Option("--reasoning", metavar="USD", help="Reasoning.")] = None,
+    cached_usd: Annotated[
+        str | None, typer.Option("--cached-input", metavar="USD", help="Cached input.")
+    ] = None,
+    write_usd: Annotated[
+        str | None, typer.Option("--cache-write", metavar="USD", help="Cache writes.")
+    ] = None,
+    output_usd: Annotated[
+        str | None, typer.Option("--output", metavar="USD", help="Output.")
+    ] = None,
+    reasoning_usd: Annotated[
+        str | None, typer.Option("--reasoning", metavar="USD", help="Reasoning.")
+    ] = None,
     rate: Annotated[
         list[str] | None,
-        typer.Option("--rate", metavar="KIND[@TOKENS][/TIER]=USD", help="Any other rate; repeatable."),
+        typer.Option(
+            "--rate", metavar="KIND[@TOKENS][/TIER]=USD", help="Any other rate; repeatable."
+        ),
     ] = None,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="End what was added before.")] = False,
-    source: Annotated[str | None, typer.Option("--source", help="Where the figures come from.")] = None,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="End what was added before.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where the figures come from.")
+    ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the history.")] = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Add a dated price to the book; gateways use it from its moment on. No entry is ever edited or deleted.
+    """Add a dated price to the book; gateways use it from its moment on.
 
-    It wins over GPU rates and the built-in list, not over a 'price' in the policy. Rates are USD per million
-    tokens; for calls of a provider's tools, per thousand. '@200001' is for requests whose input has at least so many
-    tokens, '/priority' for answers from that service tier: a tier needs all of its rates. A moment in the past
-    changes no event: see 'price reprice'.
+    No entry is ever edited or deleted.
+
+    It wins over GPU rates and the built-in list, not over a 'price' in the policy. Rates are USD
+    per million tokens; for calls of a provider's tools, per thousand. '@200001' is for requests
+    whose input has at least so many tokens, '/priority' for answers from that service tier: a tier
+    needs all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
     from gateway.storage.policy.prices import NewEntry
 
     toolbox: Toolbox = ctx.obj
     named = {
-        "input": input_usd, "cached_input": cached_usd, "cache_write": write_usd, "output": output_usd,
+        "input": input_usd,
+        "cached_input": cached_usd,
+        "cache_write": write_usd,
+        "output": output_usd,
         "reasoning": reasoning_usd,
-    }  # fmt: skip
-    terms = PriceTerms(model=model, deployment=deployment, provider=provider, source=source, reason=reason)
+    }
+    terms = PriceTerms(
+        model=model, deployment=deployment, provider=provider, source=source, reason=reason
+    )
     rates = rates_of(named, rate or ())
     now = toolbox.now()
     starts = now if effective_from is None else moment_of(effective_from)
@@ -103,27 +159,37 @@ def add(
         terms.check(rates, is_withdrawn=withdraw, meant=meant)
         price = None if withdraw else terms.price(rates, meant)
         entry = NewEntry(
-            origin=PriceOrigin.OVERRIDE, provider=provider, model=model, deployment=deployment,
-            dated=Dated(valid_from=starts, price=price), source=source or "withdrawn",
-        )  # fmt: skip
+            origin=PriceOrigin.OVERRIDE,
+            provider=provider,
+            model=model,
+            deployment=deployment,
+            dated=Dated(valid_from=starts, price=price),
+            source=source or "withdrawn",
+        )
         stores.prices.add([entry], author=operator_name(), reason=reason)
     price_id = None if price is None else price.price_id
-    show_record({"applies_to": deployment or model, "valid_from": starts, "price_id": price_id}, format)
+    show_record(
+        {"applies_to": deployment or model, "valid_from": starts, "price_id": price_id}, format
+    )
     _say_what_follows(terms, meant, is_past=starts < now)
 
 
 def sync(
     ctx: typer.Context,
-    all_models: Annotated[bool, typer.Option("--all", help="Every model of the list, not just the policy's.")] = False,
+    all_models: Annotated[
+        bool, typer.Option("--all", help="Every model of the list, not just the policy's.")
+    ] = False,
     reason: ReasonOption = "price sync",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring the price book up to date with the built-in list: shows every rate that changes, asks, adds entries.
+    """Bring the price book up to date with the built-in list: shows every rate that changes, asks,
+    adds entries.
 
-    Uses no network: the list comes with this version of Tollgate. A price that the list dates holds from its
-    date; one that it changed in place holds from now on, since nobody knows since when. Nothing is edited.
+    Uses no network: the list comes with this version of Tollgate. A price that the list dates holds
+    from its date; one that it changed in place holds from now on, since nobody knows since when.
+    Nothing is edited.
     """
     from gateway.storage.policy.price_list import all_keys
     from gateway.storage.policy.prices import NewEntry
@@ -132,8 +198,16 @@ def sync(
     with toolbox.open_stores() as stores:
         keys = all_keys() if all_models else _keys(require_current(stores.policies).policy)
         steps = _steps(stores, keys, toolbox.now())
-        rows = [_change_row(change) for key, found, book in steps for change in rate_changes(key, found, book)]
-        show(Table(CHANGE_COLUMNS, rows), format, empty="The book says what the built-in list says: nothing to do.")
+        rows = [
+            _change_row(change)
+            for key, found, book in steps
+            for change in rate_changes(key, found, book)
+        ]
+        show(
+            Table(CHANGE_COLUMNS, rows),
+            format,
+            empty="The book says what the built-in list says: nothing to do.",
+        )
         entries = [
             NewEntry(origin=PriceOrigin.LIST, provider=key.provider, model=key.model, dated=dated)
             for key, found, _ in steps
@@ -150,17 +224,20 @@ def reprice(
     ctx: typer.Context,
     month: Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="An open month (UTC).")],
     route: Annotated[str | None, typer.Option("--route", help="Only this route.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Only this deployment.")] = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", help="Only this deployment.")
+    ] = None,
     reason: ReasonOption = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Price the events of an open month again by today's book: shows differences, asks, posts signed adjustments.
+    """Price the events of an open month again by today's book: shows differences, asks, posts
+    signed adjustments.
 
-    Each event takes what today's price book says of its own moment, under its own policy version. No event
-    changes: a difference becomes an adjustment of its event, once however often this runs. Events of unknown usage
-    stay as they are, and a month that is not open is refused.
+    Each event takes what today's price book says of its own moment, under its own policy version.
+    No event changes: a difference becomes an adjustment of its event, once however often this runs.
+    Events of unknown usage stay as they are, and a month that is not open is refused.
     """
     from gateway.storage.ledger.repricing import RepriceStore
     from gateway.storage.policy.prices import builtin_price
@@ -168,10 +245,14 @@ def reprice(
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
         repricing = Repricing(
-            ledger=RepriceStore(stores.database), policy_of=lambda version: _policy_of(stores, version),
-            book_of=lambda policy: stores.prices.book(policy.deployments.values()), builtin=builtin_price,
-            month=month_of(month), route=route, deployment=deployment,
-        )  # fmt: skip
+            ledger=RepriceStore(stores.database),
+            policy_of=lambda version: _policy_of(stores, version),
+            book_of=lambda policy: stores.prices.book(policy.deployments.values()),
+            builtin=builtin_price,
+            month=month_of(month),
+            route=route,
+            deployment=deployment,
+        )
         repricing.require_open()
         differences, kept = repricing.differences()
         rows = [_difference_row(difference) for difference in differences]
@@ -183,8 +264,11 @@ def reprice(
         _confirm("Post these differences as adjustments?", yes=yes)
         posted = repricing.ledger.post(
             repricing.month, repricing.adjustments(), author=operator_name(), reason=reason
-        )  # fmt: skip
-    note(f"Posted {posted} adjustment(s) in {month}. The events stay as they were; receipts show both.")
+        )
+    note(
+        f"Posted {posted} adjustment(s) in {month}. The events stay as they were; receipts "
+        "show both."
+    )
 
 
 def current_policy(stores: Stores) -> Policy | None:
@@ -204,35 +288,56 @@ def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
 
 def daily(dated: Dated) -> str | None:
     """The part of each day for which a price holds, None for all of it."""
-    return None if dated.daily is None else f"{dated.daily.since:%H:%M} to {dated.daily.until:%H:%M}"
+    return (
+        None if dated.daily is None else f"{dated.daily.since:%H:%M} to {dated.daily.until:%H:%M}"
+    )
 
 
 def _meant(terms: PriceTerms, policy: Policy | None) -> list[Deployment]:
-    """The deployments that an added price is for. Raises `NothingFound` for a deployment that there is not."""
+    """The deployments that an added price is for.
+
+    Raises `NothingFound` for a deployment that there is not.
+    """
     deployments = [] if policy is None else list(policy.deployments.values())
     if terms.deployment is not None:
         found = [deployment for deployment in deployments if deployment.name == terms.deployment]
         if not found:
             names = ", ".join(deployment.name for deployment in deployments) or "none"
-            raise NothingFound(f"There is no deployment '{terms.deployment[:100]}' in the policy. There is: {names}.")
+            raise NothingFound(
+                f"There is no deployment '{terms.deployment[:100]}' in the policy. There is: "
+                f"{names}."
+            )
         return found
-    return [d for d in deployments if d.model == terms.model and terms.provider in (None, d.provider)]
+    return [
+        d for d in deployments if d.model == terms.model and terms.provider in (None, d.provider)
+    ]
 
 
 def _say_what_follows(terms: PriceTerms, meant: Sequence[Deployment], *, is_past: bool) -> None:
     if not meant:
-        note(f"No deployment of the current policy has model {terms.model}: nothing is charged by this yet.")
+        note(
+            f"No deployment of the current policy has model {terms.model}: nothing is charged "
+            "by this yet."
+        )
     for name in (deployment.name for deployment in meant if deployment.price is not None):
-        note(f"{name} has a price in the policy, which wins over this one. Remove it there to use this.")
+        note(
+            f"{name} has a price in the policy, which wins over this one. Remove it there to "
+            "use this."
+        )
     if is_past:
-        note("It begins in the past. Events keep their cost; next: tollgate price reprice --month YYYY-MM --dry-run")
+        note(
+            "It begins in the past. Events keep their cost; next: tollgate price reprice "
+            "--month YYYY-MM --dry-run"
+        )
 
 
 def _keys(policy: Policy) -> list[ModelKey]:
     """The models of the list by which this policy's deployments can be priced."""
     from gateway.storage.policy.prices import key_of
 
-    external = (deployment for deployment in policy.deployments.values() if not deployment.is_self_hosted)
+    external = (
+        deployment for deployment in policy.deployments.values() if not deployment.is_self_hosted
+    )
     return sorted({key for key in map(key_of, external) if key is not None})
 
 
@@ -248,18 +353,29 @@ def _steps(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Steps:
 def _change_row(change: RateChange) -> tuple[Any, ...]:
     was, becomes = change.was, change.becomes
     return (
-        change.key.provider, change.key.model, change.rate.kind.value, change.rate.service_tier or "standard",
-        change.rate.from_input_tokens, change.dated.valid_from, daily(change.dated),
-        None if was is None else was.usd_per_mtok, None if becomes is None else becomes.usd_per_mtok,
-    )  # fmt: skip
+        change.key.provider,
+        change.key.model,
+        change.rate.kind.value,
+        change.rate.service_tier or "standard",
+        change.rate.from_input_tokens,
+        change.dated.valid_from,
+        daily(change.dated),
+        None if was is None else was.usd_per_mtok,
+        None if becomes is None else becomes.usd_per_mtok,
+    )
 
 
 def _difference_row(difference: Difference) -> tuple[Any, ...]:
     was, becomes = difference.was_nusd, difference.becomes_nusd
     return (
-        difference.team, difference.model, difference.deployment, difference.events, usd_from_nusd(was),
-        usd_from_nusd(becomes), usd_from_nusd(becomes - was),
-    )  # fmt: skip
+        difference.team,
+        difference.model,
+        difference.deployment,
+        difference.events,
+        usd_from_nusd(was),
+        usd_from_nusd(becomes),
+        usd_from_nusd(becomes - was),
+    )
 
 
 def _policy_of(stores: Stores, version: int) -> Policy | None:
@@ -274,6 +390,8 @@ def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadUsage("Nobody can be asked here, so nothing was written. Say --yes to write without asking.")
+        raise BadUsage(
+            "Nobody can be asked here, so nothing was written. Say --yes to write without asking."
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

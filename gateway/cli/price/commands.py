@@ -13,7 +13,16 @@ import typer
 from gateway.cli.price import changes
 from gateway.cli.price.changes import current_policy, outdated_models
 from gateway.cli.price.terms import moment_of
-from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, show_record, write
+from gateway.cli.terminal.output import (
+    Format,
+    FormatOption,
+    Table,
+    note,
+    print_json,
+    show,
+    show_record,
+    write,
+)
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey
@@ -26,19 +35,41 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Stores, Toolbox
 
 COLUMNS = (
-    "deployment", "provider", "model", "kind", "usd_per_mtok", "from_input_tokens", "service_tier", "source",
+    "deployment",
+    "provider",
+    "model",
+    "kind",
+    "usd_per_mtok",
+    "from_input_tokens",
+    "service_tier",
+    "source",
     "price_id",
-)  # fmt: skip
+)
 RATE_COLUMNS = ("service_tier", "kind", "from_input_tokens", "usd_per_mtok")
-HISTORY_COLUMNS = ("valid_from", "daily", "origin", "source", "price_id", "author", "reason", "created_at")
+HISTORY_COLUMNS = (
+    "valid_from",
+    "daily",
+    "origin",
+    "source",
+    "price_id",
+    "author",
+    "reason",
+    "created_at",
+)
 IN_FORCE_COLUMNS = ("valid_from", "price_id", "source", "policy_version")
 EXAMPLE_TOKENS = 1000
 SHOWN_IN_FORCE = 20
 
 app = typer.Typer(
-    name="price", help="Prices: what they are, were and will be.", no_args_is_help=True, rich_markup_mode=None
+    name="price",
+    help="Prices: what they are, were and will be.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-AtOption = Annotated[str | None, typer.Option("--at", metavar="DATE", help="At this moment (UTC); now, unless given.")]
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="DATE", help="At this moment (UTC); now, unless given."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +85,17 @@ class Shown:
 @app.command(
     "list",
     short_help="List the rates in force.",
-    epilog="\b\nExamples:\n  tollgate price list --format csv\n  tollgate price list --at 2026-12-01",
+    epilog="\b\nExamples:\n  tollgate price list --format csv\n  tollgate price list --at "
+    "2026-12-01",
 )
-def list_prices(ctx: typer.Context, at: AtOption = None, format: FormatOption = Format.TABLE) -> None:
+def list_prices(
+    ctx: typer.Context, at: AtOption = None, format: FormatOption = Format.TABLE
+) -> None:
     """List the rates in force, in USD per million tokens: one row for each kind of token and tier.
 
-    A deployment takes the policy's price, else what `price add` says, else its GPU rate, else the built-in
-    list's, else the policy's stand-in. Without any its requests are refused, never billed at zero. Calls of a
-    provider's tools (web_search, ...) are in USD per million calls.
+    A deployment takes the policy's price, else what `price add` says, else its GPU rate, else the
+    built-in list's, else the policy's stand-in. Without any its requests are refused, never billed
+    at zero. Calls of a provider's tools (web_search, ...) are in USD per million calls.
     """
     from gateway.storage.policy.prices import builtin_price
 
@@ -72,31 +106,50 @@ def list_prices(ctx: typer.Context, at: AtOption = None, format: FormatOption = 
         book = stores.prices.book(policy.deployments.values())
         outdated = outdated_models(stores, policy, toolbox.now())
     prices = prices_of(policy, at=moment, builtin=builtin_price, book=book)
-    rows = [row for name, deployment in policy.deployments.items() for row in _rows(deployment, prices.get(name))]
+    rows = [
+        row
+        for name, deployment in policy.deployments.items()
+        for row in _rows(deployment, prices.get(name))
+    ]
     show(Table(COLUMNS, rows), format, empty="The policy has no deployment.")
     for name in unpriced(policy, prices):
-        note(f"{name} has no price: its requests are refused (unpriced_model). Give it one: tollgate price add --help")
+        note(
+            f"{name} has no price: its requests are refused (unpriced_model). Give it one: "
+            "tollgate price add --help"
+        )
     for name in (name for name, price in prices.items() if price.is_stand_in):
-        note(f"{name} is charged by its stand-in price, and its events are flagged. Next: tollgate price add --help")
+        note(
+            f"{name} is charged by its stand-in price, and its events are flagged. Next: "
+            "tollgate price add --help"
+        )
     if outdated:
-        note(f"The built-in list says otherwise of {', '.join(outdated)}. Next: tollgate price sync --dry-run")
+        note(
+            f"The built-in list says otherwise of {', '.join(outdated)}. Next: tollgate price "
+            "sync --dry-run"
+        )
 
 
 @app.command(
     "show",
     short_help="Say what a model costs, and since when.",
-    epilog="\b\nExamples:\n  tollgate price show gpt-5.5\n  tollgate price show gpt-eu --at 2026-10-01 --format json",
+    epilog="\b\nExamples:\n  tollgate price show gpt-5.5\n  tollgate price show gpt-eu --at "
+    "2026-10-01 --format json",
 )
 def show_price(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="A deployment, its model, or a model of the list.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A deployment, its model, or a model of the list."),
+    ],
     at: AtOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what a model or deployment costs at a moment: rates, source, history, and what an example request costs.
+    """Say what a model or deployment costs at a moment: rates, source, history, and what an example
+    request costs.
 
-    The example has 1,000 tokens each way. The history has every entry of the price book, and what the deployment
-    was charged by. A model of the list that no deployment uses is shown as listed. CSV has the rates alone.
+    The example has 1,000 tokens each way. The history has every entry of the price book, and what
+    the deployment was charged by. A model of the list that no deployment uses is shown as listed.
+    CSV has the rates alone.
     """
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
@@ -109,7 +162,10 @@ def show_price(
         print_json([_as_record(one, moment) for one in found])
     else:
         if len(found) > 1:
-            note(f"{len(found)} are called '{name}': {', '.join(one.name for one in found)}. Each is shown below.")
+            note(
+                f"{len(found)} are called '{name}': {', '.join(one.name for one in found)}. "
+                "Each is shown below."
+            )
         for one in found:
             _print(one, moment)
 
@@ -128,22 +184,39 @@ def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ..
 
 def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
     """The standard tier first, then the others by name."""
-    rates = sorted(price.rates, key=lambda rate: rate.service_tier or "") if price is not None else []
+    rates = (
+        sorted(price.rates, key=lambda rate: rate.service_tier or "") if price is not None else []
+    )
     return [
-        (rate.service_tier or "standard", rate.kind.value, rate.from_input_tokens, rate.usd_per_mtok) for rate in rates
+        (
+            rate.service_tier or "standard",
+            rate.kind.value,
+            rate.from_input_tokens,
+            rate.usd_per_mtok,
+        )
+        for rate in rates
     ]
 
 
 def _find(stores: Stores, name: str, at: datetime) -> list[Shown]:
-    """What a name means: deployments of the policy, else models of the list. Raises `NothingFound`."""
+    """What a name means: deployments of the policy, else models of the list.
+
+    Raises `NothingFound`.
+    """
     from gateway.storage.policy.price_list import keys_of
 
     policy = current_policy(stores)
-    meant = [] if policy is None else [d for d in policy.deployments.values() if name in (d.name, d.model)]
+    meant = (
+        []
+        if policy is None
+        else [d for d in policy.deployments.values() if name in (d.name, d.model)]
+    )
     found = [_of_deployment(stores, deployment, at) for deployment in meant]
     found = found or [_of_model(stores, key, at) for key in keys_of(name)]
     if not found:
-        raise NothingFound(f"No deployment and no model of the built-in list is called '{name[:100]}'.")
+        raise NothingFound(
+            f"No deployment and no model of the built-in list is called '{name[:100]}'."
+        )
     return found
 
 
@@ -155,8 +228,13 @@ def _of_deployment(stores: Stores, deployment: Deployment, at: datetime) -> Show
     return Shown(
         name=deployment.name,
         price=price_of(deployment, at=at, builtin=builtin_price, book=stored),
-        history=[_entry_row(entry) for entry in stored.book.history(deployment, key_of(deployment))],
-        in_force=[(entry.valid_from, entry.price_id, entry.source, entry.policy_version) for entry in record],
+        history=[
+            _entry_row(entry) for entry in stored.book.history(deployment, key_of(deployment))
+        ],
+        in_force=[
+            (entry.valid_from, entry.price_id, entry.source, entry.policy_version)
+            for entry in record
+        ],
     )
 
 
@@ -168,7 +246,9 @@ def _of_model(stores: Stores, key: ModelKey, at: datetime) -> Shown:
     if book.has_listed(key):
         history = [_entry_row(entry) for entry in book.list_entries(key)]
         return Shown(name=name, price=book.listed(key, at), history=history)
-    bundled = [(*_dated_row(dated, "bundled list", None), None, None, None) for dated in schedule(key)]
+    bundled = [
+        (*_dated_row(dated, "bundled list", None), None, None, None) for dated in schedule(key)
+    ]
     return Shown(name=name, price=listed_price(key, at), history=bundled)
 
 
@@ -180,15 +260,25 @@ def _entry_row(entry: BookEntry) -> tuple[Any, ...]:
 def _dated_row(dated: Dated, origin: str, source: str | None) -> tuple[Any, ...]:
     price = dated.price
     named = source if source is not None or price is None else price.source
-    return (dated.valid_from, changes.daily(dated), origin, named, "none" if price is None else price.price_id)
+    return (
+        dated.valid_from,
+        changes.daily(dated),
+        origin,
+        named,
+        "none" if price is None else price.price_id,
+    )
 
 
 def _examples(price: Price) -> Iterator[tuple[str, Decimal]]:
-    """What a request of 1,000 tokens each way costs in each tier; a model that writes nothing has no output."""
+    """What a request of 1,000 tokens each way costs in each tier; a model that writes nothing has
+    no output.
+    """
     for tier in (None, *price.service_tiers):
         own = price.for_tier(tier)
         writes = own.rate(TokenKind.OUTPUT, input_tokens=EXAMPLE_TOKENS) is not None
-        usage = TokenUsage(input_tokens=EXAMPLE_TOKENS, output_tokens=EXAMPLE_TOKENS if writes else 0)
+        usage = TokenUsage(
+            input_tokens=EXAMPLE_TOKENS, output_tokens=EXAMPLE_TOKENS if writes else 0
+        )
         yield tier or "standard", usd_from_nusd(cost_nusd(lines(usage, own)))
 
 
@@ -220,10 +310,17 @@ def _print(one: Shown, at: datetime) -> None:
         write("\nRates, USD per million:\n")
         show(Table(RATE_COLUMNS, _rate_rows(one.price)), Format.TABLE, empty="")
         write("\nA request of 1,000 tokens in and 1,000 out:\n")
-        examples = [(tier, f"${plain_usd(nusd_from_usd(cost_usd))}") for tier, cost_usd in _examples(one.price)]
+        examples = [
+            (tier, f"${plain_usd(nusd_from_usd(cost_usd))}")
+            for tier, cost_usd in _examples(one.price)
+        ]
         show(Table(("service_tier", "cost_usd"), examples), Format.TABLE, empty="")
     write("\nIn the price book:\n")
-    show(Table(HISTORY_COLUMNS, one.history), Format.TABLE, empty="nothing: it is priced from elsewhere.")
+    show(
+        Table(HISTORY_COLUMNS, one.history),
+        Format.TABLE,
+        empty="nothing: it is priced from elsewhere.",
+    )
     if one.in_force:
         write("\nWhat it was charged by, newest first:\n")
         show(Table(IN_FORCE_COLUMNS, one.in_force), Format.TABLE, empty="")

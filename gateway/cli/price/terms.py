@@ -25,7 +25,10 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTerms:
-    """What an added price is for, and why. It names a model, perhaps at one provider, or a deployment."""
+    """What an added price is for, and why.
+
+    It names a model, perhaps at one provider, or a deployment.
+    """
 
     model: str | None
     deployment: str | None
@@ -33,21 +36,31 @@ class PriceTerms:
     source: str | None
     reason: str
 
-    def check(self, rates: Sequence[Rate], *, is_withdrawn: bool, meant: Sequence[Deployment]) -> None:
+    def check(
+        self, rates: Sequence[Rate], *, is_withdrawn: bool, meant: Sequence[Deployment]
+    ) -> None:
         """Raise `BadUsage` unless this can be a price, or the end of one."""
         if (self.model is None) == (self.deployment is None):
             raise BadUsage("Say either a MODEL or --deployment NAME.")
         if self.provider is not None and self.model is None:
             raise BadUsage("--provider goes with a MODEL; a deployment has its provider.")
         if not self.reason.strip():
-            raise BadUsage("Say --reason: a price is never edited, so the book must tell why it is there.")
+            raise BadUsage(
+                "Say --reason: a price is never edited, so the book must tell why it is there."
+            )
         if is_withdrawn:
             if rates:
                 raise BadUsage("--withdraw ends a price and takes no rates.")
             return
         if not (self.source or "").strip():
-            raise BadUsage("Say --source: where the figures come from, such as 'contract 2026-117'.")
-        _check_tiers(rates, writes_output=any(set(d.operations) != {Operation.EMBEDDINGS} for d in meant) or not meant)
+            raise BadUsage(
+                "Say --source: where the figures come from, such as 'contract 2026-117'."
+            )
+        _check_tiers(
+            rates,
+            writes_output=any(set(d.operations) != {Operation.EMBEDDINGS} for d in meant)
+            or not meant,
+        )
 
     def price(self, rates: Sequence[Rate], meant: Sequence[Deployment]) -> Price:
         """The price that these rates make."""
@@ -62,7 +75,10 @@ class PriceTerms:
 
 
 def rates_of(named: Mapping[str, str | None], others: Sequence[str]) -> list[Rate]:
-    """The rates of the options: one for each kind, and `KIND[@TOKENS][/TIER]=USD`. Raises `BadUsage`."""
+    """The rates of the options: one for each kind, and `KIND[@TOKENS][/TIER]=USD`.
+
+    Raises `BadUsage`.
+    """
     rates = [
         Rate(kind=TokenKind(kind), usd_per_mtok=_usd(f"--{kind.replace('_', '-')}", usd))
         for kind, usd in named.items()
@@ -82,7 +98,8 @@ def moment_of(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadUsage(
-            f"'{text[:40]}' is no moment. Write a day or a time in UTC: 2026-12-01 or 2026-12-01T08:00."
+            f"'{text[:40]}' is no moment. Write a day or a time in UTC: 2026-12-01 or "
+            "2026-12-01T08:00."
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
@@ -95,9 +112,16 @@ def month_of(text: str) -> date:
 
 
 def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
-    """Each service tier has its rates for input and output: absent is not 0, and not the standard tier's."""
-    for tier in [None, *sorted({rate.service_tier for rate in rates if rate.service_tier is not None})]:
-        kinds = {rate.kind for rate in rates if rate.service_tier == tier and rate.from_input_tokens == 0}
+    """Each service tier has its rates for input and output: absent is not 0, and not the standard
+    tier's.
+    """
+    for tier in [
+        None,
+        *sorted({rate.service_tier for rate in rates if rate.service_tier is not None}),
+    ]:
+        kinds = {
+            rate.kind for rate in rates if rate.service_tier == tier and rate.from_input_tokens == 0
+        }
         missing = {TokenKind.INPUT, *((TokenKind.OUTPUT,) if writes_output else ())} - kinds
         if missing:
             place = "" if tier is None else f"/{tier}"
@@ -108,7 +132,9 @@ def _check_tiers(rates: Sequence[Rate], *, writes_output: bool) -> None:
 def _rate(text: str) -> Rate:
     match = _RATE.fullmatch(text)
     if match is None or match["kind"] not in _KINDS or match["tier"] in STANDARD_TIERS:
-        raise BadUsage(f"--rate '{text[:60]}' is not KIND[@TOKENS][/TIER]=USD. Kinds: {', '.join(_KINDS)}.")
+        raise BadUsage(
+            f"--rate '{text[:60]}' is not KIND[@TOKENS][/TIER]=USD. Kinds: {', '.join(_KINDS)}."
+        )
     kind = _KINDS[match["kind"]]
     usd = _usd("--rate", match["usd"])
     return Rate(
@@ -121,5 +147,7 @@ def _rate(text: str) -> Rate:
 
 def _usd(option: str, text: str) -> Decimal:
     if not _USD.fullmatch(text) or Decimal(text) > MOST_USD:
-        raise BadUsage(f"{option} {text[:40]}: write plain dollars from 0 to {MOST_USD}, such as 0.80.")
+        raise BadUsage(
+            f"{option} {text[:40]}: write plain dollars from 0 to {MOST_USD}, such as 0.80."
+        )
     return Decimal(text)

@@ -1,4 +1,6 @@
-"""A line on standard error while a command is silent: a person must see that it waits, and for how long."""
+"""A line on standard error while a command is silent: a person must see that it waits, and for how
+long.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class _Watched:
         return getattr(self._stream, name)
 
 
-def _report(watched: tuple[_Watched, ...], began_s: float, silent_s: float, done: threading.Event) -> None:
+def _report(
+    watched: tuple[_Watched, ...], began_s: float, silent_s: float, done: threading.Event
+) -> None:
     waits_s = silent_s
     while not done.wait(waits_s):
         silent_since_s = max(stream.written_s for stream in watched)
@@ -56,5 +60,8 @@ def _report(watched: tuple[_Watched, ...], began_s: float, silent_s: float, done
         if waits_s <= 0:
             waits_s = silent_s
             working_s = monotonic() - began_s
-            sys.stderr.write(f"Still working after {working_s:.0f} s, most likely on Postgres. Ctrl-C stops it.\n")
+            sys.stderr.write(
+                f"Still working after {working_s:.0f} s, most likely on Postgres. Ctrl-C stops "
+                "it.\n"
+            )
             sys.stderr.flush()

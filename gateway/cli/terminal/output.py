@@ -1,4 +1,6 @@
-"""How commands print: tables for people, exact JSON and CSV for programs, notes on standard error."""
+"""How commands print: tables for people, exact JSON and CSV for programs, notes on standard
+error.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to print: table, json or csv.")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", "-f", help="How to print: table, json or csv.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,13 @@ def show(table: Table, format: Format, *, empty: str) -> None:
     elif format is Format.CSV:
         write(csv_of(table))
     elif table.rows:
-        write(table_text(table.columns, [_row_text(table.columns, row) for row in table.rows], _numeric(table)))
+        write(
+            table_text(
+                table.columns,
+                [_row_text(table.columns, row) for row in table.rows],
+                _numeric(table),
+            )
+        )
     else:
         note(empty)
 
@@ -65,7 +75,11 @@ def show_record(record: Mapping[str, Any], format: Format) -> None:
         write(csv_of(Table(tuple(record), [tuple(record.values())])))
     else:
         width = max(map(len, record))
-        write("".join(f"{name:<{width}}  {_visible(_text(value))}\n" for name, value in record.items()))
+        write(
+            "".join(
+                f"{name:<{width}}  {_visible(_text(value))}\n" for name, value in record.items()
+            )
+        )
 
 
 def print_json(value: object) -> None:
@@ -86,8 +100,12 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric: Callable[[int], bool]) -> str:
-    """Lay out a table: on a terminal long texts are folded, elsewhere each row is one line without colour."""
+def table_text(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric: Callable[[int], bool]
+) -> str:
+    """Lay out a table: on a terminal long texts are folded, elsewhere each row is one line without
+    colour.
+    """
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -95,13 +113,19 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], is_numeric
     is_terminal = sys.stdout.isatty()
     style = "bold" if is_terminal and "NO_COLOR" not in os.environ else ""
     table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=style)
-    widths = [max(map(len, (column, *(row[place] for row in rows)))) for place, column in enumerate(columns)]
+    widths = [
+        max(map(len, (column, *(row[place] for row in rows))))
+        for place, column in enumerate(columns)
+    ]
     for place, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if is_numeric(place) else "left"
-        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=widths[place] <= FOLD_FROM)
+        table.add_column(
+            Text(column), justify=justify, overflow="fold", no_wrap=widths[place] <= FOLD_FROM
+        )
     for row in rows:
         table.add_row(*(Text(_visible(cell)) for cell in row))
-    # Ids and names are never folded or cut: they are there to be copied. A narrow terminal wraps their rows.
+    # Ids and names are never folded or cut: they are there to be copied. A narrow terminal wraps
+    # their rows.
     least = sum(min(width, FOLD_FROM) + 2 for width in widths)
     console = Console(file=sys.stdout, highlight=False)
     console.width = max(console.width, least) if is_terminal else WIDE
@@ -167,7 +191,9 @@ def _plain(value: Any) -> Any:
 
 def _row_text(columns: Sequence[str], row: Sequence[Any]) -> list[str]:
     return [
-        rate_text(cell) if isinstance(cell, Decimal) and column.endswith("_per_mtok") else _text(cell)
+        rate_text(cell)
+        if isinstance(cell, Decimal) and column.endswith("_per_mtok")
+        else _text(cell)
         for column, cell in zip(columns, row, strict=True)
     ]
 
@@ -197,6 +223,8 @@ def _visible(text: str) -> str:
 def _numeric(table: Table) -> Callable[[int], bool]:
     def is_numeric(position: int) -> bool:
         cells = [row[position] for row in table.rows if row[position] is not None]
-        return bool(cells) and all(isinstance(c, (int, Decimal)) and not isinstance(c, bool) for c in cells)
+        return bool(cells) and all(
+            isinstance(c, (int, Decimal)) and not isinstance(c, bool) for c in cells
+        )
 
     return is_numeric

@@ -1,4 +1,6 @@
-"""Progress of long steps: what, how far, how long. One moving line on a terminal, a few plain ones elsewhere.
+"""Progress of long steps: what, how far, how long.
+
+One moving line on a terminal, a few plain ones elsewhere.
 
 It imports the standard library alone: the Makefile uses it before anything is installed.
 """
@@ -17,10 +19,13 @@ PLAIN_LINE_EVERY_S = 10.0
 
 
 class ProgressStep:
-    """One step. Use as a context manager: it prints its title at once and how long it took at the end.
+    """One step.
 
-    Between the two a thread shows that it goes on, also while nothing is reported. `usual_s` is how long the step
-    takes on two cores; the time left is reckoned from it until the step itself reports a better figure.
+    Use as a context manager: it prints its title at once and how long it took at the end.
+
+    Between the two a thread shows that it goes on, also while nothing is reported. `usual_s` is how
+    long the step takes on two cores; the time left is reckoned from it until the step itself
+    reports a better figure.
     """
 
     def __init__(self, title: str, *, usual_s: float | None = None) -> None:
@@ -39,7 +44,12 @@ class ProgressStep:
         self._ticker.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._ended.set()
         self._ticker.join()
         took_s = time.monotonic() - self._began_s
@@ -67,7 +77,9 @@ class ProgressStep:
 
     def _show_if_due(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._printed_s < (LIVE_LINE_AT_MOST_EVERY_S if self._is_live else PLAIN_LINE_EVERY_S):
+        if now_s - self._printed_s < (
+            LIVE_LINE_AT_MOST_EVERY_S if self._is_live else PLAIN_LINE_EVERY_S
+        ):
             return
         self._printed_s = now_s
         parts = [_words(now_s - self._began_s)]
@@ -80,7 +92,9 @@ class ProgressStep:
     def _line(self, text: str, *, is_last: bool = False) -> None:
         if self._is_live:
             width = shutil.get_terminal_size().columns - 1
-            sys.stdout.write(f"\r\x1b[2K{f'▸ {self.title}: {text}'[:width]}{chr(10) if is_last else ''}")
+            sys.stdout.write(
+                f"\r\x1b[2K{f'▸ {self.title}: {text}'[:width]}{chr(10) if is_last else ''}"
+            )
             sys.stdout.flush()
         else:
             print(f"▸ {self.title}: {text}", flush=True)

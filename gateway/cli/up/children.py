@@ -1,4 +1,6 @@
-"""The processes that `up` starts: each with a log of its own, all ended together, none left behind."""
+"""The processes that `up` starts: each with a log of its own, all ended together, none left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -39,26 +41,39 @@ class Children:
         """Where a child writes."""
         return self._logs / f"{name}.log"
 
-    def start(self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False) -> None:
-        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop` alone.
+    def start(
+        self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False
+    ) -> None:
+        """Start a process in a session of its own, so that a Ctrl-C reaches it through `stop`
+        alone.
 
         `may_end`: it has something to do and ends when that is done.
         """
         self._may_end |= {name} if may_end else set()
         with self.log_path(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables},
-                start_new_session=True, preexec_fn=partial(_die_with, os.getpid()),  # one syscall, no locks
-            )  # fmt: skip
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables},
+                start_new_session=True,
+                preexec_fn=partial(_die_with, os.getpid()),  # one syscall, no locks
+            )
 
     def begin(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start a process that reports its progress as JSON lines; `follow` waits for its end."""
         self._may_end.add(name)
         with self.log_path(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **variables},
-                start_new_session=True, preexec_fn=partial(_die_with, os.getpid()),  # as above
-            )  # fmt: skip
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **variables},
+                start_new_session=True,
+                preexec_fn=partial(_die_with, os.getpid()),  # as above
+            )
 
     def follow(self, name: str, step: ProgressStep) -> None:
         """Show the progress of a process that was begun, until its end. Raises `ChildFailed`."""
@@ -71,7 +86,9 @@ class Children:
             raise ChildFailed(f"{step.title} failed.\n{self.log_tail(name)}")
 
     def _lines(self, name: str, child: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Yield what a child prints, and look at the others meanwhile: one that ended is reaped, or is an error."""
+        """Yield what a child prints, and look at the others meanwhile: one that ended is reaped, or
+        is an error.
+        """
         assert child.stdout is not None
         rest = b""
         while True:
@@ -86,14 +103,17 @@ class Children:
                 return
 
     def require_alive(self, *, but: str | None = None) -> None:
-        """Raise `ChildFailed` if one has ended; `but` names one that the caller itself waits for."""
+        """Raise `ChildFailed` if one has ended; `but` names one that the caller itself waits
+        for.
+        """
         for name, child in self._running.items():
             if name == but:
                 continue
             is_done = name in self._may_end and child.poll() == 0
             if child.poll() is not None and not is_done:
                 raise ChildFailed(
-                    f"The {name} ended by itself (exit {child.returncode}). The end of {self.log_path(name)}:\n"
+                    f"The {name} ended by itself (exit {child.returncode}). The end of "
+                    f"{self.log_path(name)}:\n"
                     f"{self.log_tail(name)}"
                 )
 
@@ -109,7 +129,9 @@ class Children:
         return "\n".join(self.log_path(name).read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self) -> None:
-        """End all, last started first: SIGTERM, then SIGKILL to the whole group of what is still there."""
+        """End all, last started first: SIGTERM, then SIGKILL to the whole group of what is still
+        there.
+        """
         for child in reversed(self._running.values()):
             _signal_group(child, signal.SIGTERM, whole_group=False)
         deadline = time.monotonic() + STOP_GRACE_S
@@ -136,7 +158,9 @@ def _show(step: ProgressStep, line: bytes) -> None:
         step.advance(said["message"], done=said["done"] / said["total"], left_s=said["left_s"])
 
 
-def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals, *, whole_group: bool) -> None:
+def _signal_group(
+    child: subprocess.Popen[bytes], number: signal.Signals, *, whole_group: bool
+) -> None:
     try:
         if whole_group:
             os.killpg(child.pid, number)
@@ -147,7 +171,9 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals, *, who
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL; end at once if it died meanwhile."""
+    """Ask the kernel for SIGTERM when `up` dies, also by SIGKILL; end at once if it died
+    meanwhile.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:

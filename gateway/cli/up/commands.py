@@ -55,53 +55,83 @@ def register(app: typer.Typer, toolbox: Toolbox) -> None:
     )
     def up(
         model: Annotated[
-            str | None, typer.Option(help="Serve this model (folder or hub name) instead of the tiny one.")
+            str | None,
+            typer.Option(help="Serve this model (folder or hub name) instead of the tiny one."),
         ] = None,
         engine_url: Annotated[
-            str | None, typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000")
+            str | None,
+            typer.Option(help="Use a running OpenAI-compatible engine, e.g. http://127.0.0.1:8000"),
         ] = None,
-        engine_key: Annotated[str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")] = None,
+        engine_key: Annotated[
+            str | None, typer.Option(help="Its API key, as env:NAME or file:PATH.")
+        ] = None,
         allow_external: Annotated[
-            bool, typer.Option("--allow-external", help="Let the demo route fall back to OpenAI (costs money).")
+            bool,
+            typer.Option(
+                "--allow-external", help="Let the demo route fall back to OpenAI (costs money)."
+            ),
         ] = False,
-        no_demo_data: Annotated[bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")] = False,
+        no_demo_data: Annotated[
+            bool, typer.Option("--no-demo-data", help="Leave the demo figures out.")
+        ] = False,
     ) -> None:
         """Start everything on this machine: engine, database, gateway, dashboard; ends with a tour.
 
-        It checks this machine first: nothing is downloaded or made where something stands in the way.
-        The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes on two cores);
-        later ones take under a minute. Ctrl-C ends everything it started.
+        It checks this machine first: nothing is downloaded or made where something stands in the
+        way. The first start installs vLLM (about 0.7 GB to download, 2.5 GB of disk, 2 to 4 minutes
+        on two cores); later ones take under a minute. Ctrl-C ends everything it started.
         """
         options = UpOptions(
-            model=model, engine_url=engine_url, engine_key=engine_key, allow_external=allow_external,
+            model=model,
+            engine_url=engine_url,
+            engine_key=engine_key,
+            allow_external=allow_external,
             with_demo_data=not no_demo_data,
-        )  # fmt: skip
+        )
         run(toolbox, options)
 
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     """Bring everything up, show it, and stay until told to stop."""
-    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have started us ignoring SIGINT
+    for stop in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # a shell may have started us ignoring SIGINT
         signal.signal(stop, _stop)
     options = toolbox.options
     try:
-        brought = _brought_engine(chosen)  # first: a wrong address must not cost a home and half a minute
+        brought = _brought_engine(
+            chosen
+        )  # first: a wrong address must not cost a home and half a minute
         preflight.require(options, has_engine_elsewhere=brought is not None)
         _make_home(options.home)
-        print(f"Tollgate keeps everything in {options.home} (TOLLGATE_HOME){_second_place(options)}.\n", flush=True)
+        print(
+            f"Tollgate keeps everything in {options.home} "
+            f"(TOLLGATE_HOME){_second_place(options)}.\n",
+            flush=True,
+        )
         up_file = options.home / "up.json"
         with ExitStack() as opened:
             with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
                 owner = opened.enter_context(toolbox.open_as_owner())
                 _prepare_database(owner, options)
-                owner.database.close()  # what follows needs less; the embedded server stays up until `opened` ends
+                # what follows needs less; the embedded server stays up until `opened` ends
+                owner.database.close()
                 stores = opened.enter_context(toolbox.open_stores())
                 key = _demo_key(toolbox, stores)
             children = Children(options.home / "logs")
             try:
                 _bring_up(
-                    toolbox, stores, children, chosen, brought=brought, key=key, up_file=up_file, url=owner.url
-                )  # fmt: skip
+                    toolbox,
+                    stores,
+                    children,
+                    chosen,
+                    brought=brought,
+                    key=key,
+                    up_file=up_file,
+                    url=owner.url,
+                )
                 _stay(children)
             finally:
                 up_file.unlink(missing_ok=True)
@@ -117,7 +147,9 @@ def _make_home(home: Path) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise BadUsage(f"The home {home} cannot be made: {error.strerror}. Fix that, or set TOLLGATE_HOME.") from error
+        raise BadUsage(
+            f"The home {home} cannot be made: {error.strerror}. Fix that, or set TOLLGATE_HOME."
+        ) from error
 
 
 def _second_place(options: Options) -> str:
@@ -127,13 +159,23 @@ def _second_place(options: Options) -> str:
     place = EmbeddedPostgres(options.home).place()
     if options.database_url is not None or place.is_relative_to(options.home.resolve()):
         return ""
-    return f", and the database in {place}: Postgres does not run as root, and its user cannot enter the home"
+    return (
+        f", and the database in {place}: Postgres does not run as root, and its user cannot "
+        "enter the home"
+    )
 
 
 def _bring_up(
-    toolbox: Toolbox, stores: Stores, children: Children, chosen: UpOptions, *, brought: tuple[str, str] | None,
-    key: str, up_file: Path, url: str,
-) -> None:  # fmt: skip
+    toolbox: Toolbox,
+    stores: Stores,
+    children: Children,
+    chosen: UpOptions,
+    *,
+    brought: tuple[str, str] | None,
+    key: str,
+    up_file: Path,
+    url: str,
+) -> None:
     from gateway.cli.up.tour import Tour
 
     options = toolbox.options
@@ -144,25 +186,35 @@ def _bring_up(
         children.begin("engine-setup", setup, _engine_variables(options))
     variables = _variables(options, url)
     with ProgressStep("Gateway and dashboard", usual_s=10):
-        children.start("gateway", [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"], variables)
+        children.start(
+            "gateway",
+            [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"],
+            variables,
+        )
         children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
         wait_for(f"{gateway_url(options)}/healthz", children)
         wait_for(f"{dashboard_url(options)}/_stcore/health", children)
     if chosen.with_demo_data:  # beside the engine's start, which takes longer
         demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
         children.start("demo-data", demo_data, variables, may_end=True)
-    print(f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}", flush=True)
+    print(
+        f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}",
+        flush=True,
+    )
     engine_url, engine_model = brought or _engine(options, children, chosen)
-    version = _apply_demo_policy(toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model)
+    version = _apply_demo_policy(
+        toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model
+    )
     if chosen.with_demo_data:
         with ProgressStep(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo", usual_s=30):
             children.finish("demo-data")
     # Not before this policy is in force: an older one may lead to an engine that is gone.
     with ProgressStep("Gateway: taking up the policy", usual_s=3):
         wait_for(
-            f"{gateway_url(options)}/readyz", children,
+            f"{gateway_url(options)}/readyz",
+            children,
             is_right=lambda answer: version is None or answer.json()["policy_version"] >= version,
-        )  # fmt: skip
+        )
     _write_private(up_file, json.dumps(_addresses(options, url, engine_url, key), indent=2) + "\n")
     if version is None:
         _show_addresses(options, chosen)
@@ -178,7 +230,9 @@ def _prepare_database(stores: Stores, options: Options) -> None:
     from gateway.storage.postgres import logins, migrations
 
     migrations.upgrade(stores.database)
-    if options.database_url is None:  # another server's logins are for `tollgate db upgrade` to make
+    if (
+        options.database_url is None
+    ):  # another server's logins are for `tollgate db upgrade` to make
         for note in logins.ensure(stores.database, stores.url, options.home, given={}).notes:
             print(f"\n  {note}", flush=True)
     pepper.create(options.pepper_path)
@@ -210,9 +264,13 @@ def _engine(options: Options, children: Children, chosen: UpOptions) -> tuple[st
         children.follow("engine-setup", step)
     name = Path(chosen.model).name if chosen.model else "tiny"
     serve = ["serve", "--port", str(options.engine_port), "--served-model-name", name]
-    serve += ["--api-key-file", str(_engine_key_file(options))] + (["--model", chosen.model] if chosen.model else [])
+    serve += ["--api-key-file", str(_engine_key_file(options))] + (
+        ["--model", chosen.model] if chosen.model else []
+    )
     with ProgressStep("Engine: starting vLLM", usual_s=60) as step:
-        children.start("engine", [sys.executable, "-m", "engine", *serve], _engine_variables(options))
+        children.start(
+            "engine", [sys.executable, "-m", "engine", *serve], _engine_variables(options)
+        )
         wait_for(f"{url}/health", children, within_s=ENGINE_WITHIN_S, step=step)
     return url, name
 
@@ -222,7 +280,9 @@ def _engine_variables(options: Options) -> dict[str, str]:
 
 
 def _engine_key_file(options: Options) -> Path:
-    """The engine's own key: it keeps other programs on this machine from using the engine unmetered."""
+    """The engine's own key: it keeps other programs on this machine from using the engine
+    unmetered.
+    """
     file = options.home / "engine-key"
     if not file.exists():
         _write_private(file, secrets.token_urlsafe(32) + "\n")
@@ -230,7 +290,9 @@ def _engine_key_file(options: Options) -> Path:
 
 
 def _brought_engine(chosen: UpOptions) -> tuple[str, str] | None:
-    """Return address and model of the engine that the caller names; None if one is to be started."""
+    """Return address and model of the engine that the caller names; None if one is to be
+    started.
+    """
     if chosen.engine_url is None:
         return None
     url = chosen.engine_url.rstrip("/").removesuffix("/v1")
@@ -245,21 +307,34 @@ def _model_of(url: str, key_reference: str | None) -> str:
 
     kind, _, name = (key_reference or "").partition(":")
     try:
-        secret = os.environ.get(name, "") if kind == "env" else Path(name).expanduser().read_text() if name else ""
+        secret = (
+            os.environ.get(name, "")
+            if kind == "env"
+            else Path(name).expanduser().read_text()
+            if name
+            else ""
+        )
     except OSError as broken:
         raise BadUsage(f"--engine-key {key_reference}: {broken.strerror}.") from None
     headers = {"authorization": f"Bearer {secret.strip()}"} if secret else {}
     try:
         answer = httpx2.get(f"{url}/v1/models", headers=headers, timeout=10, trust_env=False)
     except (httpx2.HTTPError, httpx2.InvalidURL) as broken:
-        raise BadUsage(f"No engine answers at {url}: {broken}. Start it, or fix --engine-url.") from None
+        raise BadUsage(
+            f"No engine answers at {url}: {broken}. Start it, or fix --engine-url."
+        ) from None
     if answer.status_code in (401, 403):
-        raise BadUsage(f"The engine at {url} wants another key ({answer.status_code}). Name it with --engine-key.")
+        raise BadUsage(
+            f"The engine at {url} wants another key ({answer.status_code}). Name it with "
+            "--engine-key."
+        )
     try:
         answer.raise_for_status()
         return str(answer.json()["data"][0]["id"])
     except (httpx2.HTTPError, KeyError, IndexError, TypeError, ValueError) as broken:
-        raise BadUsage(f"--engine-url {url}: GET /v1/models did not name a model ({broken}).") from None
+        raise BadUsage(
+            f"--engine-url {url}: GET /v1/models did not name a model ({broken})."
+        ) from None
 
 
 def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
@@ -267,8 +342,10 @@ def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
     current = stores.policies.current()
     if current is not None and not current.is_demo:
         print(
-            f"  --engine-url has no effect: policy version {current.version} is your own and stays in force. To use "
-            f"the engine, add a deployment with base_url {engine_url} to it and run: tollgate policy apply FILE",
+            f"  --engine-url has no effect: policy version {current.version} is your own and "
+            "stays in force. To use "
+            f"the engine, add a deployment with base_url {engine_url} to it and run: tollgate "
+            "policy apply FILE",
             flush=True,
         )
 
@@ -276,25 +353,45 @@ def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
 def _apply_demo_policy(
     toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
 ) -> int | None:
-    """Apply the demo policy and return its version; None where an operator's own is in force: it stays."""
+    """Apply the demo policy and return its version; None where an operator's own is in force: it
+    stays.
+    """
     from gateway.services.policy.apply import apply_policy
     from gateway.storage.policy.prices import builtin_price
 
     current = stores.policies.current()
     if current is not None and not current.is_demo:
-        print(f"  Policy version {current.version} is your own and stays in force: no demo team, no tour.", flush=True)
+        print(
+            f"  Policy version {current.version} is your own and stays in force: no demo team, "
+            "no tour.",
+            flush=True,
+        )
         return None
-    own_key = f"file:{_engine_key_file(toolbox.options)}" if chosen.engine_url is None else chosen.engine_key
+    own_key = (
+        f"file:{_engine_key_file(toolbox.options)}"
+        if chosen.engine_url is None
+        else chosen.engine_key
+    )
     text = demo_policy.document(
         Demo(
-            engine_url=engine_url, engine_model=engine_model, engine_key=own_key, context_window=CONTEXT_WINDOW,
-            has_external=bool(os.environ.get("OPENAI_API_KEY")), may_fall_back=chosen.allow_external,
+            engine_url=engine_url,
+            engine_model=engine_model,
+            engine_key=own_key,
+            context_window=CONTEXT_WINDOW,
+            has_external=bool(os.environ.get("OPENAI_API_KEY")),
+            may_fall_back=chosen.allow_external,
         )
-    )  # fmt: skip
+    )
     applied = apply_policy(
-        text, policies=stores.policies, prices=stores.prices, builtin=builtin_price, author="tollgate up",
-        message="demo policy", now=toolbox.now(), is_demo=True,
-    )  # fmt: skip
+        text,
+        policies=stores.policies,
+        prices=stores.prices,
+        builtin=builtin_price,
+        author="tollgate up",
+        message="demo policy",
+        now=toolbox.now(),
+        is_demo=True,
+    )
     return applied.version
 
 
@@ -307,8 +404,15 @@ def _show_tour(tour: Tour, chosen: UpOptions) -> None:
     is_tiny = chosen.model is None and chosen.engine_url is None
     print(f"      ({TINY if is_tiny else ''}The rate is a demo rate; the arithmetic is real.)")
     if os.environ.get("OPENAI_API_KEY"):
-        joined = "may fall back to it" if chosen.allow_external else "never falls back to it (--allow-external)"
-        print(f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI and costs real money.")
+        joined = (
+            "may fall back to it"
+            if chosen.allow_external
+            else "never falls back to it (--allow-external)"
+        )
+        print(
+            f"\n  OPENAI_API_KEY is set: route '{demo_policy.EXTERNAL_ROUTE}' goes to OpenAI "
+            "and costs real money."
+        )
         print(f"  Route '{demo_policy.ROUTE}' {joined}.")
 
 
@@ -329,7 +433,7 @@ def _show_key(options: Options, key: str) -> None:
 
   curl {gateway_url(options)}/v1/chat/completions -H "Authorization: Bearer {key}" \\
     -H "Content-Type: application/json" \\
-    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")
+    -d '{{"model": "{demo_policy.ROUTE}", "messages": [{{"role": "user", "content": "Count down from 7"}}]}}'""")  # noqa: E501
 
 
 def _stay(children: Children) -> None:
@@ -341,7 +445,11 @@ def _stay(children: Children) -> None:
 
 def _variables(options: Options, url: str) -> dict[str, str]:
     """The children's settings: this process keeps the embedded Postgres open for them."""
-    return {"TOLLGATE_HOME": str(options.home), "TOLLGATE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
+    return {
+        "TOLLGATE_HOME": str(options.home),
+        "TOLLGATE_DATABASE_URL": url,
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[str, str]:

@@ -36,10 +36,14 @@ def register(app: typer.Typer) -> None:
 
 def demo_data(
     ctx: typer.Context,
-    small: Annotated[bool, typer.Option("--small", help="90 days of three teams: the only size so far.")] = True,
+    small: Annotated[
+        bool, typer.Option("--small", help="90 days of three teams: the only size so far.")
+    ] = True,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Write generated usage, marked as demo. Reports show it only with --demo; real figures never contain it.
+    """Write generated usage, marked as demo.
+
+    Reports show it only with --demo; real figures never contain it.
 
     Running it again adds the days since, and nothing twice.
     """
@@ -53,7 +57,9 @@ def demo_data(
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written, said_s = 0, monotonic()
     with toolbox.open_booking() as stores:
-        partitions.ensure_months(stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
+        partitions.ensure_months(
+            stores.database, first=(now - timedelta(days=DAYS)).date(), last=now.date()
+        )
         stores.prices.keep(prices.values())
         for batch in _batches(events):
             written += stores.ledger.write(batch)
@@ -78,7 +84,9 @@ def _listed_prices(now: datetime) -> dict[str, Price]:
     from gateway.storage.policy.prices import builtin_price
 
     listed = {
-        name: builtin_price(provider=deployment.provider, model=deployment.model, base_url="", at=now)
+        name: builtin_price(
+            provider=deployment.provider, model=deployment.model, base_url="", at=now
+        )
         for name, deployment in DEPLOYMENTS.items()
         if deployment.gpu is None
     }

@@ -1,4 +1,6 @@
-"""The policy that `up` applies: one local engine, one place that is out of bounds, and OpenAI if there is a key."""
+"""The policy that `up` applies: one local engine, one place that is out of bounds, and OpenAI if
+there is a key.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ EXTERNAL_MODEL = "gpt-5-mini"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What the document depends on. `engine_key` is a reference (`file:…`), None for an engine without a key."""
+    """What the document depends on.
+
+    `engine_key` is a reference (`file:…`), None for an engine without a key.
+    """
 
     engine_url: str
     engine_model: str
@@ -27,8 +32,12 @@ class Demo:
 def document(demo: Demo) -> str:
     """Return the policy document. Strings are written as JSON, which YAML reads unchanged."""
     key = f"\n    api_key: {json.dumps(demo.engine_key)}" if demo.engine_key else ""
-    behind_route = "tiny-local, openai" if demo.has_external and demo.may_fall_back else "tiny-local"
-    routes = f"{ROUTE}, {OUT_OF_BOUNDS_ROUTE}" + (f", {EXTERNAL_ROUTE}" if demo.has_external else "")
+    behind_route = (
+        "tiny-local, openai" if demo.has_external and demo.may_fall_back else "tiny-local"
+    )
+    routes = f"{ROUTE}, {OUT_OF_BOUNDS_ROUTE}" + (
+        f", {EXTERNAL_ROUTE}" if demo.has_external else ""
+    )
     return f"""\
 # The demo policy of `tollgate up`. Write your own, then: tollgate policy apply FILE
 version: 1
@@ -61,7 +70,7 @@ deployments:
   - {{name: {OUT_OF_BOUNDS_ROUTE}, deployments: [far-away], objective: priority}}
 {_external_route() if demo.has_external else ""}teams:
   - {{name: {TEAM}, cost_centre: CC-DEMO, data_class: internal, routes: [{routes}]}}
-"""
+"""  # noqa: E501
 
 
 def _external_deployment() -> str:

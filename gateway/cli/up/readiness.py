@@ -19,10 +19,17 @@ READY_WITHIN_S = 60.0
 
 
 def wait_for(
-    url: str, children: Children, *, within_s: float = READY_WITHIN_S, step: ProgressStep | None = None,
+    url: str,
+    children: Children,
+    *,
+    within_s: float = READY_WITHIN_S,
+    step: ProgressStep | None = None,
     is_right: Callable[[httpx2.Response], bool] = lambda answer: True,
-) -> None:  # fmt: skip
-    """Return when `url` answers 200 with what `is_right` accepts. Raises `OperatorError` with what it said last."""
+) -> None:
+    """Return when `url` answers 200 with what `is_right` accepts.
+
+    Raises `OperatorError` with what it said last.
+    """
     import httpx2
 
     began_s = time.monotonic()
@@ -50,5 +57,6 @@ def require_free(host: str, port: int, *, setting: str) -> None:
             probe.bind((host, port))
         except OSError as broken:
             raise BadUsage(
-                f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with {setting}."
+                f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with "
+                f"{setting}."
             ) from None

@@ -31,7 +31,10 @@ class Tour:
 
     def __init__(self, gateway_url: str, api_key: str) -> None:
         self._client = httpx2.Client(
-            base_url=gateway_url, headers={"authorization": f"Bearer {api_key}"}, timeout=120, trust_env=False
+            base_url=gateway_url,
+            headers={"authorization": f"Bearer {api_key}"},
+            timeout=120,
+            trust_env=False,
         )
 
     def close(self) -> None:
@@ -47,7 +50,8 @@ class Tour:
             (
                 f"answer    {text!r}",
                 f"tokens    {_tokens(attempt)}, as the {attempt['usage_source']} reports",
-                f"cost      {format_usd(attempt['cost_usd'])}   first token after {attempt['ttft_s'] or 0:.3f} s",
+                f"cost      {format_usd(attempt['cost_usd'])}   first token after "
+                f"{attempt['ttft_s'] or 0:.3f} s",
                 f"served    {attempt['deployment']} ({attempt['model']}) in {attempt['region']}",
                 f"receipt   tollgate report receipt {request_id}",
             ),
@@ -55,12 +59,16 @@ class Tour:
 
     def refusal(self) -> Stop:
         """A request whose data class may not go where its route leads."""
-        error = self._error({"model": OUT_OF_BOUNDS_ROUTE}, {"x-tollgate-data-class": "confidential"})
+        error = self._error(
+            {"model": OUT_OF_BOUNDS_ROUTE}, {"x-tollgate-data-class": "confidential"}
+        )
         return Stop(f"Asked route {OUT_OF_BOUNDS_ROUTE} with confidential data", error)
 
     def unknown_model(self) -> Stop:
         """A model that no route answers to."""
-        return Stop("Asked for a model that is not offered", self._error({"model": "claude-of-nowhere"}, {}))
+        return Stop(
+            "Asked for a model that is not offered", self._error({"model": "claude-of-nowhere"}, {})
+        )
 
     def receipt(self, request_id: str) -> dict[str, Any]:
         """The receipt of a request, as soon as the ledger has it."""
@@ -71,14 +79,23 @@ class Tour:
                 receipt: dict[str, Any] = json.loads(answer.text, parse_float=Decimal)
                 return receipt
             time.sleep(0.1)
-        raise OperatorError(f"The receipt of {request_id} did not come within {RECEIPT_WITHIN_S:.0f} s.")
+        raise OperatorError(
+            f"The receipt of {request_id} did not come within {RECEIPT_WITHIN_S:.0f} s."
+        )
 
     def _streamed(self, question: str) -> tuple[str, str]:
-        body = {"model": ROUTE, "messages": [{"role": "user", "content": question}], "stream": True, "temperature": 0}
+        body = {
+            "model": ROUTE,
+            "messages": [{"role": "user", "content": question}],
+            "stream": True,
+            "temperature": 0,
+        }
         try:
             return self._read_stream(body)
         except httpx2.HTTPError as broken:
-            raise OperatorError(f"The first request failed: {broken}. The gateway's log says why.") from None
+            raise OperatorError(
+                f"The first request failed: {broken}. The gateway's log says why."
+            ) from None
 
     def _read_stream(self, body: dict[str, Any]) -> tuple[str, str]:
         text = ""
@@ -90,13 +107,19 @@ class Tour:
                 if line.startswith("data: {"):
                     chunk = json.loads(line[6:])
                     if "error" in chunk:
-                        raise OperatorError(f"The first request failed: {chunk['error']['message']}")
-                    text += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+                        raise OperatorError(
+                            f"The first request failed: {chunk['error']['message']}"
+                        )
+                    text += "".join(
+                        choice["delta"].get("content") or "" for choice in chunk["choices"]
+                    )
             return text.strip(), answer.headers["x-request-id"]
 
     def _error(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[str, ...]:
         answer = self._client.post(
-            "/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": "Hello"}]}, headers=headers
+            "/v1/chat/completions",
+            json={**body, "messages": [{"role": "user", "content": "Hello"}]},
+            headers=headers,
         )
         error = answer.json()["error"]
         return (f"HTTP {answer.status_code} {error['code']}", error["message"])

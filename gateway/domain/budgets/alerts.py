@@ -1,6 +1,7 @@
 """Budget alerts: which thresholds are reached, what an alert says, and when it is sent again.
 
-A threshold is a share of the limit and its grants. That it is raised once a period is the store's to see to.
+A threshold is a share of the limit and its grants. That it is raised once a period is the store's
+to see to.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ _MOST_DOUBLINGS = 16  # far beyond the longest pause
 
 
 class NotDelivered(Exception):
-    """The receiver did not take an alert. The message says why, and never quotes a secret or the whole address."""
+    """The receiver did not take an alert.
+
+    The message says why, and never quotes a secret or the whole address.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetAlert:
-    """One threshold of one budget's period, as it was when it was raised. `tries` are those that failed so far."""
+    """One threshold of one budget's period, as it was when it was raised.
+
+    `tries` are those that failed so far.
+    """
 
     alert_id: UUID
     account_id: str
@@ -62,7 +69,9 @@ class BudgetAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How one try ended, of `tries` in all: delivered, to be tried again at `next_try_at`, or given up."""
+    """How one try ended, of `tries` in all: delivered, to be tried again at `next_try_at`, or given
+    up.
+    """
 
     alert_id: UUID
     tries: int
@@ -75,16 +84,20 @@ class Delivery:
 def crossed(
     rule: BudgetRule, *, starts_at: datetime, spent_nusd: int, granted_nusd: int, now: datetime
 ) -> tuple[Decimal, ...]:
-    """The thresholds that one account's period has reached, lowest first; none of a period that is long over.
+    """The thresholds that one account's period has reached, lowest first; none of a period that is
+    long over.
 
-    None either of a period that the rule would not begin at that moment: a name that was a month's yesterday and is a
-    day's today leaves the month's sum behind, and that says nothing of the new limit.
+    None either of a period that the rule would not begin at that moment: a name that was a month's
+    yesterday and is a day's today leaves the month's sum behind, and that says nothing of the new
+    limit.
     """
     if starts_at not in {rule.period_at(moment).starts_at for moment in (now, now - LOOK_BACK)}:
         return ()
     available_nusd = Decimal(rule.limit_nusd + granted_nusd)
     return tuple(
-        threshold for threshold in sorted(set(rule.alert_at)) if spent_nusd >= EXACT.multiply(threshold, available_nusd)
+        threshold
+        for threshold in sorted(set(rule.alert_at))
+        if spent_nusd >= EXACT.multiply(threshold, available_nusd)
     )
 
 
@@ -116,12 +129,19 @@ def payload(alert: BudgetAlert) -> dict[str, Any]:
 
 
 def text(alert: BudgetAlert) -> str:
-    """What people read: how much of what is spent, what follows, when it begins anew and who can make room."""
-    return " ".join(part for part in (_reached(alert), _follows(alert), _resets(alert), _room(alert)) if part)
+    """What people read: how much of what is spent, what follows, when it begins anew and who can
+    make room.
+    """
+    return " ".join(
+        part for part in (_reached(alert), _follows(alert), _resets(alert), _room(alert)) if part
+    )
 
 
 def retry_pause_s(tries: int, *, draw: float) -> float:
-    """How long to wait after so many failed tries, in seconds. `draw` is from 0 to 1: full jitter."""
+    """How long to wait after so many failed tries, in seconds.
+
+    `draw` is from 0 to 1: full jitter.
+    """
     return min(FIRST_PAUSE_S * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), MAX_PAUSE_S) * draw
 
 
@@ -142,7 +162,11 @@ def _follows(alert: BudgetAlert) -> str:
 
 
 def _resets(alert: BudgetAlert) -> str:
-    return "It never resets." if alert.ends_at is None else f"Resets {moment_text(alert.ends_at, alert.time_zone)}."
+    return (
+        "It never resets."
+        if alert.ends_at is None
+        else f"Resets {moment_text(alert.ends_at, alert.time_zone)}."
+    )
 
 
 def _room(alert: BudgetAlert) -> str:
@@ -153,7 +177,9 @@ def _room(alert: BudgetAlert) -> str:
 
 
 def _number(plain: str) -> Raw:
-    """A JSON number, digit by digit: through a float or an exponent it would not be the sum in the books."""
+    """A JSON number, digit by digit: through a float or an exponent it would not be the sum in the
+    books.
+    """
     return Raw(plain.encode())
 
 

@@ -1,7 +1,8 @@
 """Budgets: what may be spent in a period, by whom, and when each period begins and ends.
 
-A rule is what the policy declares; an account is the one sum that a rule keeps for one team, project, key or cost
-centre, and is known by the same name in every policy version. Money is whole nano-dollars.
+A rule is what the policy declares; an account is the one sum that a rule keeps for one team,
+project, key or cost centre, and is known by the same name in every policy version. Money is whole
+nano-dollars.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class BudgetKind(StrEnum):
 class BudgetRule:
     """One budget of the policy.
 
-    `rule_id` is its identity: `payments/month`, `payments/project:checkout/month`, or the name given to it. `owner` is
-    the project, key id or cost centre (the team itself for a team's own), `*` for each of a team's projects or keys.
-    `overdraft_nusd` is what each replica may spend beyond its leases while Postgres is away.
+    `rule_id` is its identity: `payments/month`, `payments/project:checkout/month`, or the name
+    given to it. `owner` is the project, key id or cost centre (the team itself for a team's own),
+    `*` for each of a team's projects or keys. `overdraft_nusd` is what each replica may spend
+    beyond its leases while Postgres is away.
     """
 
     rule_id: str
@@ -79,8 +81,9 @@ class BudgetRule:
             return self.rule_id
         if EACH in self.rule_id:
             return self.rule_id.replace(EACH, owner, 1)
-        # A rule with a name of its own. Not '/': a caller may choose the project, and `payments/month` is the account
-        # of another rule where this one is named payments and the project month.
+        # A rule with a name of its own. Not '/': a caller may choose the project, and
+        # `payments/month` is the account of another rule where this one is named payments and the
+        # project month.
         return f"{self.rule_id}:{owner}"
 
     def period_at(self, moment: datetime) -> PeriodSpan:
@@ -105,14 +108,19 @@ class PeriodSpan:
 
     @property
     def starts_s(self) -> int:
-        """Its beginning in whole seconds since 1970: with its account it names a period everywhere."""
+        """Its beginning in whole seconds since 1970: with its account it names a period
+        everywhere.
+        """
         return int(self.starts_at.timestamp())
 
 
 class Hold(Struct, frozen=True, array_like=True, gc=False):
-    """What one attempt reserved of one account's period. Of a soft budget nothing is: it is only named.
+    """What one attempt reserved of one account's period.
 
-    `starts_s` is when the period began, in seconds since 1970. `is_overdraft`: Postgres was away and the lease empty.
+    Of a soft budget nothing is: it is only named.
+
+    `starts_s` is when the period began, in seconds since 1970. `is_overdraft`: Postgres was away
+    and the lease empty.
     """
 
     account_id: str
@@ -133,12 +141,18 @@ def rule_id(scope: BudgetScope, *, team: str | None, owner: str, period: BudgetP
 
 
 def accounts_of(
-    rules: tuple[BudgetRule, ...], *, cost_centre: tuple[BudgetRule, ...], project: str | None, key_id: str
+    rules: tuple[BudgetRule, ...],
+    *,
+    cost_centre: tuple[BudgetRule, ...],
+    project: str | None,
+    key_id: str,
 ) -> tuple[Account, ...]:
-    """The accounts that a request is charged to, in the order of their names: that is the order of every lock.
+    """The accounts that a request is charged to, in the order of their names: that is the order of
+    every lock.
 
-    `rules` are all of the team's. A rule for one project or key stands in for the one for each of them. A request
-    without a project counts under `*`: without one it would dodge the budgets of all.
+    `rules` are all of the team's. A rule for one project or key stands in for the one for each of
+    them. A request without a project counts under `*`: without one it would dodge the budgets of
+    all.
     """
     owners = {BudgetScope.PROJECT: EACH if project is None else project, BudgetScope.KEY: key_id}
     with_own = {(rule.scope, rule.owner) for rule in rules}
@@ -184,18 +198,24 @@ _LONGER_THAN = {
 
 
 def _hour_at(moment: datetime, zone: ZoneInfo) -> PeriodSpan:
-    """An hour of the local clock; cut in two where the clock is turned inside it (Lord Howe turns by half an hour)."""
+    """An hour of the local clock; cut in two where the clock is turned inside it (Lord Howe turns
+    by half an hour).
+    """
     second = moment.replace(microsecond=0)
     offset = _offset(second, zone)
     starts_at = (second + offset).replace(minute=0, second=0) - offset
     return PeriodSpan(
         _first_second(starts_at, second, lambda at: _offset(at, zone) == offset),
-        _first_second(second, starts_at + timedelta(hours=1), lambda at: _offset(at, zone) != offset),
+        _first_second(
+            second, starts_at + timedelta(hours=1), lambda at: _offset(at, zone) != offset
+        ),
     )
 
 
 def _days_at(period: BudgetPeriod, moment: datetime, zone: ZoneInfo) -> PeriodSpan:
-    first = _FIRST_DAYS[period](_local(moment, zone).replace(hour=0, minute=0, second=0, microsecond=0))
+    first = _FIRST_DAYS[period](
+        _local(moment, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    )
     while True:
         following = _FIRST_DAYS[period](first + _LONGER_THAN[period])
         ends_at = _midnight(following, zone)
@@ -206,7 +226,9 @@ def _days_at(period: BudgetPeriod, moment: datetime, zone: ZoneInfo) -> PeriodSp
 
 
 def _midnight(day: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment of a local day: the first midnight of two; the moment of the turn where clocks skip it."""
+    """The first moment of a local day: the first midnight of two; the moment of the turn where
+    clocks skip it.
+    """
     early, late = (day.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if early <= late:
         return early
@@ -215,7 +237,9 @@ def _midnight(day: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _first_second(low: datetime, high: datetime, is_true: Callable[[datetime], bool]) -> datetime:
-    """The first whole second from `low` on in which something becomes true to stay so; `high` if none before it."""
+    """The first whole second from `low` on in which something becomes true to stay so; `high` if
+    none before it.
+    """
     if is_true(low):
         return low
     if not is_true(high - timedelta(seconds=1)):
@@ -246,10 +270,11 @@ def _zone(time_zone: str) -> ZoneInfo:
 class SliceAsk:
     """What a worker asks of one account's period, all at once: give back, then take.
 
-    `least_nusd` is the smallest hold that waits: where there is no room for it nothing is granted; 0 asks for nothing.
-    `needed_nusd` are all holds that wait, `most_nusd` what is taken if there is plenty. `held_nusd` is told for others
-    to see. A worker numbers its questions: a `turn` that comes again was answered already, and its answer was lost.
-    Then the same is granted, and nothing is taken or given back again.
+    `least_nusd` is the smallest hold that waits: where there is no room for it nothing is granted;
+    0 asks for nothing. `needed_nusd` are all holds that wait, `most_nusd` what is taken if there is
+    plenty. `held_nusd` is told for others to see. A worker numbers its questions: a `turn` that
+    comes again was answered already, and its answer was lost. Then the same is granted, and nothing
+    is taken or given back again.
     """
 
     account_id: str
@@ -266,9 +291,11 @@ class SliceAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceGranted:
-    """Postgres's answer: what was granted, and how the account stands after it, with all workers' leases.
+    """Postgres's answer: what was granted, and how the account stands after it, with all workers'
+    leases.
 
-    `limit_nusd` includes grants; it is None where Postgres does not know the rule. `outstanding_nusd` is this worker's.
+    `limit_nusd` includes grants; it is None where Postgres does not know the rule.
+    `outstanding_nusd` is this worker's.
     """
 
     account_id: str

@@ -1,4 +1,6 @@
-"""Whether budgets and limits are kept with all other replicas, or from what this one has at hand."""
+"""Whether budgets and limits are kept with all other replicas, or from what this one has at
+hand.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from gateway.domain.checks import Check, Status
 _MEND = "bring Postgres back, see docs/runbooks/database-away.md; this replica goes on by itself"
 
 
-def allowance_checks(*, budgets_away_s: float | None, lease_s: float, is_alone: bool) -> tuple[Check, ...]:
+def allowance_checks(
+    *, budgets_away_s: float | None, lease_s: float, is_alone: bool
+) -> tuple[Check, ...]:
     """What readiness says of budgets and limits.
 
-    `budgets_away_s` is for how long Postgres has not answered when asked for money, None where it answers; `is_alone`:
-    limits are kept by this replica's own part of them.
+    `budgets_away_s` is for how long Postgres has not answered when asked for money, None where it
+    answers; `is_alone`: limits are kept by this replica's own part of them.
     """
     return (_budgets(budgets_away_s, lease_s), _limits(is_alone))
 
@@ -21,7 +25,8 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
         return Check("budgets", Status.OK, "money is leased as it is needed")
     left_s = max(lease_s - away_s, 0.0)
     finding = (
-        f"Postgres has not answered for {away_s:,.0f} s: what is leased serves for another {left_s:,.0f} s at most, "
+        f"Postgres has not answered for {away_s:,.0f} s: what is leased serves for another "
+        f"{left_s:,.0f} s at most, "
         "then requests under a hard budget get 503, never 402"
     )
     return Check("budgets", Status.WARN, finding, _MEND)
@@ -30,4 +35,9 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
 def _limits(is_alone: bool) -> Check:
     if not is_alone:
         return Check("limits", Status.OK, "kept together with all replicas")
-    return Check("limits", Status.WARN, "Postgres does not answer: this replica keeps to its own part of each", _MEND)
+    return Check(
+        "limits",
+        Status.WARN,
+        "Postgres does not answer: this replica keeps to its own part of each",
+        _MEND,
+    )

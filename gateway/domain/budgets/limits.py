@@ -1,7 +1,7 @@
 """Limits: how many requests and tokens in any 60 seconds, and how many requests at once.
 
-What a worker asks of all workers' shared windows, and what it is answered, are values here too. A tick is 25 ms of the
-database's clock; moments in seconds are of a worker's monotonic clock.
+What a worker asks of all workers' shared windows, and what it is answered, are values here too. A
+tick is 25 ms of the database's clock; moments in seconds are of a worker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ EACH = "*"  # in place of a project's or key's name: each of them by itself
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """None is no limit. Tokens are those of prompt and answer together. In shadow they refuse nothing, but count."""
+    """None is no limit. Tokens are those of prompt and answer together.
+
+    In shadow they refuse nothing, but count.
+    """
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -31,7 +34,11 @@ class Limits:
     @property
     def is_limited(self) -> bool:
         """Whether anything is limited, or would be."""
-        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (None, None, None)
+        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (
+            None,
+            None,
+            None,
+        )
 
     @property
     def refuses_tokens(self) -> bool:
@@ -68,9 +75,9 @@ class LimitUnit(StrEnum):
 class LimitAsk(Struct, frozen=True, kw_only=True):
     """What one worker asks of one window, or of one limit's slots.
 
-    `needs` are `(units, times)`, each met whole or not at all, in order; `ahead` is welcome besides. `kept` are the
-    slots that the worker has and keeps. `corrections` are `(tick, units)`: below zero what is given back, above what
-    was used without asking; tick 0 is not known.
+    `needs` are `(units, times)`, each met whole or not at all, in order; `ahead` is welcome
+    besides. `kept` are the slots that the worker has and keeps. `corrections` are `(tick, units)`:
+    below zero what is given back, above what was used without asking; tick 0 is not known.
     """
 
     limit_id: str
@@ -85,8 +92,8 @@ class LimitAsk(Struct, frozen=True, kw_only=True):
 class LimitGranted(Struct, frozen=True, kw_only=True):
     """What was granted of one window at `tick`, or how many slots the worker now has in all.
 
-    `used` is by all workers, this grant included. `slides` are `(milliseconds from now, units)`: what leaves the window
-    next.
+    `used` is by all workers, this grant included. `slides` are `(milliseconds from now, units)`:
+    what leaves the window next.
     """
 
     limit_id: str
@@ -98,7 +105,10 @@ class LimitGranted(Struct, frozen=True, kw_only=True):
 
 
 class LimitAnswer(Struct, frozen=True, kw_only=True):
-    """The answer to all asks of one exchange. `is_repeat`: it was given before, to the exchange of the same number."""
+    """The answer to all asks of one exchange.
+
+    `is_repeat`: it was given before, to the exchange of the same number.
+    """
 
     workers: int
     now_ms: int
@@ -107,7 +117,9 @@ class LimitAnswer(Struct, frozen=True, kw_only=True):
 
 
 def limits_of(team: HasLimits, *, project: str | None, key_id: str) -> tuple[LimitedBy, ...]:
-    """The limits of a team's request: the team's, its project's and its key's; empty where nothing is limited."""
+    """The limits of a team's request: the team's, its project's and its key's; empty where nothing
+    is limited.
+    """
     found = [
         (team.name, team.limits),
         (f"{team.name}/project:{project}", _own(team.project_limits, project)),

@@ -13,9 +13,16 @@ CENT_NUSD = 10_000_000
 
 
 def exhausted(
-    account: Account, span: PeriodSpan, *, limit_nusd: int, spent_nusd: int, held_nusd: int, hold_nusd: int
+    account: Account,
+    span: PeriodSpan,
+    *,
+    limit_nusd: int,
+    spent_nusd: int,
+    held_nusd: int,
+    hold_nusd: int,
 ) -> str:
-    """Say what is used up, how much room the request needs, when there is more, and who can make room now.
+    """Say what is used up, how much room the request needs, when there is more, and who can make
+    room now.
 
     `held_nusd` is what attempts under way reserved and what replicas have at hand.
     """
@@ -23,20 +30,28 @@ def exhausted(
     left_nusd = max(hold_nusd - short_nusd, 0)
     state = "has too little left" if left_nusd else "is used up"
     smaller = " A smaller max_tokens needs less." if left_nusd else ""
-    # Every figure with the digits of the smallest: "$0.09 limit, $0.09 spent" would hide the reason.
-    decimals = _decimals(min(nusd for nusd in (limit_nusd, left_nusd, short_nusd, hold_nusd) if nusd > 0))
-    limit, spent, held, hold = (_usd(nusd, decimals) for nusd in (limit_nusd, spent_nusd, held_nusd, hold_nusd))
+    # Every figure with the digits of the smallest: "$0.09 limit, $0.09 spent" would hide the
+    # reason.
+    decimals = _decimals(
+        min(nusd for nusd in (limit_nusd, left_nusd, short_nusd, hold_nusd) if nusd > 0)
+    )
+    limit, spent, held, hold = (
+        _usd(nusd, decimals) for nusd in (limit_nusd, spent_nusd, held_nusd, hold_nusd)
+    )
     return (
-        f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, {held} held; this request may cost up to "
+        f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, {held} held; this "
+        "request may cost up to "
         f"{hold}.{smaller} {_resets(span.ends_at, account.rule.time_zone)} Ask an admin for: "
-        f"tollgate budget grant {account.account_id} {_grant(account.rule.limit_nusd, short_nusd)} --reason …"
+        f"tollgate budget grant {account.account_id} "
+        f"{_grant(account.rule.limit_nusd, short_nusd)} --reason …"
     )
 
 
 def away(account: Account) -> str:
     """Say that nobody can be asked whether there is room."""
     return (
-        f"Budget {account.account_id} cannot be asked for more: the database does not answer, and what this replica "
+        f"Budget {account.account_id} cannot be asked for more: the database does not answer, "
+        "and what this replica "
         f"had leased is used up. Nothing was sent. Try again shortly."
     )
 
@@ -45,24 +60,30 @@ def slow(account: Account, waited_s: float) -> str:
     """Say that an answer is awaited which takes too long for a caller."""
     return (
         f"Budget {account.account_id} has too little leased here, and Postgres did not say within "
-        f"{round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in a second."
+        f"{round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in a "
+        "second."
     )
 
 
 def refused(account: Account) -> str:
     """Say that Postgres cannot be asked this question."""
     return (
-        f"Postgres refused the question whether budget {account.account_id} has room for this request. Nothing was "
-        f"sent. Ask for fewer output tokens; an admin finds the reason in the gateway's log (budget_ask_refused)."
+        f"Postgres refused the question whether budget {account.account_id} has room for this "
+        "request. Nothing was "
+        "sent. Ask for fewer output tokens; an admin finds the reason in the gateway's log "
+        "(budget_ask_refused)."
     )
 
 
 def unbounded(account: Account, deployment: str) -> str:
     """Say why a request without a bound cannot be held for."""
     return (
-        f"Budget {account.account_id} is hard, and what this request may cost at {deployment} has no bound. Set "
-        "max_tokens (in responses: max_output_tokens), or ask an admin to declare max_output_tokens or context_window "
-        "for the deployment. Pictures and files need context_window. Prompts must be strings or token ids."
+        f"Budget {account.account_id} is hard, and what this request may cost at {deployment} "
+        "has no bound. Set "
+        "max_tokens (in responses: max_output_tokens), or ask an admin to declare "
+        "max_output_tokens or context_window "
+        "for the deployment. Pictures and files need context_window. Prompts must be strings "
+        "or token ids."
     )
 
 
@@ -77,7 +98,9 @@ def _resets(ends_at: datetime | None, time_zone: str) -> str:
 
 
 def _grant(limit_nusd: int, short_nusd: int) -> str:
-    """A tenth of the limit, but no less than what is missing; rounded up to two digits, from a cent down to one."""
+    """A tenth of the limit, but no less than what is missing; rounded up to two digits, from a cent
+    down to one.
+    """
     nusd = max(limit_nusd // GRANT_SHARE, short_nusd, 1)
     digits = 2 if nusd > CENT_NUSD else 1
     step = max(10 ** (len(str(nusd)) - digits), 1)
@@ -85,7 +108,9 @@ def _grant(limit_nusd: int, short_nusd: int) -> str:
 
 
 def _decimals(nusd: int) -> int:
-    """How many decimals show four digits of an amount below a cent; of a larger one, cents will do."""
+    """How many decimals show four digits of an amount below a cent; of a larger one, cents will
+    do.
+    """
     return 2 if nusd >= CENT_NUSD else min(9 - len(str(nusd)) + 4, 9)
 
 

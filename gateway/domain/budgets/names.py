@@ -14,7 +14,10 @@ MOST_NEAR = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedBudget:
-    """What a budget may be called by. `scope`, `team` and `period` are None where its rule is not known any more."""
+    """What a budget may be called by.
+
+    `scope`, `team` and `period` are None where its rule is not known any more.
+    """
 
     account_id: str
     scope: str | None
@@ -30,7 +33,8 @@ class NamedBudget:
 
 
 def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
-    """Return the account that a name means: the account's own name first, then what is short for just one.
+    """Return the account that a name means: the account's own name first, then what is short for
+    just one.
 
     Raises `NothingFound` naming those that are near, `BadUsage` where several can be meant.
     """
@@ -39,7 +43,9 @@ def find_budget(wanted: str, known: Iterable[NamedBudget]) -> str:
         return wanted
     meant = sorted(name for name, budget in budgets.items() if wanted in budget.shorthands)
     if len(meant) > 1:
-        raise BadUsage(f"'{wanted}' can mean several budgets: {', '.join(meant)}. Name one of them.")
+        raise BadUsage(
+            f"'{wanted}' can mean several budgets: {', '.join(meant)}. Name one of them."
+        )
     if not meant:
         raise NothingFound(_nothing(wanted, budgets))
     return meant[0]
@@ -49,6 +55,7 @@ def _nothing(wanted: str, names: Collection[str]) -> str:
     near = get_close_matches(wanted, names, n=MOST_NEAR, cutoff=0.5)
     there = f"Near: {', '.join(near)}. " if near else ""
     return (
-        f"No budget '{wanted}'. {there}tollgate budget list --all has all of them; one that a rule for each project "
+        f"No budget '{wanted}'. {there}tollgate budget list --all has all of them; one that a "
+        "rule for each project "
         f"or key keeps is there from its first request on."
     )

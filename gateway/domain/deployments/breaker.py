@@ -1,4 +1,5 @@
-"""A breaker: passes a deployment over that fails, and lets one attempt through now and then to see whether it is back.
+"""A breaker: passes a deployment over that fails, and lets one attempt through now and then to see
+whether it is back.
 
 It only advises. Who asks it tries the last eligible deployment whatever it says.
 """
@@ -10,19 +11,32 @@ from gateway.domain.sliding import SlidingCount
 WINDOW_S = 10
 LEAST_OUTCOMES = 20  # of fewer, half of them failed means little
 FAILED_SHARE = 0.5
-SILENT_IN_A_ROW = 5  # refused connections and timeouts: nobody is there, and waiting for more costs each caller seconds
+# refused connections and timeouts: nobody is there, and waiting for more costs each caller seconds
+SILENT_IN_A_ROW = 5
 FIRST_OPEN_S = 5.0
-LONGEST_OPEN_S = 9.5  # so that what is back is in use again within ten seconds, the time of a probe included
+LONGEST_OPEN_S = (
+    9.5  # so that what is back is in use again within ten seconds, the time of a probe included
+)
 PROBE_LOST_S = 9.5  # a probe that was not heard of for so long is no reason to send no other
 
 
 class Breaker:
-    """Closed, open, or open with a probe due. Time is an argument; `began_s` is when the attempt did.
+    """Closed, open, or open with a probe due.
+
+    Time is an argument; `began_s` is when the attempt did.
 
     What began before it opened says nothing of what became of the deployment since.
     """
 
-    __slots__ = ("_due_s", "_failed", "_in_a_row", "_open_for_s", "_probe_s", "_succeeded", "opened_s")
+    __slots__ = (
+        "_due_s",
+        "_failed",
+        "_in_a_row",
+        "_open_for_s",
+        "_probe_s",
+        "_succeeded",
+        "opened_s",
+    )
 
     def __init__(self) -> None:
         self._succeeded, self._failed = SlidingCount(WINDOW_S), SlidingCount(WINDOW_S)
@@ -59,16 +73,23 @@ class Breaker:
         return True
 
     def failed(self, began_s: float, now_s: float, *, is_silent: bool) -> bool:
-        """The deployment failed; `is_silent` where nobody answered at all. True where that opened it."""
+        """The deployment failed; `is_silent` where nobody answered at all.
+
+        True where that opened it.
+        """
         if self.opened_s is not None:
-            if self._probe_s is not None and began_s >= self._probe_s:  # the probe, or one as late as it
+            if (
+                self._probe_s is not None and began_s >= self._probe_s
+            ):  # the probe, or one as late as it
                 self._open_for_s = min(self._open_for_s * 2, LONGEST_OPEN_S)
                 self._open_until(now_s)
             return False
         self._failed.add(now_s)
         self._in_a_row = self._in_a_row + 1 if is_silent else 0
         failed, succeeded = self._failed.total, self._succeeded.count(now_s)
-        has_failed = failed + succeeded >= LEAST_OUTCOMES and failed >= FAILED_SHARE * (failed + succeeded)
+        has_failed = failed + succeeded >= LEAST_OUTCOMES and failed >= FAILED_SHARE * (
+            failed + succeeded
+        )
         return (has_failed or self._in_a_row >= SILENT_IN_A_ROW) and self.open(now_s)
 
     def open(self, now_s: float) -> bool:
@@ -80,7 +101,10 @@ class Breaker:
         return True
 
     def let_go(self, began_s: float) -> None:
-        """An attempt ended without telling anything: its caller left. If it was the probe, another may be."""
+        """An attempt ended without telling anything: its caller left.
+
+        If it was the probe, another may be.
+        """
         if self._probe_s is not None and began_s >= self._probe_s:
             self._probe_s = None
 

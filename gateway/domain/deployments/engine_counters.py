@@ -1,7 +1,9 @@
-"""Resolves unknown attempts from the engine's own counters: what it made, less what was metered, is theirs.
+"""Resolves unknown attempts from the engine's own counters: what it made, less what was metered, is
+theirs.
 
-That holds for a *window* between two moments at which the engine was idle and everything is written. What it cannot
-tell is who else used the engine: where more is left than the unknown attempts can have cost, nothing is resolved.
+That holds for a *window* between two moments at which the engine was idle and everything is
+written. What it cannot tell is who else used the engine: where more is left than the unknown
+attempts can have cost, nothing is resolved.
 """
 
 from __future__ import annotations
@@ -24,12 +26,17 @@ class Tokens:
     generation: int
 
     def __sub__(self, other: Tokens) -> Tokens:
-        return Tokens(prompt=self.prompt - other.prompt, generation=self.generation - other.generation)
+        return Tokens(
+            prompt=self.prompt - other.prompt, generation=self.generation - other.generation
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The counters at a moment. They begin at 0 with each process of the engine, which began at `started_at`."""
+    """The counters at a moment.
+
+    They begin at 0 with each process of the engine, which began at `started_at`.
+    """
 
     at: datetime
     started_at: datetime | None
@@ -38,7 +45,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownAttempt:
-    """An attempt whose cost is not known: at most `held_nusd`. `writes_output` is False for embeddings."""
+    """An attempt whose cost is not known: at most `held_nusd`.
+
+    `writes_output` is False for embeddings.
+    """
 
     request_id: UUID
     attempt: int
@@ -51,8 +61,9 @@ class UnknownAttempt:
 class IdleWindow:
     """One deployment's time between two idle moments.
 
-    `readings` are all looks at its counters from the first moment to the last, in order. `metered` is what the known
-    attempts and the gateway's own probes used; None where one of them does not say.
+    `readings` are all looks at its counters from the first moment to the last, in order. `metered`
+    is what the known attempts and the gateway's own probes used; None where one of them does not
+    say.
     """
 
     deployment: str
@@ -63,7 +74,10 @@ class IdleWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What one unknown attempt is charged, and the tokens that stands for. Cut to the hold where it was more."""
+    """What one unknown attempt is charged, and the tokens that stands for.
+
+    Cut to the hold where it was more.
+    """
 
     attempt: UnknownAttempt
     tokens: Tokens
@@ -79,9 +93,11 @@ class Resolution:
 
 
 def made(readings: Sequence[Reading]) -> Tokens | None:
-    """Return what an engine made between its first and last reading, None where it restarted in between.
+    """Return what an engine made between its first and last reading, None where it restarted in
+    between.
 
-    What a process made after its last reading is gone with it, so a sum over a restart would be too small.
+    What a process made after its last reading is gone with it, so a sum over a restart would be too
+    small.
     """
     for earlier, later in pairwise(readings):
         grown = later.tokens - earlier.tokens
@@ -91,7 +107,9 @@ def made(readings: Sequence[Reading]) -> Tokens | None:
 
 
 def resolve(window: IdleWindow) -> Resolution:
-    """Share what is left of the counters out among the unknown attempts of a window, in proportion to their holds."""
+    """Share what is left of the counters out among the unknown attempts of a window, in proportion
+    to their holds.
+    """
     whole = made(window.readings)
     if whole is None:
         return Resolution(problem="the engine restarted, and what it made before that is not known")
@@ -101,35 +119,46 @@ def resolve(window: IdleWindow) -> Resolution:
     if residual.prompt < 0 or residual.generation < 0:
         return Resolution(problem=f"the engine counts less than was metered ({_text(residual)})")
     if residual.generation and not any(attempt.writes_output for attempt in window.unknown):
-        return Resolution(problem="the engine wrote more than the known attempts, and no unknown one writes")
+        return Resolution(
+            problem="the engine wrote more than the known attempts, and no unknown one writes"
+        )
     try:
         found = [_charged(attempt, tokens) for attempt, tokens in _shared(residual, window.unknown)]
     except ValueError as unpriced:
         return Resolution(problem=str(unpriced))
     if sum(one.cost_nusd for one in found) > sum(attempt.held_nusd for attempt in window.unknown):
-        return Resolution(problem=f"more is left ({_text(residual)}) than the holds allow: others use this engine")
+        return Resolution(
+            problem=f"more is left ({_text(residual)}) than the holds allow: others use this engine"
+        )
     return Resolution(resolved=tuple(_capped(one) for one in found))
 
 
 def apportioned(amount: int, weights: Sequence[int]) -> list[int]:
-    """Split a whole amount in proportion to weights by largest remainder; the parts add up to it exactly.
+    """Split a whole amount in proportion to weights by largest remainder; the parts add up to it
+    exactly.
 
     Equal shares where all weights are 0. Of equal remainders the first wins.
     """
     base = list(weights) if any(weights) else [1] * len(weights)
     total = sum(base)
     parts = [amount * weight // total for weight in base]
-    by_remainder = sorted(range(len(base)), key=lambda place: (-(amount * base[place] % total), place))
+    by_remainder = sorted(
+        range(len(base)), key=lambda place: (-(amount * base[place] % total), place)
+    )
     for place in by_remainder[: amount - sum(parts)]:
         parts[place] += 1
     return parts
 
 
-def _shared(residual: Tokens, unknown: Sequence[UnknownAttempt]) -> list[tuple[UnknownAttempt, Tokens]]:
+def _shared(
+    residual: Tokens, unknown: Sequence[UnknownAttempt]
+) -> list[tuple[UnknownAttempt, Tokens]]:
     holds = [attempt.held_nusd for attempt in unknown]
     prompts = apportioned(residual.prompt, holds)
     writers = [place for place, attempt in enumerate(unknown) if attempt.writes_output]
-    answers = dict(zip(writers, apportioned(residual.generation, [holds[n] for n in writers]), strict=True))
+    answers = dict(
+        zip(writers, apportioned(residual.generation, [holds[n] for n in writers]), strict=True)
+    )
     return [
         (attempt, Tokens(prompt=prompts[place], generation=answers.get(place, 0)))
         for place, attempt in enumerate(unknown)
@@ -137,13 +166,19 @@ def _shared(residual: Tokens, unknown: Sequence[UnknownAttempt]) -> list[tuple[U
 
 
 def _charged(attempt: UnknownAttempt, tokens: Tokens) -> Resolved:
-    """Cached tokens are not told apart by the counters' difference: all of the prompt costs what plain input costs."""
+    """Cached tokens are not told apart by the counters' difference: all of the prompt costs what
+    plain input costs.
+    """
     usage = TokenUsage(input_tokens=tokens.prompt, output_tokens=tokens.generation)
-    return Resolved(attempt=attempt, tokens=tokens, cost_nusd=cost_nusd(lines(usage, attempt.price)))
+    return Resolved(
+        attempt=attempt, tokens=tokens, cost_nusd=cost_nusd(lines(usage, attempt.price))
+    )
 
 
 def _capped(one: Resolved) -> Resolved:
-    return Resolved(attempt=one.attempt, tokens=one.tokens, cost_nusd=min(one.cost_nusd, one.attempt.held_nusd))
+    return Resolved(
+        attempt=one.attempt, tokens=one.tokens, cost_nusd=min(one.cost_nusd, one.attempt.held_nusd)
+    )
 
 
 def _text(tokens: Tokens) -> str:

@@ -1,7 +1,9 @@
-"""How busy an engine says that it is: read from its metrics page, and what changed between two looks at it.
+"""How busy an engine says that it is: read from its metrics page, and what changed between two
+looks at it.
 
-Names by engine are data. The page is scanned for the few lines that are needed and not parsed: it has 100 KB and is
-read every second by every worker. Asking for it is `services.deployments.engine_load`'s.
+Names by engine are data. The page is scanned for the few lines that are needed and not parsed: it
+has 100 KB and is read every second by every worker. Asking for it is
+`services.deployments.engine_load`'s.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from msgspec.structs import replace
 class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
     """What one engine said last, None where it does not say.
 
-    Now: `running`, `waiting` requests, `kv_use` from 0 to 1, `block_size` tokens. Over the looks of the last seconds,
-    None where nothing ended in them: means of `prefill_s`, `queue_s` and `tpot_s`, `finished_per_s`, and
-    `prefix_hit_share` of the prompt tokens that were looked up. `sent_since` is what this worker has sent after
-    it, `age_s` how long ago it was. `room` is how many ran at most while others waited.
+    Now: `running`, `waiting` requests, `kv_use` from 0 to 1, `block_size` tokens. Over the looks of
+    the last seconds, None where nothing ended in them: means of `prefill_s`, `queue_s` and
+    `tpot_s`, `finished_per_s`, and `prefix_hit_share` of the prompt tokens that were looked up.
+    `sent_since` is what this worker has sent after it, `age_s` how long ago it was. `room` is how
+    many ran at most while others waited.
     """
 
     running: float | None = None
@@ -40,7 +43,10 @@ class EngineLoad(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
-    """One page's figures, None where they do not stand on it. All but the first four count up from the start."""
+    """One page's figures, None where they do not stand on it.
+
+    All but the first four count up from the start.
+    """
 
     running: float | None = None
     waiting: float | None = None
@@ -61,7 +67,10 @@ class EngineMetrics(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def progress(self) -> tuple[float | None, ...] | None:
-        """What moves while an engine works; None where it tells none of it. A long prefill moves the KV use alone."""
+        """What moves while an engine works; None where it tells none of it.
+
+        A long prefill moves the KV use alone.
+        """
         told = (self.generation_tokens, self.prompt_tokens, self.steps, self.finished)
         return None if told == _NOTHING_TOLD else (*told, self.kv_use)
 
@@ -107,7 +116,9 @@ def _signals(names: Mapping[str, str]) -> tuple[Signal, ...]:
 
 def _mean_of(figure: str, name: str) -> tuple[Signal, Signal]:
     """The two lines of a histogram that its mean needs."""
-    return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(figure=f"{figure}_count", name=f"{name}_count")
+    return Signal(figure=f"{figure}_sum_s", name=f"{name}_sum"), Signal(
+        figure=f"{figure}_count", name=f"{name}_count"
+    )
 
 
 # vLLM 0.32 as seen; the others as their documents and the protocol page of the llm-d router say.
@@ -128,7 +139,12 @@ SIGNALS: Mapping[str, Dialect] = {
                 }
             ),
             Signal(figure="kv_use", name="vllm:kv_cache_usage_perc", how=How.MEAN),
-            Signal(figure="block_size", name="vllm:cache_config_info", how=How.LABEL, label="block_size"),
+            Signal(
+                figure="block_size",
+                name="vllm:cache_config_info",
+                how=How.LABEL,
+                label="block_size",
+            ),
             *_mean_of("prefill", "vllm:request_prefill_time_seconds"),
             *_mean_of("queue", "vllm:request_queue_time_seconds"),
             *_mean_of("tpot", "vllm:request_time_per_output_token_seconds"),
@@ -149,7 +165,12 @@ SIGNALS: Mapping[str, Dialect] = {
                 }
             ),
             Signal(figure="kv_use", name="sglang:token_usage", how=How.MEAN),
-            Signal(figure="block_size", name="sglang:cache_config_info", how=How.LABEL, label="page_size"),
+            Signal(
+                figure="block_size",
+                name="sglang:cache_config_info",
+                how=How.LABEL,
+                label="page_size",
+            ),
             *_mean_of("queue", "sglang:queue_time_seconds"),
             *_mean_of("tpot", "sglang:inter_token_latency_seconds"),
         ),
@@ -173,14 +194,17 @@ SIGNALS: Mapping[str, Dialect] = {
     ),
 }
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-_MOST_LINES = 1024  # of one name: cores times models, and a page that repeats itself for ever has an end
+_MOST_LINES = (
+    1024  # of one name: cores times models, and a page that repeats itself for ever has an end
+)
 
 
 def read_page(text: str, engine: str | None = None, *, model: str | None = None) -> EngineMetrics:
-    """The figures of a metrics page: those of `model`, where the engine serves several, else over all of them.
+    """The figures of a metrics page: those of `model`, where the engine serves several, else over
+    all of them.
 
-    `engine` is a name in `SIGNALS`; None finds it out. Reads what can be read of a page that is cut or garbled, and
-    nothing of an engine that is not known.
+    `engine` is a name in `SIGNALS`; None finds it out. Reads what can be read of a page that is cut
+    or garbled, and nothing of an engine that is not known.
     """
     dialect = SIGNALS.get(engine) if engine is not None else _dialect_of(text)
     if dialect is None:
@@ -193,16 +217,24 @@ def read_page(text: str, engine: str | None = None, *, model: str | None = None)
 
 
 def load_between(
-    previous: EngineMetrics | None, current: EngineMetrics, *, seconds: float = 0.0, sent_since: int = 0
+    previous: EngineMetrics | None,
+    current: EngineMetrics,
+    *,
+    seconds: float = 0.0,
+    sent_since: int = 0,
 ) -> EngineLoad:
     """The load as `current` shows it, with what happened in the `seconds` since `previous`.
 
-    A counter that fell began anew: the engine was restarted in between, and nothing is known of that time.
+    A counter that fell began anew: the engine was restarted in between, and nothing is known of
+    that time.
     """
     load = EngineLoad(
-        running=current.running, waiting=current.waiting, kv_use=current.kv_use, block_size=current.block_size,
+        running=current.running,
+        waiting=current.waiting,
+        kv_use=current.kv_use,
+        block_size=current.block_size,
         sent_since=sent_since,
-    )  # fmt: skip
+    )
     if previous is None or seconds <= 0 or was_restarted(previous, current):
         return load
     finished = _more(previous.finished, current.finished)
@@ -219,13 +251,17 @@ def load_between(
 
 
 def is_moving(previous: EngineMetrics, current: EngineMetrics) -> bool | None:
-    """Whether an engine has done anything between two looks, a restart included; None where it does not tell."""
+    """Whether an engine has done anything between two looks, a restart included; None where it does
+    not tell.
+    """
     before, after = previous.progress, current.progress
     return None if before is None or after is None else before != after
 
 
 def _dialect_of(text: str) -> Dialect | None:
-    return next((dialect for dialect in SIGNALS.values() if f"\n{dialect.prefix}" in f"\n{text}"), None)
+    return next(
+        (dialect for dialect in SIGNALS.values() if f"\n{dialect.prefix}" in f"\n{text}"), None
+    )
 
 
 def _figure(page: str, signal: Signal, model: str | None) -> float | None:
@@ -289,7 +325,8 @@ def was_restarted(previous: EngineMetrics, current: EngineMetrics) -> bool:
     return any(
         before is not None and after is not None and after < before
         for before, after in (
-            (getattr(previous, name), getattr(current, name)) for name in EngineMetrics.__struct_fields__[4:]
+            (getattr(previous, name), getattr(current, name))
+            for name in EngineMetrics.__struct_fields__[4:]
         )
     )
 

@@ -1,4 +1,6 @@
-"""What one look at a self-hosted engine saw, and for how long it proves the engine to have been up."""
+"""What one look at a self-hosted engine saw, and for how long it proves the engine to have been
+up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
-# Without a process start to go by, an engine that was up at both ends of a longer gap may have been down in it.
+# Without a process start to go by, an engine that was up at both ends of a longer gap may have been
+# down in it.
 LONGEST_BLIND_GAP = timedelta(minutes=3)
 # After a longer gap the hours are not watched: an engine seen up at both ends proves too little.
 # A reserved machine is billed for them all the same.
@@ -18,8 +21,8 @@ LONGEST_GAP = timedelta(hours=24)
 class EngineSample:
     """One look at one deployment's engine.
 
-    `is_watched` is False in the last sample of a deployment that left the policy. The counters are those of the
-    engine's process since `started_at`; None where it does not tell.
+    `is_watched` is False in the last sample of a deployment that left the policy. The counters are
+    those of the engine's process since `started_at`; None where it does not tell.
     """
 
     deployment: str
@@ -67,8 +70,8 @@ def watched(previous: EngineSample | None, sample: EngineSample) -> UpSpan | Non
 def up(previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
     """The part of `watched` in which the engine is known to have been up.
 
-    A process that runs now has run since it started, also while nobody looked; one that ended since the sample
-    before was last seen there, and what it ran after that is not known, so not counted.
+    A process that runs now has run since it started, also while nobody looked; one that ended since
+    the sample before was last seen there, and what it ran after that is not known, so not counted.
     """
     span = watched(previous, sample)
     if span is None or previous is None or not sample.is_up:

@@ -1,4 +1,5 @@
-"""How many second tries are allowed: a share of the requests, so that an outage is not answered with a storm.
+"""How many second tries are allowed: a share of the requests, so that an outage is not answered
+with a storm.
 
 Without it every request to something that fails is sent three times, just when it can take none.
 """
@@ -13,9 +14,11 @@ HELD_S = 10  # what is not used in that time is gone
 
 
 class RetryBudget:
-    """In the ten seconds before any retry there were at most 30 and a tenth of the requests of that time.
+    """In the ten seconds before any retry there were at most 30 and a tenth of the requests of that
+    time.
 
-    Retries are looked back on a little longer than that, requests a little shorter: seconds are counted whole.
+    Retries are looked back on a little longer than that, requests a little shorter: seconds are
+    counted whole.
     """
 
     __slots__ = ("_requests", "_retries")

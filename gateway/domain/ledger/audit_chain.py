@@ -1,8 +1,10 @@
-"""Whether an audit log is the one that was written: every line bound to the one before it by a hash.
+"""Whether an audit log is the one that was written: every line bound to the one before it by a
+hash.
 
-`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's text as it was stored, so nothing depends on
-how two programs write a number. The columns beside it are what people ask by, so they must say what the line says.
-A chain that was cut at its end, or written anew from some row on, is only found against a head kept elsewhere.
+`hash = sha256(previous + "\n" + line)` in hex, where `line` is the row's text as it was stored, so
+nothing depends on how two programs write a number. The columns beside it are what people ask by, so
+they must say what the line says. A chain that was cut at its end, or written anew from some row on,
+is only found against a head kept elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ BEGINNING = "0" * 64  # what the first row has for the hash of the one before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One row as it is stored. `at` and `details` are text: as Postgres writes them. None where a row lacks one."""
+    """One row as it is stored. `at` and `details` are text: as Postgres writes them.
+
+    None where a row lacks one.
+    """
 
     seq: int | None
     at: str | None
@@ -92,19 +97,28 @@ class ChainWalk:
         for what in (*_order(row, expected), *_binding(row, self._hash), *_columns(row)):
             yield ChainFinding(seq, what)
         if self._kept.get(seq, {row.hash}) != {row.hash}:
-            yield ChainFinding(seq, "it is not the row that the kept head names: from some row up to here all is new")
+            yield ChainFinding(
+                seq,
+                "it is not the row that the kept head names: from some row up to here all is new",
+            )
         self.rows += 1
-        # After a break the chain is followed from the row as it is, so that each break is told once.
+        # After a break the chain is followed from the row as it is, so that each break is told
+        # once.
         self._seq, self._hash = seq, row.hash or ""
 
     def end(self) -> Iterator[ChainFinding]:
         """Yield what is missing after the last row."""
         for head in self._heads:
             if head.seq > self._seq:
-                yield ChainFinding(head.seq, f"it is missing: a head was kept of it, and the log ends at {self._seq}")
+                yield ChainFinding(
+                    head.seq,
+                    f"it is missing: a head was kept of it, and the log ends at {self._seq}",
+                )
 
 
-def chain_findings(rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ()) -> Iterator[ChainFinding]:
+def chain_findings(
+    rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ()
+) -> Iterator[ChainFinding]:
     """Yield all that is wrong with a log; nothing where it is as it was written."""
     walk = ChainWalk(heads)
     for row in rows:
@@ -115,8 +129,16 @@ def chain_findings(rows: Iterable[AuditRow], *, heads: Sequence[ChainHead] = ())
 def read_head(text: str) -> ChainHead:
     """Read `SEQ HASH`. Raises `ValueError`."""
     seq, _, digest = text.strip().partition(" ")
-    if not seq.isascii() or not seq.isdigit() or len(digest) != len(BEGINNING) or not set(digest) <= _HEX:
-        raise ValueError(f"'{text.strip()[:80]}' is not a head: write SEQ HASH, as `tollgate audit head` prints it")
+    if (
+        not seq.isascii()
+        or not seq.isdigit()
+        or len(digest) != len(BEGINNING)
+        or not set(digest) <= _HEX
+    ):
+        raise ValueError(
+            f"'{text.strip()[:80]}' is not a head: write SEQ HASH, as `tollgate audit head` "
+            "prints it"
+        )
     return ChainHead(int(seq), digest)
 
 

@@ -1,6 +1,7 @@
 """How the ledger is doing: one worker's journal and writer, and what Postgres says for all of them.
 
-The limits are those of the alert rules (deploy/alerts), so that `doctor`, `/readyz` and an alert agree.
+The limits are those of the alert rules (deploy/alerts), so that `doctor`, `/readyz` and an alert
+agree.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ UNKNOWN_WARN_SHARE = 0.005
 class LedgerHealth:
     """One worker's journal and writer, now.
 
-    `oldest_unsettled_s` is the age of the oldest attempt still running, `writer_lag_s` that of the oldest settled
-    record that is not in Postgres yet, `failing_since_s` for how long Postgres has taken nothing; None: there is none.
+    `oldest_unsettled_s` is the age of the oldest attempt still running, `writer_lag_s` that of the
+    oldest settled record that is not in Postgres yet, `failing_since_s` for how long Postgres has
+    taken nothing; None: there is none.
     """
 
     journal_used_bytes: int
@@ -34,7 +36,9 @@ class LedgerHealth:
     is_full: bool = False
     is_gone: bool = False  # its folder was removed or moved away
     failing_since_s: float | None = None
-    journal_room_bytes: int | None = None  # what its disk has left for it; None where that was not looked at
+    journal_room_bytes: int | None = (
+        None  # what its disk has left for it; None where that was not looked at
+    )
 
     @property
     def journal_share(self) -> float:
@@ -42,11 +46,17 @@ class LedgerHealth:
         if not self.journal_max_bytes:
             return 1.0
         used = self.journal_used_bytes / self.journal_max_bytes
-        return used if not self.lacks_disk else 1 - (self.journal_room_bytes or 0) / self.journal_max_bytes
+        return (
+            used
+            if not self.lacks_disk
+            else 1 - (self.journal_room_bytes or 0) / self.journal_max_bytes
+        )
 
     @property
     def lacks_disk(self) -> bool:
-        """The disk has less room than the journal may still take; its last segments are never whole."""
+        """The disk has less room than the journal may still take; its last segments are never
+        whole.
+        """
         room = self.journal_room_bytes
         left = self.journal_max_bytes - self.journal_used_bytes
         return room is not None and room < left * DISK_SHARE
@@ -56,8 +66,9 @@ class LedgerHealth:
 class LedgerState:
     """What Postgres says of the ledger, for all workers together.
 
-    `missing_partitions` are those of this month and the ones to come; `unknown_last_hour` counts attempts that
-    nobody has resolved. `has_wrong_rollup` is None where the roll-up was not compared with the events.
+    `missing_partitions` are those of this month and the ones to come; `unknown_last_hour` counts
+    attempts that nobody has resolved. `has_wrong_rollup` is None where the roll-up was not compared
+    with the events.
     """
 
     missing_partitions: tuple[str, ...]
@@ -81,12 +92,19 @@ def health_checks(health: LedgerHealth) -> tuple[Check, ...]:
 
 def state_checks(state: LedgerState) -> tuple[Check, ...]:
     """What Postgres' figures are worth saying."""
-    return (_unknown(state), _partitions(state), _dead_letters(state), _conflicts(state), _rollup(state))
+    return (
+        _unknown(state),
+        _partitions(state),
+        _dead_letters(state),
+        _conflicts(state),
+        _rollup(state),
+    )
 
 
 def _journal(health: LedgerHealth) -> Check:
     finding = (
-        f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} MiB in use "
+        f"{_mebibytes(health.journal_used_bytes)} of {_mebibytes(health.journal_max_bytes)} "
+        "MiB in use "
         f"({health.journal_used_bytes / (health.journal_max_bytes or 1):.0%})"
     )
     if health.lacks_disk:
@@ -95,7 +113,12 @@ def _journal(health: LedgerHealth) -> Check:
         finding = f"its folder was removed or moved away ({finding}); nothing new is admitted"
         return Check("journal", Status.FAIL, finding, _remedy("journal-gone"))
     if health.is_full:
-        return Check("journal", Status.FAIL, f"full: {finding}; nothing new is admitted", _remedy("journal-filling"))
+        return Check(
+            "journal",
+            Status.FAIL,
+            f"full: {finding}; nothing new is admitted",
+            _remedy("journal-filling"),
+        )
     if health.journal_share >= JOURNAL_WARN_SHARE:
         return Check("journal", Status.WARN, finding, _remedy("journal-filling"))
     return Check("journal", Status.OK, finding)
@@ -118,18 +141,30 @@ def _writer(health: LedgerHealth) -> Check:
         finding += f"; Postgres has taken none for {health.failing_since_s:.0f} s"
     if lag_s < WRITER_LAG_WARN_S and health.failing_since_s is None:
         return Check("writer", Status.OK, finding)
-    return Check("writer", Status.WARN, f"{finding}; nothing is lost meanwhile", _remedy("writer-lag"))
+    return Check(
+        "writer", Status.WARN, f"{finding}; nothing is lost meanwhile", _remedy("writer-lag")
+    )
 
 
 def _unknown(state: LedgerState) -> Check:
-    finding = f"{state.unknown_last_hour:,} of {state.attempts_last_hour:,} attempts of the last hour are unknown"
+    finding = (
+        f"{state.unknown_last_hour:,} of {state.attempts_last_hour:,} attempts of the "
+        "last hour are unknown"
+    )
     if state.unknown_share <= UNKNOWN_WARN_SHARE:
         return Check("unknown usage", Status.OK, finding)
-    return Check("unknown usage", Status.WARN, f"{finding} ({state.unknown_share:.1%})", _remedy("unknown-usage"))
+    return Check(
+        "unknown usage",
+        Status.WARN,
+        f"{finding} ({state.unknown_share:.1%})",
+        _remedy("unknown-usage"),
+    )
 
 
 def _partitions(state: LedgerState) -> Check:
-    """A missing month is only late; rows in the default partition are the proof that it was too late."""
+    """A missing month is only late; rows in the default partition are the proof that it was too
+    late.
+    """
     wrong = []
     if state.missing_partitions:
         wrong.append(f"missing: {', '.join(state.missing_partitions)}")
@@ -137,7 +172,10 @@ def _partitions(state: LedgerState) -> Check:
         wrong.append(f"{state.default_partition_rows:,} event(s) in the default partition")
     if wrong:
         return Check(
-            "partitions", Status.WARN, "; ".join(wrong), f"tollgate db upgrade; {_remedy('partition-missing')}"
+            "partitions",
+            Status.WARN,
+            "; ".join(wrong),
+            f"tollgate db upgrade; {_remedy('partition-missing')}",
         )
     return Check("partitions", Status.OK, "the coming months have theirs; the default one is empty")
 
@@ -160,7 +198,12 @@ def _rollup(state: LedgerState) -> Check:
     if state.has_wrong_rollup is None:
         return Check("roll-up", Status.OK, "not compared with the events yet")
     if state.has_wrong_rollup:
-        return Check("roll-up", Status.FAIL, "differs from the events", "tollgate db upgrade rebuilds it; report it")
+        return Check(
+            "roll-up",
+            Status.FAIL,
+            "differs from the events",
+            "tollgate db upgrade rebuilds it; report it",
+        )
     return Check("roll-up", Status.OK, "agrees with the events")
 
 

@@ -10,24 +10,37 @@ from gateway.domain.pricing.settlement import settle
 from gateway.domain.pricing.tokens import TokenUsage
 
 
-def recovered(intent: UsageEvent, price: Price, running: TokenUsage | None, *, writes_output: bool) -> UsageEvent:
-    """Return the event of an attempt that has an intent, perhaps a last progress figure, and no settlement.
+def recovered(
+    intent: UsageEvent, price: Price, running: TokenUsage | None, *, writes_output: bool
+) -> UsageEvent:
+    """Return the event of an attempt that has an intent, perhaps a last progress figure, and no
+    settlement.
 
-    `intent` is the event that stands if nothing more is ever heard: interrupted, unknown at its hold. With a
-    running figure it becomes derived and priced: progress ≤ true ≤ hold. A running figure that would cost more
-    than the hold breaks that chain, so it is kept as `reported` and the hold stands, flagged. The same input
-    gives the same event, so that two recoveries of one journal write one row.
+    `intent` is the event that stands if nothing more is ever heard: interrupted, unknown at its
+    hold. With a running figure it becomes derived and priced: progress ≤ true ≤ hold. A running
+    figure that would cost more than the hold breaks that chain, so it is kept as `reported` and the
+    hold stands, flagged. The same input gives the same event, so that two recoveries of one journal
+    write one row.
     """
     assert intent.outcome is Outcome.INTERRUPTED
     assert intent.held_nusd is not None
     if running is None:
         return intent
     found = settle(
-        None, running=running, was_served=True, price=price, held_nusd=intent.held_nusd, writes_output=writes_output
+        None,
+        running=running,
+        was_served=True,
+        price=price,
+        held_nusd=intent.held_nusd,
+        writes_output=writes_output,
     )
     if found.cost_nusd is None or found.cost_nusd > intent.held_nusd:
         return replace(intent, reported=running, is_suspect=found.is_suspect)
     return replace(
-        intent, usage=found.usage, usage_source=found.source, lines=found.lines, cost_nusd=found.cost_nusd,
+        intent,
+        usage=found.usage,
+        usage_source=found.source,
+        lines=found.lines,
+        cost_nusd=found.cost_nusd,
         held_nusd=None,
-    )  # fmt: skip
+    )

@@ -1,4 +1,7 @@
-"""The immutable record of one attempt: what was asked, decided, served and charged. Never what was said."""
+"""The immutable record of one attempt: what was asked, decided, served and charged.
+
+Never what was said.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,24 @@ class Outcome(StrEnum):
     CLIENT_GONE = "client_gone"
     GATEWAY_ERROR = "gateway_error"
     GATEWAY_STOPPED = "gateway_stopped"  # the drain's deadline ended a live answer
-    INTERRUPTED = "interrupted"  # the gateway's process ended before the attempt did; found by recovery
+    INTERRUPTED = (
+        "interrupted"  # the gateway's process ended before the attempt did; found by recovery
+    )
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One attempt. Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
+    """One attempt.
 
-    `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound that
-    stands for it. `reported` is what the upstream said, where something else was charged. `ttft_s`,
-    `tpot_s` and `max_gap_s`, the longest silence between two pieces of content, are None where they could not be seen
-    (a plain answer). `queue_s` is what it waited here for room, budget or a pause before it was sent, `engine_queue_s`
-    what its engine says that it waited there. `degraded` is `spill` or `route:NAME` where its route's bounds sent it
-    elsewhere than the objective would have. `holds` name the budgets that it is charged to and
-    what was reserved there. `features` and `decision` hold what a replay needs (max tokens, input bound, class,
+    Keyed by (`request_id`, `attempt`); `occurred_at` is the millisecond inside the id.
+
+    `cost_nusd` is the sum of `lines`, None where usage is unknown; then `held_nusd` is the bound
+    that stands for it. `reported` is what the upstream said, where something else was charged.
+    `ttft_s`, `tpot_s` and `max_gap_s`, the longest silence between two pieces of content, are None
+    where they could not be seen (a plain answer). `queue_s` is what it waited here for room, budget
+    or a pause before it was sent, `engine_queue_s` what its engine says that it waited there.
+    `degraded` is `spill` or `route:NAME` where its route's bounds sent it elsewhere than the
+    objective would have. `holds` name the budgets that it is charged to and what was reserved
+    there. `features` and `decision` hold what a replay needs (max tokens, input bound, class,
     candidates, rules).
     """
 

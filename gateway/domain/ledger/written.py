@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Written:
     """Every document of a batch is in exactly one of these counts.
 
-    `known` were there already. `conflicts` were there with other content, and for the first time so: somebody should
-    look. `dead` cannot be booked and were set aside.
+    `known` were there already. `conflicts` were there with other content, and for the first time
+    so: somebody should look. `dead` cannot be booked and were set aside.
     """
 
     inserted: int = 0

@@ -26,7 +26,8 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a deployment: places are regions, `unknown` where nobody says; other facts None then.
+    """What is known of a deployment: places are regions, `unknown` where nobody says; other facts
+    None then.
 
     `providers` are the dialect it is spoken to in and, where the host is known, whose host that is.
     """
@@ -41,7 +42,9 @@ class Facts:
     sub_processor: Fact[str | None]
 
     def still_counts(self, as_of: date | None, *, day: date, valid_days: int | None) -> bool:
-        """False for a fact of a day that is too long ago, and for an undated one of what others run."""
+        """False for a fact of a day that is too long ago, and for an undated one of what others
+        run.
+        """
         if valid_days is None:
             return True
         if as_of is None:
@@ -50,7 +53,9 @@ class Facts:
 
     def place(self, fact: Fact[str], *, day: date, valid_days: int | None) -> str:
         """The region that a fact names, `unknown` where it does not count any more."""
-        return fact.value if self.still_counts(fact.as_of, day=day, valid_days=valid_days) else UNKNOWN
+        return (
+            fact.value if self.still_counts(fact.as_of, day=day, valid_days=valid_days) else UNKNOWN
+        )
 
 
 class Known(NamedTuple):
@@ -65,11 +70,13 @@ class Known(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # a policy has a few deployments
-def facts_of(provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None) -> Facts:
+def facts_of(
+    provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None
+) -> Facts:
     """What a document says of a deployment, else what ships about its host, else nothing.
 
-    Where it processes is always the document's word. Its date is that of the deployment's own block, else that of what
-    ships about the host, if that says the same.
+    Where it processes is always the document's word. Its date is that of the deployment's own
+    block, else that of what ships about the host, if that says the same.
     """
     host = host_of(base_url)
     known = known_place(host)
@@ -88,10 +95,17 @@ def facts_of(provider: str, base_url: str, region: str, is_self_hosted: bool, de
 
 @lru_cache(maxsize=4096)  # asked for each attempt
 def known_of(
-    provider: str, base_url: str, region: str, is_self_hosted: bool, declared: Statement | None, day: date | None,
+    provider: str,
+    base_url: str,
+    region: str,
+    is_self_hosted: bool,
+    declared: Statement | None,
+    day: date | None,
     valid_days: int | None,
-) -> Known:  # fmt: skip
-    """What counts of a deployment's facts on a day; without a day, where facts do not expire, all of them."""
+) -> Known:
+    """What counts of a deployment's facts on a day; without a day, where facts do not expire, all
+    of them.
+    """
     facts = facts_of(provider, base_url, region, is_self_hosted, declared)
     on, days = (date.min, None) if day is None else (day, valid_days)
     retention = facts.retention_days
@@ -99,7 +113,9 @@ def known_of(
         processing=facts.place(facts.processing, day=on, valid_days=days),
         at_rest=facts.place(facts.at_rest, day=on, valid_days=days),
         telemetry=facts.place(facts.telemetry, day=on, valid_days=days),
-        retention_days=retention.value if facts.still_counts(retention.as_of, day=on, valid_days=days) else None,
+        retention_days=retention.value
+        if facts.still_counts(retention.as_of, day=on, valid_days=days)
+        else None,
         providers=facts.providers,
         is_self_hosted=is_self_hosted,
     )

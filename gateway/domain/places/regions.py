@@ -10,33 +10,66 @@ UNKNOWN = "unknown"
 UNPLACED = frozenset({GLOBAL, UNKNOWN})  # no promise about the place: only `any` allows these
 
 EUROPE = "europe"
-# Parent to children. Europe has more countries than those of its treaties; the list is not all of it.
+# Parent to children. Europe has more countries than those of its treaties; the list is not all of
+# it.
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     EUROPE: ("eea", "ch", "uk"),
     "eea": ("eu", "is", "li", "no"),
     "eu": (
-        "at", "be", "bg", "cy", "cz", "de", "dk", "ee", "es", "fi", "fr", "gr", "hr", "hu", "ie", "it", "lt", "lu",
-        "lv", "mt", "nl", "pl", "pt", "ro", "se", "si", "sk",
+        "at",
+        "be",
+        "bg",
+        "cy",
+        "cz",
+        "de",
+        "dk",
+        "ee",
+        "es",
+        "fi",
+        "fr",
+        "gr",
+        "hr",
+        "hu",
+        "ie",
+        "it",
+        "lt",
+        "lu",
+        "lv",
+        "mt",
+        "nl",
+        "pl",
+        "pt",
+        "ro",
+        "se",
+        "si",
+        "sk",
     ),
-}  # fmt: skip
-# By ISO 3166 code. Countries partly in Europe are in neither list: whether `europe` holds them is the author's to say.
+}
+# By ISO 3166 code. Countries partly in Europe are in neither list: whether `europe` holds them is
+# the author's to say.
 _COUNTRIES = (
-    "ag ar bb bo br bs bz ca cl co cr cu dm do ec gd gt gy hn ht jm kn lc mx ni pa pe py sr sv tt us uy vc ve",
-    "ae af bd bh bn bt cn hk id il in iq ir jo jp kg kh kp kr kw la lb lk mm mn mo mv my np om ph pk ps qa sa sg sy "
+    "ag ar bb bo br bs bz ca cl co cr cu dm do ec gd gt gy hn ht jm kn lc mx ni pa pe py sr sv "
+    "tt us uy vc ve",
+    "ae af bd bh bn bt cn hk id il in iq ir jo jp kg kh kp kr kw la lb lk mm mn mo mv my np om "
+    "ph pk ps qa sa sg sy "
     "th tj tl tm tw uz vn ye",
-    "ao bf bi bj bw cd cf cg ci cm cv dj dz eg er et ga gh gm gn gq gw ke km lr ls ly ma mg ml mr mu mw mz na ne ng "
+    "ao bf bi bj bw cd cf cg ci cm cv dj dz eg er et ga gh gm gn gq gw ke km lr ls ly ma mg ml "
+    "mr mu mw mz na ne ng "
     "rw sc sd sl sn so ss st sz td tg tn tz ug za zm zw",
     "au fj fm ki mh nr nz pg pw sb to tv vu ws",
 )
 OUTSIDE_EUROPE = frozenset(code for continent in _COUNTRIES for code in continent.split())
-KNOWN = frozenset({*BUILT_IN, *(child for children in BUILT_IN.values() for child in children), *OUTSIDE_EUROPE})
+KNOWN = frozenset(
+    {*BUILT_IN, *(child for children in BUILT_IN.values() for child in children), *OUTSIDE_EUROPE}
+)
 
 
 class RegionTree:
     """The built-in regions and those of a document together, asked which region lies in which.
 
-    A document may put a region of its own over built-in ones, so a region can have two parents; one that lies in itself
-    is rejected with its document. Answers are remembered: there are as many as rules and deployments.
+    A document may put a region of its own over built-in ones, so a region can have two parents; one
+    that lies in itself is rejected with its document. Answers are remembered: there are as many as
+    rules and deployments.
     """
 
     def __init__(self, declared: Mapping[str, Collection[str]]) -> None:
@@ -59,7 +92,9 @@ class RegionTree:
         return _reached(region, self._children)
 
     def covered(self, region: str, allowed: frozenset[str]) -> bool:
-        """True if all of a region is allowed: it or an ancestor is in the list, or each of its children is covered."""
+        """True if all of a region is allowed: it or an ancestor is in the list, or each of its
+        children is covered.
+        """
         asked = (region, allowed)
         found = self._covered.get(asked)
         if found is None:
@@ -82,7 +117,11 @@ class RegionTree:
         if self.ancestors(region) & allowed:
             return True
         children = self._children.get(region, ())
-        return len(children) > 0 and region != EUROPE and all(self.covered(child, allowed) for child in children)
+        return (
+            len(children) > 0
+            and region != EUROPE
+            and all(self.covered(child, allowed) for child in children)
+        )
 
     def _is_overlapping(self, region: str, denied: frozenset[str]) -> bool:
         if not denied:

@@ -1,8 +1,8 @@
 """API keys: `tg_<kid>_<secret><checksum>`.
 
-`kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) lets a typo be
-refused without a look-up. At rest only the HMAC-SHA-256 of the whole key under a pepper is kept.
-Secret scanners may use `PATTERN`.
+`kid` is public and finds the record; `secret` is 190 bits; the checksum (CRC-32, base 62) lets a
+typo be refused without a look-up. At rest only the HMAC-SHA-256 of the whole key under a pepper is
+kept. Secret scanners may use `PATTERN`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from hashlib import sha256
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 KID_LENGTH, SECRET_LENGTH, CHECKSUM_LENGTH = 10, 32, 6
 RANDOM_BYTES = 64  # what `mint` wants: more than enough entropy for kid and secret together
-PATTERN = re.compile(rf"tg_([0-9A-Za-z]{{{KID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}})")
+PATTERN = re.compile(
+    rf"tg_([0-9A-Za-z]{{{KID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """What is kept of a key. `digest` is the HMAC under the pepper whose fingerprint is `pepper_id`."""
+    """What is kept of a key.
+
+    `digest` is the HMAC under the pepper whose fingerprint is `pepper_id`.
+    """
 
     key_id: str
     team: str
@@ -42,11 +47,15 @@ class Pepper:
 
     @property
     def pepper_id(self) -> str:
-        """A fingerprint that tells which pepper a digest was made with and reveals nothing of it."""
+        """A fingerprint that tells which pepper a digest was made with and reveals nothing of
+        it.
+        """
         return hmac.new(self.secret, b"tollgate pepper id", sha256).hexdigest()[:16]
 
     def derived(self, purpose: bytes) -> bytes:
-        """Return a key for one other use, 32 bytes: it reveals neither the pepper nor another use's key."""
+        """Return a key for one other use, 32 bytes: it reveals neither the pepper nor another use's
+        key.
+        """
         return hmac.digest(self.secret, purpose, "sha256")
 
     def digest(self, key: str) -> bytes:
@@ -63,7 +72,9 @@ def mint(random: bytes) -> str:
 
 
 def key_id_of(key: str) -> str | None:
-    """Return the public id inside a well-formed key, or None for a typo or another kind of token."""
+    """Return the public id inside a well-formed key, or None for a typo or another kind of
+    token.
+    """
     match = PATTERN.fullmatch(key)
     if match is None or _checksum(key[:-CHECKSUM_LENGTH]) != key[-CHECKSUM_LENGTH:]:
         return None

@@ -1,7 +1,8 @@
 """The top-level members of request bodies that pass without leave, whatever rule applies.
 
-Under a residency rule a member that stands neither here nor in `request_fields` needs leave: it may route, fetch or
-store. A member that one operation knows is known on all: what `input` holds is looked at on chat as well.
+Under a residency rule a member that stands neither here nor in `request_fields` needs leave: it may
+route, fetch or store. A member that one operation knows is known on all: what `input` holds is
+looked at on chat as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
 
-# The request schemas of https://github.com/openai/openai-openapi at commit f85dbe223d40 (2026-08-21).
+# The request schemas of https://github.com/openai/openai-openapi at commit f85dbe223d40
+# (2026-08-21).
 OPENAI_MEMBERS = frozenset(
     {
         "best_of",
@@ -65,7 +67,8 @@ OPENAI_MEMBERS = frozenset(
         "verbosity",
     }
 )
-# Members that clients of the dialect send besides: Codex (`client_metadata`), the AI SDK, LangChain and aider.
+# Members that clients of the dialect send besides: Codex (`client_metadata`), the AI SDK, LangChain
+# and aider.
 CLIENT_MEMBERS = frozenset(
     {
         "client_metadata",
@@ -80,7 +83,8 @@ CLIENT_MEMBERS = frozenset(
         "usage",
     }
 )
-# Sampling members of vLLM and llama.cpp: they change how tokens are drawn or shown, and nothing else.
+# Sampling members of vLLM and llama.cpp: they change how tokens are drawn or shown, and nothing
+# else.
 SAMPLING_MEMBERS = frozenset(
     {
         "add_generation_prompt",
@@ -122,9 +126,11 @@ KNOWN_MEMBERS = OPENAI_MEMBERS | CLIENT_MEMBERS | SAMPLING_MEMBERS
 
 
 def folded(name: str) -> str:
-    """Return a name as the most tolerant parser compares it: `STREAM`, `ſtream` and `stream` are one name.
+    """Return a name as the most tolerant parser compares it: `STREAM`, `ſtream` and `stream` are
+    one name.
 
-    Go folds case by Unicode (the long s, the Kelvin sign), Java also the Turkish i with and without its dot.
+    Go folds case by Unicode (the long s, the Kelvin sign), Java also the Turkish i with and without
+    its dot.
     """
     return name.upper().casefold().replace("\u0307", "")
 

@@ -16,10 +16,11 @@ class NotUsable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSnapshot:
-    """The policy as it was written, its prices, the keys that were live and the deployments that were out of use.
+    """The policy as it was written, its prices, the keys that were live and the deployments that
+    were out of use.
 
-    No pepper: without it no key is right. `good_at` is when Postgres was asked, by the wall clock: the only one that
-    goes on while no process runs.
+    No pepper: without it no key is right. `good_at` is when Postgres was asked, by the wall clock:
+    the only one that goes on while no process runs.
     """
 
     good_at: datetime
@@ -35,7 +36,11 @@ def usable_age_s(good_at: datetime, *, now: datetime, outage_s: float) -> float:
     """How old a snapshot is that may still be served from. Raises `NotUsable`."""
     age_s = (now - good_at).total_seconds()
     if age_s < 0:
-        raise NotUsable(f"it is from the future ({good_at:%Y-%m-%d %H:%M:%S} UTC): look at this machine's clock")
+        raise NotUsable(
+            f"it is from the future ({good_at:%Y-%m-%d %H:%M:%S} UTC): look at this machine's clock"
+        )
     if age_s > outage_s:
-        raise NotUsable(f"it is of {good_at:%Y-%m-%d %H:%M:%S} UTC and serves for {outage_s:,.0f} s: too old")
+        raise NotUsable(
+            f"it is of {good_at:%Y-%m-%d %H:%M:%S} UTC and serves for {outage_s:,.0f} s: too old"
+        )
     return age_s

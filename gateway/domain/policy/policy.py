@@ -1,6 +1,7 @@
 """The policy: deployments, routes, teams, data classes and regions, as frozen values.
 
-`wire.policy` reads the document and reports what is wrong with it; here everything is already valid.
+`wire.policy` reads the document and reports what is wrong with it; here everything is already
+valid.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class OutputLimit(StrEnum):
 
 
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
-# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Of other servers some
-# know only the one member and some only the other, and ignore what they do not know.
+# OpenAI's newer models refuse `max_tokens`, and all of its models refuse both. Of other servers
+# some know only the one member and some only the other, and ignore what they do not know.
 OUTPUT_LIMIT_OF_PROVIDER: Mapping[str, OutputLimit] = {
     "openai": OutputLimit.MAX_COMPLETION_TOKENS,
     "openai_compatible": OutputLimit.BOTH,
@@ -81,10 +82,12 @@ def default_output_limit(provider: str, base_url: str) -> OutputLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencyRule:
-    """Where requests of a data class, with a data tag or of a team may go. None and empty sets have no say.
+    """Where requests of a data class, with a data tag or of a team may go.
 
-    `rule_id` is `class:restricted`, `tag:phi` or `team:payments`. Allowing lists may hold `any`; an empty one allows
-    nothing. A shadow rule denies nothing: what it would deny is counted and shown.
+    None and empty sets have no say.
+
+    `rule_id` is `class:restricted`, `tag:phi` or `team:payments`. Allowing lists may hold `any`; an
+    empty one allows nothing. A shadow rule denies nothing: what it would deny is counted and shown.
     """
 
     rule_id: str
@@ -100,7 +103,9 @@ class ResidencyRule:
 
     @property
     def restricts(self) -> bool:
-        """True if the rule can deny something: one with `regions: [any]` and no other condition is none."""
+        """True if the rule can deny something: one with `regions: [any]` and no other condition is
+        none.
+        """
         lists = (self.regions, self.at_rest, self.telemetry, self.gateway_regions)
         return not self.is_shadow and (
             any(allowed is not None and ANY not in allowed for allowed in lists)
@@ -112,7 +117,11 @@ class ResidencyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds. `first_token_s` bounds the wait for the first content: status and headers may come long before it."""
+    """Seconds.
+
+    `first_token_s` bounds the wait for the first content: status and headers may come long before
+    it.
+    """
 
     connect_s: float = 2.0
     first_byte_s: float = 60.0
@@ -133,11 +142,12 @@ class LatencyPrior:
 class Deployment:
     """One model at one provider in one region.
 
-    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts only while nothing
-    else prices it. `capabilities` None means not declared: nothing is ruled out. `allows` lists request features
-    (`domain.policy.request_fields`) that this deployment may be sent although they store, fetch or send data elsewhere
-    or steer the engine. `residency` is what the document says of its place besides `region`. Deployments of one `group`
-    are replicas of one engine. `max_in_flight` is how many attempts one worker has there at a time. `output_limit` says
+    `api_key` is a reference (`env:NAME`, `file:PATH`), never the secret. `stand_in_price` counts
+    only while nothing else prices it. `capabilities` None means not declared: nothing is ruled out.
+    `allows` lists request features (`domain.policy.request_fields`) that this deployment may be
+    sent although they store, fetch or send data elsewhere or steer the engine. `residency` is what
+    the document says of its place besides `region`. Deployments of one `group` are replicas of one
+    engine. `max_in_flight` is how many attempts one worker has there at a time. `output_limit` says
     how it is told the most tokens of an answer.
     """
 
@@ -168,15 +178,22 @@ class Deployment:
     @property
     def facts(self) -> Facts:
         """What is known of its place, from the document and from what ships about its host."""
-        return facts_of(self.provider, self.base_url, self.region, self.is_self_hosted, self.residency)
+        return facts_of(
+            self.provider, self.base_url, self.region, self.is_self_hosted, self.residency
+        )
 
     def known_on(self, day: date, valid_days: int | None) -> Known:
         """What of that counts on a day."""
         # No day matters where nothing expires, and a new one would be looked up anew.
         return known_of(
-            self.provider, self.base_url, self.region, self.is_self_hosted, self.residency,
-            day if valid_days is not None else None, valid_days,
-        )  # fmt: skip
+            self.provider,
+            self.base_url,
+            self.region,
+            self.is_self_hosted,
+            self.residency,
+            day if valid_days is not None else None,
+            valid_days,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +208,11 @@ class Balance:
 class Route:
     """The public model name a team asks for, and the deployments behind it in order of preference.
 
-    `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are ranked beside them,
-    which is recorded and never followed. `ttft_p95_s` and `max_cost_nusd` are bounds on what is expected of one
-    request; `degrade_to` is the route whose deployments follow where none of this one's keeps them. `weights` has each
-    deployment's where the objective is `weighted`, else nothing. `timeout_s` is for all attempts together.
+    `max_output_tokens` is sent upstream where the caller gives no maximum. `shadow_deployments` are
+    ranked beside them, which is recorded and never followed. `ttft_p95_s` and `max_cost_nusd` are
+    bounds on what is expected of one request; `degrade_to` is the route whose deployments follow
+    where none of this one's keeps them. `weights` has each deployment's where the objective is
+    `weighted`, else nothing. `timeout_s` is for all attempts together.
     """
 
     name: str
@@ -239,9 +257,9 @@ class EndUserRule(StrEnum):
 class Team:
     """Who pays.
 
-    `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits` and `key_limits` are
-    by name or key id; `*` is for each that is not named. `data_tags` are on every request of it. `projects` are the
-    names that it declares.
+    `budgets` are all of the team's rules: its own, its projects' and its keys'. `project_limits`
+    and `key_limits` are by name or key id; `*` is for each that is not named. `data_tags` are on
+    every request of it. `projects` are the names that it declares.
     """
 
     name: str
@@ -261,7 +279,9 @@ class Team:
 
     @property
     def declares_projects(self) -> bool:
-        """True if a request may name declared projects alone: with any other name it would dodge a hard budget."""
+        """True if a request may name declared projects alone: with any other name it would dodge a
+        hard budget.
+        """
         return any(rule.scope is BudgetScope.PROJECT and rule.is_hard for rule in self.budgets)
 
 
@@ -276,7 +296,10 @@ class CostCentre:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """Where budget alerts are sent. `secret` is a reference (`env:NAME`, `file:PATH`) to what signs them."""
+    """Where budget alerts are sent.
+
+    `secret` is a reference (`env:NAME`, `file:PATH`) to what signs them.
+    """
 
     webhook: str
     secret: str
@@ -284,7 +307,9 @@ class Alerts:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One valid document. `regions` are those it declares, parent to children; names are unique within their kind.
+    """One valid document.
+
+    `regions` are those it declares, parent to children; names are unique within their kind.
 
     `facts_valid_days` is how old a fact of a deployment may be; None: they do not expire.
     """
@@ -308,21 +333,33 @@ class Policy:
     def budgets(self) -> tuple[BudgetRule, ...]:
         """Every budget that is declared."""
         of_teams = [rule for team in self.teams.values() for rule in team.budgets]
-        return (*of_teams, *(rule for centre in self.cost_centres.values() for rule in centre.budgets))
+        return (
+            *of_teams,
+            *(rule for centre in self.cost_centres.values() for rule in centre.budgets),
+        )
 
     def accounts(self, team: Team, *, project: str | None, key_id: str) -> tuple[Account, ...]:
-        """The budget accounts that a request of this team is charged to, in the order of their names."""
+        """The budget accounts that a request of this team is charged to, in the order of their
+        names.
+        """
         centre = self.cost_centres.get(team.cost_centre)
         shared = centre.budgets if centre is not None else ()
         return accounts_of(team.budgets, cost_centre=shared, project=project, key_id=key_id)
 
     @cached_property
     def _route_by_name(self) -> dict[str, Route]:
-        exact = {alias: route for route in self.routes.values() for alias in route.aliases if "*" not in alias}
+        exact = {
+            alias: route
+            for route in self.routes.values()
+            for alias in route.aliases
+            if "*" not in alias
+        }
         return exact | dict(self.routes)
 
     def route_for(self, model: str) -> Route | None:
-        """The route a model name means: its name first, then exact aliases, then patterns in order."""
+        """The route a model name means: its name first, then exact aliases, then patterns in
+        order.
+        """
         found = self._route_by_name.get(model)
         return found or next((r for r in self.routes.values() if r.answers_to(model)), None)
 

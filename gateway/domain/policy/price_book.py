@@ -1,6 +1,7 @@
 """The price book: dated entries, never edited, and which of them is in force at a moment.
 
-Where a price comes from in the end (policy, override, GPU, list) is `services.policy.apply.prices_of`.
+Where a price comes from in the end (policy, override, GPU, list) is
+`services.policy.apply.prices_of`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import NamedTuple
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.pricing.pricing import Price, Rate
 
-EVER = datetime(1970, 1, 1, tzinfo=UTC)  # `valid_from` of a listed price that says nothing of its beginning
+EVER = datetime(
+    1970, 1, 1, tzinfo=UTC
+)  # `valid_from` of a listed price that says nothing of its beginning
 
 
 class PriceOrigin(StrEnum):
@@ -48,7 +51,10 @@ class DailyWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dated:
-    """A price from a moment on, at a part of each day only if `daily` says so. None: no price any more."""
+    """A price from a moment on, at a part of each day only if `daily` says so.
+
+    None: no price any more.
+    """
 
     valid_from: datetime
     price: Price | None
@@ -57,7 +63,10 @@ class Dated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookEntry:
-    """One stored entry. An override names a deployment, or a model and perhaps its provider; the list both."""
+    """One stored entry.
+
+    An override names a deployment, or a model and perhaps its provider; the list both.
+    """
 
     entry_id: int
     origin: PriceOrigin
@@ -71,19 +80,24 @@ class BookEntry:
     created_at: datetime
 
     def is_meant_for(self, at: datetime, clock: time) -> bool:
-        """True for a moment and a time of day that the entry speaks of; a later entry may still win over it."""
+        """True for a moment and a time of day that the entry speaks of; a later entry may still win
+        over it.
+        """
         daily = self.dated.daily
         return self.dated.valid_from <= at and (daily is None or daily.holds(clock))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceBook:
-    """Entries and the rule that chooses: of those meant for a moment the one that began last, then the newest."""
+    """Entries and the rule that chooses: of those meant for a moment the one that began last, then
+    the newest.
+    """
 
     entries: tuple[BookEntry, ...] = field(default=())
 
     def override(self, deployment: Deployment, at: datetime) -> Price | None:
-        """The price that `price add` set: for this deployment, else for its provider's model, else for its model.
+        """The price that `price add` set: for this deployment, else for its provider's model, else
+        for its model.
 
         A withdrawn one is passed over.
         """
@@ -98,7 +112,9 @@ class PriceBook:
         return None
 
     def has_listed(self, key: ModelKey) -> bool:
-        """True once the list's price of this model was imported: then the book decides, not the bundled list."""
+        """True once the list's price of this model was imported: then the book decides, not the
+        bundled list.
+        """
         return key in self._listed
 
     def listed(self, key: ModelKey, at: datetime) -> Price | None:
@@ -118,14 +134,21 @@ class PriceBook:
             if entry.origin is PriceOrigin.OVERRIDE
             and (
                 entry.deployment == deployment.name
-                or (entry.model == deployment.model and entry.provider in (None, deployment.provider))
+                or (
+                    entry.model == deployment.model
+                    and entry.provider in (None, deployment.provider)
+                )
             )
         ]
         listed = () if key is None else self.list_entries(key)
-        return tuple(sorted((*own, *listed), key=lambda entry: (entry.dated.valid_from, entry.entry_id)))
+        return tuple(
+            sorted((*own, *listed), key=lambda entry: (entry.dated.valid_from, entry.entry_id))
+        )
 
     @cached_property
-    def _overrides(self) -> Mapping[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]]:
+    def _overrides(
+        self,
+    ) -> Mapping[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]]:
         found: dict[tuple[str | None, str | None, str | None], tuple[BookEntry, ...]] = {}
         for entry in self.entries:
             if entry.origin is PriceOrigin.OVERRIDE:
@@ -143,8 +166,11 @@ class PriceBook:
         return found
 
 
-def latest(entries: Iterable[BookEntry], at: datetime, *, clock: time | None = None) -> BookEntry | None:
-    """The entry in force at a moment: of those meant for it the one that began last; of these the newest.
+def latest(
+    entries: Iterable[BookEntry], at: datetime, *, clock: time | None = None
+) -> BookEntry | None:
+    """The entry in force at a moment: of those meant for it the one that began last; of these the
+    newest.
 
     `clock` asks for another time of the day in UTC than the moment's own.
     """

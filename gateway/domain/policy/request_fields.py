@@ -1,7 +1,8 @@
 """Request fields that store, fetch or send data elsewhere, or steer the engine.
 
-They are refused unless the chosen deployment lists the feature under `allows`. What stands neither here nor in
-`known_members` passes untouched while no residency rule applies; under one it needs leave like the rest.
+They are refused unless the chosen deployment lists the feature under `allows`. What stands neither
+here nor in `known_members` passes untouched while no residency rule applies; under one it needs
+leave like the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from gateway.domain.pricing.pricing import STANDARD_TIERS, tier_name
 class Feature:
     """A kind of field that needs leave. `leaves_region` decides the error: 403 residency, else 400.
 
-    `members` are top-level members that need it whatever their value is; `fields` are others that may need it.
+    `members` are top-level members that need it whatever their value is; `fields` are others that
+    may need it.
     """
 
     name: str
@@ -183,12 +185,14 @@ FEATURE_OF_MEMBER: dict[str, str] = {
     member: feature.name for feature in FEATURES.values() for member in feature.members
 }
 
-# What only a residency rule makes needed, and the leave for it: nobody can tell what an unknown field does.
+# What only a residency rule makes needed, and the leave for it: nobody can tell what an unknown
+# field does.
 UNKNOWN_FIELDS, UNKNOWN_TOOLS = "unknown_fields", "unknown_tools"
 NEEDED_UNDER_RULES = {UNKNOWN_FIELDS: "unknown_fields", UNKNOWN_TOOLS: "hosted_tools"}
 
-# Tool types that the caller runs itself, and those that a provider runs on its own side. Any other type counts as
-# unknown: under a residency rule it needs `hosted_tools`, without one tomorrow's must work today.
+# Tool types that the caller runs itself, and those that a provider runs on its own side. Any other
+# type counts as unknown: under a residency rule it needs `hosted_tools`, without one tomorrow's
+# must work today.
 OWN_TOOLS = frozenset({"function", "custom"})
 HOSTED_TOOL_PREFIXES = (
     "browser",
@@ -216,7 +220,8 @@ HOSTED_TOOL_PREFIXES = (
 # Where OpenAI's `shell` runs: in these, at the provider.
 HOSTED_ENVIRONMENTS = ("container_auto", "container_reference")
 
-# Keyword arguments of a chat template that reach the tokenizer's own parameters (GHSA-69j4-grxj-j64p).
+# Keyword arguments of a chat template that reach the tokenizer's own parameters
+# (GHSA-69j4-grxj-j64p).
 TEMPLATE_CONTROLS = frozenset(
     {
         "chat_template",
@@ -234,8 +239,9 @@ TEMPLATE_CONTROLS = frozenset(
     }
 )
 
-# Service tiers that prices name. A deployment whose price covers the tier may be sent it without more leave: its
-# feature then is `service_tier=flex`. The names are known ones, so that a caller cannot invent features without end.
+# Service tiers that prices name. A deployment whose price covers the tier may be sent it without
+# more leave: its feature then is `service_tier=flex`. The names are known ones, so that a caller
+# cannot invent features without end.
 KNOWN_TIERS = frozenset({"flex", "priority", "scale", "fast", "performance"})
 _TIER_MARK = "="
 
@@ -257,6 +263,8 @@ def tier_feature(service_tier: str) -> str | None:
 
 
 def feature_and_tier(feature: str) -> tuple[str, str | None]:
-    """A feature's name in `FEATURES`, and the service tier it asks for, if it is that one and the tier is known."""
+    """A feature's name in `FEATURES`, and the service tier it asks for, if it is that one and the
+    tier is known.
+    """
     name, _, tier = feature.partition(_TIER_MARK)
     return name, tier or None

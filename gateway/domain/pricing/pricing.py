@@ -13,13 +13,19 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.domain.money import EXACT
-from gateway.domain.pricing.tokens import CALL_KINDS, INPUT_KINDS, OUTPUT_KINDS, TokenKind, TokenUsage
+from gateway.domain.pricing.tokens import (
+    CALL_KINDS,
+    INPUT_KINDS,
+    OUTPUT_KINDS,
+    TokenKind,
+    TokenUsage,
+)
 
 MTOK = 1_000_000
 MOST_NUSD = 2**63 - 1  # what BIGINT holds: nine billion dollars, more than any attempt can cost
 
-# What providers call the service everyone gets: OpenAI `default`, Anthropic `standard`, Groq `on_demand`. `auto` is
-# what a caller asks for; an engine may echo it.
+# What providers call the service everyone gets: OpenAI `default`, Anthropic `standard`, Groq
+# `on_demand`. `auto` is what a caller asks for; an engine may echo it.
 STANDARD_TIERS = frozenset({"auto", "default", "standard", "on_demand"})
 # To look a member up in its class takes as long as to charge for it.
 _INPUT, _OUTPUT, _CACHED_INPUT = TokenKind.INPUT, TokenKind.OUTPUT, TokenKind.CACHED_INPUT
@@ -29,8 +35,8 @@ _CACHE_WRITE, _REASONING = TokenKind.CACHE_WRITE, TokenKind.REASONING
 class UnknownTier(ValueError):
     """An answer came from a service tier that its price does not cover.
 
-    Decided here, for everyone: such an attempt is never charged as standard (twice too much for flex, half of
-    priority) nor at a guess. Its cost is unknown, its hold stands, and it is flagged.
+    Decided here, for everyone: such an attempt is never charged as standard (twice too much for
+    flex, half of priority) nor at a guess. Its cost is unknown, its hold stands, and it is flagged.
     """
 
 
@@ -67,7 +73,9 @@ Steps = Mapping[TokenKind, ChargedRate]
 
 
 class DearestRate(NamedTuple):
-    """For holds: nano-dollars for `per` tokens or calls at the dearest rates, and how many rounding may add."""
+    """For holds: nano-dollars for `per` tokens or calls at the dearest rates, and how many rounding
+    may add.
+    """
 
     input_nusd: int
     output_nusd: int
@@ -81,8 +89,8 @@ class Price:
     """What a deployment costs. Never edited: other rates or another source make another price.
 
     `source` says where the rates come from, for example `policy`, `gpu rate (uncalibrated)` or
-    `genai-prices 0.2.3`. Each service tier has all of its rates: none is taken from another tier. `part_of` is the
-    id of the whole price, in a price that `for_tier` made.
+    `genai-prices 0.2.3`. Each service tier has all of its rates: none is taken from another tier.
+    `part_of` is the id of the whole price, in a price that `for_tier` made.
     """
 
     provider: str
@@ -94,34 +102,50 @@ class Price:
 
     @cached_property
     def price_id(self) -> str:
-        """Content hash, so that the same rates from the same source have the same id on every replica."""
+        """Content hash, so that the same rates from the same source have the same id on every
+        replica.
+        """
         if self.part_of is not None:
             return self.part_of
-        text = "\n".join((self.provider, self.model, self.source, *sorted(_rate_text(rate) for rate in self.rates)))
+        text = "\n".join(
+            (
+                self.provider,
+                self.model,
+                self.source,
+                *sorted(_rate_text(rate) for rate in self.rates),
+            )
+        )
         return "price_" + sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def service_tiers(self) -> tuple[str, ...]:
         """The service tiers with rates of their own, beside the standard one."""
-        return tuple(sorted({rate.service_tier for rate in self.rates if rate.service_tier is not None}))
+        return tuple(
+            sorted({rate.service_tier for rate in self.rates if rate.service_tier is not None})
+        )
 
     def covers_tier(self, service_tier: str) -> bool:
         """True where an answer from this tier can be charged."""
         return tier_name(service_tier) in self._by_tier
 
     def for_tier(self, service_tier: str | None) -> Price:
-        """The price of answers from one service tier, under the id of the whole; None is the standard tier.
+        """The price of answers from one service tier, under the id of the whole; None is the
+        standard tier.
 
         Raises `UnknownTier`: a tier without rates is never charged as standard.
         """
         found = self._by_tier.get(None if service_tier is None else tier_name(service_tier))
         if found is None:
             known = ", ".join(("standard", *self.service_tiers))
-            raise UnknownTier(f"{self.provider}/{self.model} has no price for tier {service_tier} (there is: {known})")
+            raise UnknownTier(
+                f"{self.provider}/{self.model} has no price for tier {service_tier} (there is: "
+                f"{known})"
+            )
         return found
 
     def rate(self, kind: TokenKind, *, input_tokens: int) -> Decimal | None:
-        """USD per million of `kind` in the standard tier, by the highest context tier that `input_tokens` reaches.
+        """USD per million of `kind` in the standard tier, by the highest context tier that
+        `input_tokens` reaches.
 
         None if unpriced.
         """
@@ -129,7 +153,9 @@ class Price:
         return None if step is None else step.usd_per_mtok
 
     def steps(self, input_tokens: int) -> Steps:
-        """The standard tier's rates by kind, each by the highest context tier that `input_tokens` reaches."""
+        """The standard tier's rates by kind, each by the highest context tier that `input_tokens`
+        reaches.
+        """
         for from_input_tokens, steps in self._standard:
             if from_input_tokens <= input_tokens:
                 return steps
@@ -137,25 +163,36 @@ class Price:
 
     def dearest(self, *kinds: TokenKind) -> Decimal:
         """The highest rate of any of `kinds` in any tier, 0 where none is priced."""
-        return max((rate.usd_per_mtok for rate in self.rates if rate.kind in kinds), default=Decimal(0))
+        return max(
+            (rate.usd_per_mtok for rate in self.rates if rate.kind in kinds), default=Decimal(0)
+        )
 
     @cached_property
     def bound(self) -> DearestRate:
         """What holds are computed from."""
-        sides = [_whole_nusd(self.dearest(*kinds)) for kinds in (INPUT_KINDS, OUTPUT_KINDS, CALL_KINDS)]
+        sides = [
+            _whole_nusd(self.dearest(*kinds)) for kinds in (INPUT_KINDS, OUTPUT_KINDS, CALL_KINDS)
+        ]
         per = lcm(*(own_per for _, own_per in sides))
         input_nusd, output_nusd, call_nusd = (nusd * (per // own_per) for nusd, own_per in sides)
-        return DearestRate(input_nusd, output_nusd, call_nusd, per, len({rate.kind for rate in self.rates}) // 2)
+        return DearestRate(
+            input_nusd, output_nusd, call_nusd, per, len({rate.kind for rate in self.rates}) // 2
+        )
 
     @cached_property
     def _standard(self) -> Sequence[tuple[int, Steps]]:
-        """The standard tier's rates by context tier, the highest first; a kind keeps its rate until it has another."""
+        """The standard tier's rates by context tier, the highest first; a kind keeps its rate until
+        it has another.
+        """
         standard = [rate for rate in reversed(self.rates) if rate.service_tier is None]
         standard.sort(key=lambda rate: rate.from_input_tokens)
         by_context: dict[int, Steps] = {}
         steps: Steps = {}
         for rate in standard:
-            steps = {**steps, rate.kind: ChargedRate(rate.usd_per_mtok, *_whole_nusd(rate.usd_per_mtok))}
+            steps = {
+                **steps,
+                rate.kind: ChargedRate(rate.usd_per_mtok, *_whole_nusd(rate.usd_per_mtok)),
+            }
             by_context[rate.from_input_tokens] = steps
         return sorted(by_context.items(), reverse=True)
 
@@ -166,12 +203,17 @@ class Price:
         return {tier: self._of_tier(tier) for tier in (None, *self.service_tiers)}
 
     def _of_tier(self, tier: str | None) -> Price:
-        own = tuple(replace(rate, service_tier=None) for rate in self.rates if rate.service_tier == tier)
+        own = tuple(
+            replace(rate, service_tier=None) for rate in self.rates if rate.service_tier == tier
+        )
         return replace(self, rates=own, part_of=self.price_id)
 
 
 class Line(Struct, frozen=True, kw_only=True, gc=False):
-    """One kind of one event, rounded once and stored. `tokens` counts calls where the kind is one of calls."""
+    """One kind of one event, rounded once and stored.
+
+    `tokens` counts calls where the kind is one of calls.
+    """
 
     kind: TokenKind
     tokens: int
@@ -180,18 +222,22 @@ class Line(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def tier_name(service_tier: str | None) -> str | None:
-    """A service tier as prices name it: lower case, None for the standard one under any of its names."""
+    """A service tier as prices name it: lower case, None for the standard one under any of its
+    names.
+    """
     name = (service_tier or "auto").lower()
     return None if name in STANDARD_TIERS else name
 
 
 def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
-    """Return the priced lines of one attempt in the standard tier of `price`; their sum is its cost.
+    """Return the priced lines of one attempt in the standard tier of `price`; their sum is its
+    cost.
 
-    Cached, cache-write and reasoning tokens cost what plain input or output costs where the price does not list them:
-    so their providers charge. Nothing else falls back: audio and images, calls, and writes for a longer time than the
-    listed one. Raises `ValueError` where tokens of such a kind exist that the price does not cover, and where the
-    counts contradict each other: a missing rate is never billed at zero.
+    Cached, cache-write and reasoning tokens cost what plain input or output costs where the price
+    does not list them: so their providers charge. Nothing else falls back: audio and images, calls,
+    and writes for a longer time than the listed one. Raises `ValueError` where tokens of such a
+    kind exist that the price does not cover, and where the counts contradict each other: a missing
+    rate is never billed at zero.
     """
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")
@@ -213,7 +259,12 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
                 what = "calls" if kind in CALL_KINDS else "tokens"
                 raise ValueError(f"{price.provider}/{price.model} has no price for {kind} {what}")
             receipt.append(
-                Line(kind=kind, tokens=count, usd_per_mtok=step.usd_per_mtok, cost_nusd=step.cost_nusd(count))
+                Line(
+                    kind=kind,
+                    tokens=count,
+                    usd_per_mtok=step.usd_per_mtok,
+                    cost_nusd=step.cost_nusd(count),
+                )
             )
     return tuple(receipt)
 
@@ -223,11 +274,14 @@ def cost_nusd(receipt: tuple[Line, ...]) -> int:
     return sum(line.cost_nusd for line in receipt)
 
 
-def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int, tool_calls_bound: int = 0) -> int:
-    """An upper bound of one attempt's cost in nano-dollars: each side at its dearest rate in any tier.
+def hold_nusd(
+    price: Price, *, input_bound_tokens: int, output_bound_tokens: int, tool_calls_bound: int = 0
+) -> int:
+    """An upper bound of one attempt's cost in nano-dollars: each side at its dearest rate in any
+    tier.
 
-    Any service tier may answer, whatever was asked for: a project's own setting decides what `auto` means. Pass
-    `price.for_tier(...)` where the tier is certain.
+    Any service tier may answer, whatever was asked for: a project's own setting decides what `auto`
+    means. Pass `price.for_tier(...)` where the tier is certain.
     """
     bound = price.bound
     parts = (
@@ -239,7 +293,9 @@ def hold_nusd(price: Price, *, input_bound_tokens: int, output_bound_tokens: int
 
 
 def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """What the three functions below come to for a text: nearly every answer, at a third of the time."""
+    """What the three functions below come to for a text: nearly every answer, at a third of the
+    time.
+    """
     cached = usage.cached_input_tokens or 0 if _CACHED_INPUT in steps else 0
     written = usage.cache_write_tokens or 0 if _CACHE_WRITE in steps else 0
     reasoning = usage.reasoning_tokens or 0 if _REASONING in steps else 0
@@ -255,11 +311,16 @@ def _text_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
     """Split the prompt into disjoint lines.
 
-    No provider says which of the cached tokens were images. They are taken from the text first and from images and
-    audio only where there is not that much text: so no line is negative and no token is charged twice.
+    No provider says which of the cached tokens were images. They are taken from the text first and
+    from images and audio only where there is not that much text: so no line is negative and no
+    token is charged twice.
     """
     whole = usage.input_tokens or 0
-    kept = {TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0) if TokenKind.CACHED_INPUT in steps else 0}
+    kept = {
+        TokenKind.CACHED_INPUT: (usage.cached_input_tokens or 0)
+        if TokenKind.CACHED_INPUT in steps
+        else 0
+    }
     kept |= _write_lines(usage, steps)
     audio, image = usage.audio_input_tokens or 0, usage.image_input_tokens or 0
     text = whole - audio - image
@@ -276,7 +337,9 @@ def _input_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
 
 
 def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
-    """Tokens written to the cache, by how long they are kept. A price that lists no write at all has them as input.
+    """Tokens written to the cache, by how long they are kept.
+
+    A price that lists no write at all has them as input.
 
     A longer time than the listed one costs more, so it never takes that rate.
     """
@@ -285,7 +348,10 @@ def _write_lines(usage: TokenUsage, steps: Steps) -> dict[TokenKind, int]:
         TokenKind.CACHE_WRITE_1H: usage.cache_write_1h_tokens or 0,
         TokenKind.CACHE_WRITE_12H: usage.cache_write_12h_tokens or 0,
     }
-    written = {TokenKind.CACHE_WRITE: (usage.cache_write_tokens or 0) - sum(for_a_time.values()), **for_a_time}
+    written = {
+        TokenKind.CACHE_WRITE: (usage.cache_write_tokens or 0) - sum(for_a_time.values()),
+        **for_a_time,
+    }
     if TokenKind.CACHE_WRITE in steps:
         return written
     return {kind: n for kind, n in written.items() if kind in steps}
@@ -310,11 +376,16 @@ def _call_lines(usage: TokenUsage) -> dict[TokenKind, int]:
 
 
 def _whole_nusd(usd_per_mtok: Decimal) -> tuple[int, int]:
-    """A rate as (nano-dollars, for so many), both whole: (250, 1) where a million costs 25 cents."""
+    """A rate as (nano-dollars, for so many), both whole: (250, 1) where a million costs 25
+    cents.
+    """
     return EXACT.scaleb(usd_per_mtok, 3).as_integer_ratio()
 
 
 def _rate_text(rate: Rate) -> str:
-    """A rate for the hash. A standard rate has no trace of its tier: ids from before there were tiers stay."""
+    """A rate for the hash.
+
+    A standard rate has no trace of its tier: ids from before there were tiers stay.
+    """
     tier = "" if rate.service_tier is None else f"/{rate.service_tier}"
     return f"{rate.kind}@{rate.from_input_tokens}{tier}={rate.usd_per_mtok.normalize():f}"

@@ -1,4 +1,6 @@
-"""Pricing the events of an open month again: what is read of an event, and the correction that may come of it."""
+"""Pricing the events of an open month again: what is read of an event, and the correction that may
+come of it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,12 @@ KIND = "reprice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedEvent:
-    """A stored event as far as its price matters. `adjusted_nusd` is what earlier repricing added, in `times`.
+    """A stored event as far as its price matters.
 
-    `is_corrected`: somebody or a redelivery said otherwise since what the attempt cost; that stands.
+    `adjusted_nusd` is what earlier repricing added, in `times`.
+
+    `is_corrected`: somebody or a redelivery said otherwise since what the attempt cost; that
+    stands.
     """
 
     request_id: UUID

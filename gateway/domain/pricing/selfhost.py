@@ -11,7 +11,9 @@ from gateway.domain.pricing.pricing import MTOK, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 
 SECONDS_PER_HOUR = 3600
-_RATE_DIGITS = Decimal("1E-12")  # USD per million tokens: far below a nano-dollar on any real request
+_RATE_DIGITS = Decimal(
+    "1E-12"
+)  # USD per million tokens: far below a nano-dollar on any real request
 
 
 class BilledHours(StrEnum):
@@ -23,9 +25,11 @@ class BilledHours(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRate:
-    """Declared figures of one engine: its hourly price and its throughput at `target_utilisation` = 1.
+    """Declared figures of one engine: its hourly price and its throughput at `target_utilisation` =
+    1.
 
-    `input_tok_per_s` and `output_tok_per_s` are of the whole deployment (all `count` GPUs together).
+    `input_tok_per_s` and `output_tok_per_s` are of the whole deployment (all `count` GPUs
+    together).
     """
 
     type: str
@@ -39,7 +43,8 @@ class GpuRate:
 
 
 def standard_price(gpu: GpuRate, *, model: str) -> Price:
-    """Return USD per million tokens: hourly price / 3600 / (tokens per second × target utilisation).
+    """Return USD per million tokens: hourly price / 3600 / (tokens per second × target
+    utilisation).
 
     Cached input costs what plain input costs until a figure of its own is declared.
     """
@@ -47,12 +52,21 @@ def standard_price(gpu: GpuRate, *, model: str) -> Price:
 
     def rate(kind: TokenKind, tok_per_s: Decimal) -> Rate:
         usd_per_tok = EXACT.divide(usd_per_s, tok_per_s * gpu.target_utilisation)
-        return Rate(kind=kind, usd_per_mtok=EXACT.quantize(EXACT.multiply(usd_per_tok, Decimal(MTOK)), _RATE_DIGITS))
+        return Rate(
+            kind=kind,
+            usd_per_mtok=EXACT.quantize(EXACT.multiply(usd_per_tok, Decimal(MTOK)), _RATE_DIGITS),
+        )
 
-    rates = [rate(TokenKind.INPUT, gpu.input_tok_per_s), rate(TokenKind.OUTPUT, gpu.output_tok_per_s)]
+    rates = [
+        rate(TokenKind.INPUT, gpu.input_tok_per_s),
+        rate(TokenKind.OUTPUT, gpu.output_tok_per_s),
+    ]
     if gpu.cached_input_tok_per_s is not None:
         rates.append(rate(TokenKind.CACHED_INPUT, gpu.cached_input_tok_per_s))
-    source = f"GPU rate, uncalibrated: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD per GPU hour"
+    source = (
+        f"GPU rate, uncalibrated: {gpu.count} x {gpu.type} at {gpu.usd_per_gpu_hour} USD "
+        "per GPU hour"
+    )
     return Price(provider="self-hosted", model=model, source=source, rates=tuple(rates))
 
 

@@ -1,4 +1,7 @@
-"""What one attempt is charged, from everything that was seen of its usage. One pure function for every ending."""
+"""What one attempt is charged, from everything that was seen of its usage.
+
+One pure function for every ending.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSourc
 class Counted(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens that the gateway counted itself in what it sent and received.
 
-    `is_exact`: the model's own tokenizer counted exactly the text that came back. The input is never exact:
-    what a chat template adds is not known here.
+    `is_exact`: the model's own tokenizer counted exactly the text that came back. The input is
+    never exact: what a chat template adds is not known here.
     """
 
     usage: TokenUsage
@@ -23,8 +26,9 @@ class Counted(Struct, frozen=True, kw_only=True, gc=False):
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """The true cost of an attempt, or its hold where the true cost is unknown.
 
-    `reported` is what the upstream said, where something else (or nothing) was charged. `held_nusd` stands
-    where there is no cost, and beside a cost that is above it: then both are kept and flagged.
+    `reported` is what the upstream said, where something else (or nothing) was charged. `held_nusd`
+    stands where there is no cost, and beside a cost that is above it: then both are kept and
+    flagged.
     """
 
     usage: TokenUsage
@@ -52,17 +56,19 @@ def settle(
 ) -> Settlement:
     """Return the settlement of one attempt.
 
-    `final` is the upstream's last word, `running` its last figure before that, `counted` ours. `was_served` is
-    False only where nothing can have been generated. `least_output_tokens` is what the answer that was seen
-    cannot be less than. `writes_output` is False for embeddings: their usage has no output side, and where
-    another's lacks it, the answer's tokens are unknown and not zero.
+    `final` is the upstream's last word, `running` its last figure before that, `counted` ours.
+    `was_served` is False only where nothing can have been generated. `least_output_tokens` is what
+    the answer that was seen cannot be less than. `writes_output` is False for embeddings: their
+    usage has no output side, and where another's lacks it, the answer's tokens are unknown and not
+    zero.
 
-    A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our own figure
-    is, if there is one, else the attempt is held; `reported` keeps what was said, and it is flagged. So is an
-    answer to a prompt of 0 tokens, unless the request has none (`has_prompt` False). A cost above the hold is
-    charged, because that is what the provider will bill, and flagged. Our own figure stops at `sent_output_tokens`,
-    the most that the upstream was asked for, and is flagged there. Tokens that the price or the service tier does
-    not cover are held and flagged, never charged as something else.
+    A final figure that cannot be true (it contradicts itself, or what was seen) is not charged: our
+    own figure is, if there is one, else the attempt is held; `reported` keeps what was said, and it
+    is flagged. So is an answer to a prompt of 0 tokens, unless the request has none (`has_prompt`
+    False). A cost above the hold is charged, because that is what the provider will bill, and
+    flagged. Our own figure stops at `sent_output_tokens`, the most that the upstream was asked for,
+    and is flagged there. Tokens that the price or the service tier does not cover are held and
+    flagged, never charged as something else.
     """
     if final is None and running is None and not was_served:
         return _NOTHING
@@ -71,7 +77,9 @@ def settle(
     if final is not None and seen.can_be(final) and _follows(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and seen.can_be(running):
-        return bill.charge(running, UsageSource.DERIVED, reported=final, is_suspect=final is not None)
+        return bill.charge(
+            running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
+        )
     said = final or running
     is_suspect = final is not None or (running is not None and not seen.can_become(running))
     if counted is not None:
@@ -80,7 +88,8 @@ def settle(
         if known is None and said is not None and said.lacks_prompt and seen.can_become(said):
             usage = replace(said, input_tokens=counted.usage.input_tokens)
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
-            # An upstream that writes more than it was asked for cannot bill it, but can fill a budget.
+            # An upstream that writes more than it was asked for cannot bill it, but can fill a
+            # budget.
             usage, is_suspect = _stopped(usage, sent_output_tokens), True
             seen = _Seen(writes_output, min(least_output_tokens, sent_output_tokens), has_prompt)
         if seen.can_be(usage):
@@ -92,13 +101,23 @@ def settle(
 def unknown_settlement(held_nusd: int) -> Settlement:
     """What stands while nothing is known: the hold."""
     return Settlement(
-        usage=_UNKNOWN, source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=held_nusd, is_suspect=False
+        usage=_UNKNOWN,
+        source=UsageSource.UNKNOWN,
+        lines=(),
+        cost_nusd=None,
+        held_nusd=held_nusd,
+        is_suspect=False,
     )
 
 
 _UNKNOWN = TokenUsage()
 _NOTHING = Settlement(
-    usage=NOTHING_SERVED, source=UsageSource.NONE, lines=(), cost_nusd=0, held_nusd=None, is_suspect=False
+    usage=NOTHING_SERVED,
+    source=UsageSource.NONE,
+    lines=(),
+    cost_nusd=0,
+    held_nusd=None,
+    is_suspect=False,
 )
 
 
@@ -116,7 +135,9 @@ class _Seen(Struct, frozen=True, gc=False):
 
     def can_become(self, usage: TokenUsage) -> bool:
         """It does not contradict itself or what was seen, but a side may still be missing."""
-        return usage.is_plausible and (usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens)
+        return usage.is_plausible and (
+            usage.output_tokens is None or usage.output_tokens >= self.least_output_tokens
+        )
 
     def can_be(self, usage: TokenUsage) -> bool:
         """It can be the whole truth."""
@@ -129,36 +150,54 @@ class _Bill(Struct, frozen=True, gc=False):
     held_nusd: int
 
     def charge(
-        self, usage: TokenUsage, source: UsageSource, *, reported: TokenUsage | None = None, is_suspect: bool = False
+        self,
+        usage: TokenUsage,
+        source: UsageSource,
+        *,
+        reported: TokenUsage | None = None,
+        is_suspect: bool = False,
     ) -> Settlement:
         try:
             receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
         cost = cost_nusd(receipt)
-        if cost > MOST_NUSD:  # counts that pass as plausible can still cost more than the ledger's column holds
+        if (
+            cost > MOST_NUSD
+        ):  # counts that pass as plausible can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)
         is_above_hold = cost > self.held_nusd
         return Settlement(
-            usage=usage, source=source, lines=receipt, cost_nusd=cost,
+            usage=usage,
+            source=source,
+            lines=receipt,
+            cost_nusd=cost,
             held_nusd=self.held_nusd if is_above_hold else None,
-            is_suspect=is_suspect or is_above_hold, reported=reported,
-        )  # fmt: skip
+            is_suspect=is_suspect or is_above_hold,
+            reported=reported,
+        )
 
-    def hold(self, usage: TokenUsage, *, reported: TokenUsage | None, is_suspect: bool) -> Settlement:
+    def hold(
+        self, usage: TokenUsage, *, reported: TokenUsage | None, is_suspect: bool
+    ) -> Settlement:
         return Settlement(
-            usage=usage, source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=self.held_nusd,
-            is_suspect=is_suspect, reported=reported,
-        )  # fmt: skip
+            usage=usage,
+            source=UsageSource.UNKNOWN,
+            lines=(),
+            cost_nusd=None,
+            held_nusd=self.held_nusd,
+            is_suspect=is_suspect,
+            reported=reported,
+        )
 
 
 def _follows(final: TokenUsage, running: TokenUsage | None) -> bool:
     """A last word is never below what was said on the way."""
     if running is None or not running.is_plausible:
         return True
-    return (final.input_tokens or 0) >= (running.input_tokens or 0) and (final.output_tokens or 0) >= (
-        running.output_tokens or 0
-    )
+    return (final.input_tokens or 0) >= (running.input_tokens or 0) and (
+        final.output_tokens or 0
+    ) >= (running.output_tokens or 0)
 
 
 def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
@@ -175,15 +214,25 @@ def _stopped(usage: TokenUsage, output_tokens: int) -> TokenUsage:
 
 def _input_side(said: TokenUsage | None) -> TokenUsage | None:
     """The figure, where its input can be believed."""
-    is_there = said is not None and said.is_plausible and said.input_tokens is not None and not said.lacks_prompt
+    is_there = (
+        said is not None
+        and said.is_plausible
+        and said.input_tokens is not None
+        and not said.lacks_prompt
+    )
     return said if is_there else None
 
 
 def _joined(known: TokenUsage | None, counted: TokenUsage) -> TokenUsage:
-    """The provider's input with all its parts, where it is known, and the output that was counted."""
+    """The provider's input with all its parts, where it is known, and the output that was
+    counted.
+    """
     if known is None:
         return counted
     return replace(
-        known, output_tokens=counted.output_tokens, reasoning_tokens=counted.reasoning_tokens,
-        audio_output_tokens=counted.audio_output_tokens, image_output_tokens=counted.image_output_tokens,
-    )  # fmt: skip
+        known,
+        output_tokens=counted.output_tokens,
+        reasoning_tokens=counted.reasoning_tokens,
+        audio_output_tokens=counted.audio_output_tokens,
+        image_output_tokens=counted.image_output_tokens,
+    )

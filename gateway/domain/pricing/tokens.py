@@ -1,4 +1,7 @@
-"""Token counts in one normal form, for every provider. Unknown is None and never 0; 0 is never unknown."""
+"""Token counts in one normal form, for every provider.
+
+Unknown is None and never 0; 0 is never unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,17 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import asdict
 
-MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is a fault of whoever reported it
+MOST_TOKENS = (
+    10**11
+)  # no attempt can use that many: a larger count is a fault of whoever reported it
 MOST_SAID = 10**18  # to which a longer count is cut: no more true, and short enough to be kept
 
 
 class TokenKind(StrEnum):
-    """What one line of a receipt charges for. The lines of a receipt are disjoint; see `pricing.lines`."""
+    """What one line of a receipt charges for.
+
+    The lines of a receipt are disjoint; see `pricing.lines`.
+    """
 
     INPUT = "input"  # text, neither read from nor written to the provider's cache
     CACHED_INPUT = "cached_input"
@@ -34,13 +42,19 @@ class TokenKind(StrEnum):
 
 INPUT_KINDS = frozenset(
     {
-        TokenKind.INPUT, TokenKind.CACHED_INPUT, TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_30M,
-        TokenKind.CACHE_WRITE_1H, TokenKind.CACHE_WRITE_12H, TokenKind.AUDIO_INPUT, TokenKind.IMAGE_INPUT,
+        TokenKind.INPUT,
+        TokenKind.CACHED_INPUT,
+        TokenKind.CACHE_WRITE,
+        TokenKind.CACHE_WRITE_30M,
+        TokenKind.CACHE_WRITE_1H,
+        TokenKind.CACHE_WRITE_12H,
+        TokenKind.AUDIO_INPUT,
+        TokenKind.IMAGE_INPUT,
     }
-)  # fmt: skip
+)
 OUTPUT_KINDS = frozenset(
     {TokenKind.OUTPUT, TokenKind.REASONING, TokenKind.AUDIO_OUTPUT, TokenKind.IMAGE_OUTPUT}
-)  # fmt: skip
+)
 CALL_KINDS = frozenset(TokenKind) - INPUT_KINDS - OUTPUT_KINDS
 
 
@@ -55,15 +69,17 @@ class UsageSource(StrEnum):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Tokens of one attempt, and calls of tools that the provider ran. None: the upstream did not report it.
+    """Tokens of one attempt, and calls of tools that the provider ran.
 
-    A struct, as all that an event is made of: it is made in a tenth of a frozen dataclass's time, several times for
-    each attempt. What was not reported is left out of its document.
+    None: the upstream did not report it.
 
-    Inclusion, for every provider: `input_tokens` is the whole prompt. Cached, cache-write, audio and image input
-    tokens are parts of it; a token can be cached and an image at once. `cache_write_tokens` counts all writes, those
-    for a named time included. `output_tokens` is the whole answer; reasoning, audio and image output tokens are
-    parts of it.
+    A struct, as all that an event is made of: it is made in a tenth of a frozen dataclass's time,
+    several times for each attempt. What was not reported is left out of its document.
+
+    Inclusion, for every provider: `input_tokens` is the whole prompt. Cached, cache-write, audio
+    and image input tokens are parts of it; a token can be cached and an image at once.
+    `cache_write_tokens` counts all writes, those for a named time included. `output_tokens` is the
+    whole answer; reasoning, audio and image output tokens are parts of it.
     """
 
     input_tokens: int | None = None
@@ -85,40 +101,77 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def is_text_alone(self) -> bool:
-        """True where nothing but text was read and written, and no write to the cache was for a named time."""
+        """True where nothing but text was read and written, and no write to the cache was for a
+        named time.
+        """
         return not (
-            self.cache_write_30m_tokens or self.cache_write_1h_tokens or self.cache_write_12h_tokens
-            or self.audio_input_tokens or self.image_input_tokens
-            or self.audio_output_tokens or self.image_output_tokens
-            or self.web_search_calls or self.file_search_calls
-            or self.code_interpreter_calls or self.image_generation_calls
-        )  # fmt: skip
+            self.cache_write_30m_tokens
+            or self.cache_write_1h_tokens
+            or self.cache_write_12h_tokens
+            or self.audio_input_tokens
+            or self.image_input_tokens
+            or self.audio_output_tokens
+            or self.image_output_tokens
+            or self.web_search_calls
+            or self.file_search_calls
+            or self.code_interpreter_calls
+            or self.image_generation_calls
+        )
 
     @property
     def lacks_prompt(self) -> bool:
-        """True where something was written and nothing read. No model does that: such a 0 is nothing told."""
+        """True where something was written and nothing read.
+
+        No model does that: such a 0 is nothing told.
+        """
         return self.input_tokens == 0 and bool(self.output_tokens)
 
     @property
     def is_plausible(self) -> bool:
-        """False where the counts contradict each other: negative, or parts larger than their whole."""
-        prompt, answer, written = self.input_tokens or 0, self.output_tokens or 0, self.cache_write_tokens or 0
+        """False where the counts contradict each other: negative, or parts larger than their
+        whole.
+        """
+        prompt, answer, written = (
+            self.input_tokens or 0,
+            self.output_tokens or 0,
+            self.cache_write_tokens or 0,
+        )
         cached, reasoning = self.cached_input_tokens or 0, self.reasoning_tokens or 0
-        if self.is_text_alone:  # nearly every answer: what follows comes to this where all the other counts are 0
+        if (
+            self.is_text_alone
+        ):  # nearly every answer: what follows comes to this where all the other counts are 0
             are_counts = (
-                cached >= 0 and written >= 0 and reasoning >= 0 and prompt < MOST_TOKENS and answer < MOST_TOKENS
+                cached >= 0
+                and written >= 0
+                and reasoning >= 0
+                and prompt < MOST_TOKENS
+                and answer < MOST_TOKENS
             )
             return are_counts and cached + written <= prompt and reasoning <= answer
         for_a_time = (
-            self.cache_write_30m_tokens or 0, self.cache_write_1h_tokens or 0, self.cache_write_12h_tokens or 0,
-        )  # fmt: skip
+            self.cache_write_30m_tokens or 0,
+            self.cache_write_1h_tokens or 0,
+            self.cache_write_12h_tokens or 0,
+        )
         heard_seen = (self.audio_input_tokens or 0, self.image_input_tokens or 0)
         spoken_drawn = (self.audio_output_tokens or 0, self.image_output_tokens or 0)
         calls = (
-            self.web_search_calls or 0, self.file_search_calls or 0, self.code_interpreter_calls or 0,
+            self.web_search_calls or 0,
+            self.file_search_calls or 0,
+            self.code_interpreter_calls or 0,
             self.image_generation_calls or 0,
-        )  # fmt: skip
-        counts = (prompt, answer, written, cached, reasoning, *for_a_time, *heard_seen, *spoken_drawn, *calls)
+        )
+        counts = (
+            prompt,
+            answer,
+            written,
+            cached,
+            reasoning,
+            *for_a_time,
+            *heard_seen,
+            *spoken_drawn,
+            *calls,
+        )
         return (
             min(counts) >= 0
             and max(counts) < MOST_TOKENS
@@ -130,10 +183,15 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def bounded(self) -> TokenUsage:
-        """The same counts, those of hundreds of digits cut: what is kept of a report must have a known size."""
+        """The same counts, those of hundreds of digits cut: what is kept of a report must have a
+        known size.
+        """
         said = asdict(self)
         return TokenUsage(
-            **{name: None if count is None else max(-MOST_SAID, min(count, MOST_SAID)) for name, count in said.items()}
+            **{
+                name: None if count is None else max(-MOST_SAID, min(count, MOST_SAID))
+                for name, count in said.items()
+            }
         )
 
 

@@ -1,4 +1,6 @@
-"""What one attempt can cost at most: an upper bound of its tokens, at the dearest price they may have."""
+"""What one attempt can cost at most: an upper bound of its tokens, at the dearest price they may
+have.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,25 @@ from gateway.domain.policy.policy import Deployment, Operation, Route
 from gateway.domain.pricing.pricing import Price, hold_nusd
 from gateway.domain.request.request import RequestFacts
 
-# If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens, and is no bound.
+# If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
+# and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
-MOST_TOOL_CALLS = 64  # of tools that the provider runs and charges by the call; a request seldom makes ten
+MOST_TOOL_CALLS = (
+    64  # of tools that the provider runs and charges by the call; a request seldom makes ten
+)
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
-# Another model may answer, at another price, or a server may write more than the maximum that is sent.
+# Another model may answer, at another price, or a server may write more than the maximum that is
+# sent.
 UNBOUNDED = frozenset({"rerouting", "other_maximum"})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
     """The most an attempt can use and cost.
 
-    `output_cap_tokens` is the maximum of one answer that is to be sent upstream, None to send none. `is_certain` is
-    False if nothing bounds the attempt: then the figures are a guess, and no hard budget can rely on them.
+    `output_cap_tokens` is the maximum of one answer that is to be sent upstream, None to send none.
+    `is_certain` is False if nothing bounds the attempt: then the figures are a guess, and no hard
+    budget can rely on them.
     """
 
     input_tokens: int
@@ -37,20 +44,32 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def sent_output_tokens(self) -> int | None:
-        """The most output tokens under the maximum that is sent, of all answers; None if none is sent."""
+        """The most output tokens under the maximum that is sent, of all answers; None if none is
+        sent.
+        """
         return None if self.output_cap_tokens is None else self.output_tokens
 
 
 def bound_of(
-    facts: RequestFacts, *, route: Route, deployment: Deployment, price: Price, is_relied_on: bool = False
+    facts: RequestFacts,
+    *,
+    route: Route,
+    deployment: Deployment,
+    price: Price,
+    is_relied_on: bool = False,
 ) -> Bound:
     """Bound one attempt of a request at one deployment.
 
-    No tokenizer makes more tokens than bytes, except for what a chat template adds. The context window bounds each
-    prompt and each answer. `is_relied_on` is True if a hard budget or a token limit depends on the bound: then it is
-    sent even if the caller gave a maximum, because an upstream ignores members that it does not know.
+    No tokenizer makes more tokens than bytes, except for what a chat template adds. The context
+    window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
+    limit depends on the bound: then it is sent even if the caller gave a maximum, because an
+    upstream ignores members that it does not know.
     """
-    window, asked_tokens, prompts = deployment.context_window, facts.output_bound_tokens, facts.prompts
+    window, asked_tokens, prompts = (
+        deployment.context_window,
+        facts.output_bound_tokens,
+        facts.prompts,
+    )
     prompt_tokens, sees_prompt = _prompt(facts, deployment)
     cap_tokens = None
     if facts.operation is Operation.EMBEDDINGS:
@@ -85,7 +104,9 @@ def bound_of(
 
 
 def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
-    """Bound the tokens of all prompts together; False if the body does not show how long they are."""
+    """Bound the tokens of all prompts together; False if the body does not show how long they
+    are.
+    """
     window, expansion_tokens = deployment.context_window, facts.expansion_tokens
     # The size of a picture's file says nothing about its price: providers charge by its pixels.
     sees_prompt = (
@@ -102,5 +123,7 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
 
 
 def _cap(route: Route, deployment: Deployment) -> int | None:
-    caps = [cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None]
+    caps = [
+        cap for cap in (route.max_output_tokens, deployment.max_output_tokens) if cap is not None
+    ]
     return min(caps, default=None)

@@ -1,8 +1,9 @@
-"""What the ledger keeps of an end user's name: a keyed hash, unless the team's policy says to keep the name.
+"""What the ledger keeps of an end user's name: a keyed hash, unless the team's policy says to keep
+the name.
 
-The hash (BLAKE2b with a key, RFC 7693 §2.9) tells one person from another within a team and names nobody: without the
-pepper it cannot be made, so not be guessed either, and the same person has another one in another team. A new pepper
-makes new hashes.
+The hash (BLAKE2b with a key, RFC 7693 §2.9) tells one person from another within a team and names
+nobody: without the pepper it cannot be made, so not be guessed either, and the same person has
+another one in another team. A new pepper makes new hashes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from hashlib import blake2b
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import EndUserRule, Team
 
-_PURPOSE = b"tollgate end user v1"  # another use of the pepper has another label, so no key serves two
+_PURPOSE = (
+    b"tollgate end user v1"  # another use of the pepper has another label, so no key serves two
+)
 PREFIX, HEX_DIGITS = "eu_", 32
 
 
@@ -23,7 +26,9 @@ def end_user_key(pepper: Pepper) -> bytes:
 
 
 def recorded_end_user(name: str | None, team: Team, *, key: bytes) -> str | None:
-    """Return what is kept of a request's `user`: the name, or `eu_` and 32 hex digits; None where there is none."""
+    """Return what is kept of a request's `user`: the name, or `eu_` and 32 hex digits; None where
+    there is none.
+    """
     if name is None or team.end_user is EndUserRule.KEEP:
         return name
     # A name can hold half a surrogate pair, which UTF-8 has no bytes for.

@@ -1,8 +1,8 @@
 """Idempotency keys: what is kept of a keyed request, and when it may be tried again.
 
-Kept are two keyed hashes (HMAC-SHA-256), neither the key's text, in which a caller may have put a secret, nor the body.
-Without the pepper they cannot be made, so not be guessed either. A new pepper makes new hashes: what was claimed under
-the old one is not recognised any more.
+Kept are two keyed hashes (HMAC-SHA-256), neither the key's text, in which a caller may have put a
+secret, nor the body. Without the pepper they cannot be made, so not be guessed either. A new pepper
+makes new hashes: what was claimed under the old one is not recognised any more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from gateway.domain.policy.api_keys import Pepper
 
 KEPT = timedelta(hours=24)  # a key's claim, from when it was made
 HASH_BYTES = 32
-_PURPOSE = b"tollgate idempotency v1"  # another use of the pepper has another label, so no key serves two
+_PURPOSE = (
+    b"tollgate idempotency v1"  # another use of the pepper has another label, so no key serves two
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """The claim that was there before: whose, for the same body or not, and whether that request has ended."""
+    """The claim that was there before: whose, for the same body or not, and whether that request
+    has ended.
+    """
 
     request_id: UUID
     is_same_body: bool
@@ -49,7 +53,9 @@ def key_hash(team: str, key: str, *, secret: bytes) -> bytes:
 
 
 def body_hash(endpoint: str, body: bytes, *, secret: bytes) -> bytes:
-    """Return what tells a request from another under the same key: its path and its body, byte for byte."""
+    """Return what tells a request from another under the same key: its path and its body, byte for
+    byte.
+    """
     made = hmac.new(secret, f"body\0{endpoint}\0".encode(), sha256)
     made.update(body)  # not joined with what is before it: that would copy megabytes
     return made.digest()

@@ -22,10 +22,11 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through as they came.
 
     `capabilities` are what a deployment must be able to do (`tools`, `json_schema`, `vision`);
-    `features` are what it must allow (`request_fields`). `output_bound_tokens` is the operation's own maximum of one
-    answer, None where the caller set none (0 is none). `choices` are the answers to each of the `prompts`; None if
-    their number cannot be read. `expansion_tokens` is the most that a chat template makes of the body beyond its
-    bytes, None if nothing bounds it. `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
+    `features` are what it must allow (`request_fields`). `output_bound_tokens` is the operation's
+    own maximum of one answer, None where the caller set none (0 is none). `choices` are the answers
+    to each of the `prompts`; None if their number cannot be read. `expansion_tokens` is the most
+    that a chat template makes of the body beyond its bytes, None if nothing bounds it.
+    `predicted_bytes` is the size of a predicted answer. `cache_key` is the body's
     `prompt_cache_key`. `named` says for each feature where it was found.
     """
 
@@ -53,20 +54,39 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def unsent(
-    operation: Operation, model: str, *, capabilities: frozenset[str] = frozenset(),
-    features: frozenset[str] = frozenset(), output_bound_tokens: int | None = None, choices: int = 1,
-    body_bytes: int = 0, prompts: int = 1,
-) -> RequestFacts:  # fmt: skip
-    """What a request asks that is only decided about: one that somebody imagines, or one of the past."""
+    operation: Operation,
+    model: str,
+    *,
+    capabilities: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset(),
+    output_bound_tokens: int | None = None,
+    choices: int = 1,
+    body_bytes: int = 0,
+    prompts: int = 1,
+) -> RequestFacts:
+    """What a request asks that is only decided about: one that somebody imagines, or one of the
+    past.
+    """
     return RequestFacts(
-        operation=operation, model=model, is_stream=False, wants_usage=False, wants_running_usage=False,
-        output_bound_tokens=output_bound_tokens, choices=choices, capabilities=capabilities, features=features,
-        end_user=None, body_bytes=body_bytes, prompts=prompts,
-    )  # fmt: skip
+        operation=operation,
+        model=model,
+        is_stream=False,
+        wants_usage=False,
+        wants_running_usage=False,
+        output_bound_tokens=output_bound_tokens,
+        choices=choices,
+        capabilities=capabilities,
+        features=features,
+        end_user=None,
+        body_bytes=body_bytes,
+        prompts=prompts,
+    )
 
 
 class MemberPlace(Struct, frozen=True, gc=False):
-    """Half-open byte ranges in a body: the whole member starts at `name_start`, its value is `[start, end)`."""
+    """Half-open byte ranges in a body: the whole member starts at `name_start`, its value is
+    `[start, end)`.
+    """
 
     name_start: int
     start: int
@@ -82,7 +102,10 @@ class RequestBody(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False):
-    """One call of a team, before anything was decided. When it came is the millisecond inside `request_id`."""
+    """One call of a team, before anything was decided.
+
+    When it came is the millisecond inside `request_id`.
+    """
 
     request_id: UUID
     caller: Caller

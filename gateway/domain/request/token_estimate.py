@@ -1,4 +1,6 @@
-"""Tokens guessed from bytes, where nobody counted: an estimate, marked as one wherever it is shown."""
+"""Tokens guessed from bytes, where nobody counted: an estimate, marked as one wherever it is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestFacts
 
-# Measured with o200k_base: English 4.0, source code 4.1, JSON 3.2, Chinese 4.6, German 5.1, Russian 6.3.
+# Measured with o200k_base: English 4.0, source code 4.1, JSON 3.2, Chinese 4.6, German 5.1, Russian
+# 6.3.
 BYTES_PER_TOKEN = 4
 
 
@@ -16,15 +19,17 @@ def tokens_in(size_bytes: int) -> int:
 
 
 def is_countable(facts: RequestFacts) -> bool:
-    """False where the input is not text alone: what an image or a recording costs cannot be read from its bytes."""
+    """False where the input is not text alone: what an image or a recording costs cannot be read
+    from its bytes.
+    """
     return "vision" not in facts.capabilities and "audio" not in facts.features
 
 
 def estimate(facts: RequestFacts, *, output_bytes: int, is_whole: bool = False) -> Counted:
     """Guess both sides at once, from sizes alone: for endings that cannot wait for a tokenizer.
 
-    Where nothing of an answer was seen, its output stays unknown: the upstream may have written all of it. An answer
-    that `is_whole` and empty has an output of 0.
+    Where nothing of an answer was seen, its output stays unknown: the upstream may have written all
+    of it. An answer that `is_whole` and empty has an output of 0.
     """
     usage = TokenUsage(
         input_tokens=tokens_in(facts.body_bytes) if is_countable(facts) else None,

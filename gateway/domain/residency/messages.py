@@ -1,4 +1,6 @@
-"""A denial in words: which fact is in the way, what it is, who says so, and what the rule allows."""
+"""A denial in words: which fact is in the way, what it is, who says so, and what the rule
+allows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ class Words:
     """Says why a deployment is denied on a day, for one field of a rule at a time."""
 
     def __init__(
-        self, facts: Facts, *, regions: RegionTree, gateway_region: str, day: date, valid_days: int | None
+        self,
+        facts: Facts,
+        *,
+        regions: RegionTree,
+        gateway_region: str,
+        day: date,
+        valid_days: int | None,
     ) -> None:
         self._facts, self._regions, self._gateway_region = facts, regions, gateway_region
         self._day, self._valid_days = day, valid_days
@@ -36,11 +44,18 @@ class Words:
             case "max_retention_days":
                 return f"{self._retention()}, allowed are {rule.max_retention_days} days"
             case "deny_regions":
-                return f"{self._overlapping(rule.deny_regions)}, denied is {listed(rule.deny_regions)}"
+                return (
+                    f"{self._overlapping(rule.deny_regions)}, denied is {listed(rule.deny_regions)}"
+                )
             case "deny_providers":
-                return f"is of {listed(self._facts.providers & rule.deny_providers)}, which is denied"
+                return (
+                    f"is of {listed(self._facts.providers & rule.deny_providers)}, which is denied"
+                )
             case _:
-                return f"is asked by a gateway in {self._gateway_region}, allowed is {listed(rule.gateway_regions)}"
+                return (
+                    f"is asked by a gateway in {self._gateway_region}, allowed is "
+                    f"{listed(rule.gateway_regions)}"
+                )
 
     def _processing(self) -> str:
         return f"is in {self._facts.processing.value}{self._by(self._facts.processing)}"
@@ -66,10 +81,17 @@ class Words:
     def _overlapping(self, denied: frozenset[str]) -> str:
         facts = self._facts
         said = (
-            (facts.processing, self._processing), (facts.at_rest, self._at_rest), (facts.telemetry, self._telemetry),
-        )  # fmt: skip
-        places = ((facts.place(fact, day=self._day, valid_days=self._valid_days), words) for fact, words in said)
-        return " and ".join(words() for place, words in places if self._regions.overlaps(place, denied))
+            (facts.processing, self._processing),
+            (facts.at_rest, self._at_rest),
+            (facts.telemetry, self._telemetry),
+        )
+        places = (
+            (facts.place(fact, day=self._day, valid_days=self._valid_days), words)
+            for fact, words in said
+        )
+        return " and ".join(
+            words() for place, words in places if self._regions.overlaps(place, denied)
+        )
 
     def _by(self, fact: Fact[str] | Fact[int | None]) -> str:
         """Who says so and when, and whether that counts."""
@@ -77,7 +99,11 @@ class Words:
         if fact.as_of is None:
             return "" if counts else ", which counts for nothing without a source and a date"
         said = f" ({fact.source}, {fact.as_of})"
-        return said if counts else f"{said}, which is older than {self._valid_days} days and counts for nothing"
+        return (
+            said
+            if counts
+            else f"{said}, which is older than {self._valid_days} days and counts for nothing"
+        )
 
 
 def listed(names: Collection[str] | None) -> str:

@@ -1,4 +1,5 @@
-"""Where a request may be processed: one pure function of rules, facts, the gateway's region and the day.
+"""Where a request may be processed: one pure function of rules, facts, the gateway's region and the
+day.
 
 Unknown means denied; a denial always wins; order never matters.
 """
@@ -20,7 +21,9 @@ from gateway.errors import InvalidRequest, ResidencyDenied
 
 @dataclass(frozen=True, slots=True, order=True)
 class Denial:
-    """A rule that does not allow a deployment, and the field of it. One in shadow is counted and shown, not enforced.
+    """A rule that does not allow a deployment, and the field of it.
+
+    One in shadow is counted and shown, not enforced.
 
     `why` says of the deployment what is in the way; the rule and the field stand at its end.
     """
@@ -34,16 +37,22 @@ class Denial:
 def rules_for(
     policy: Policy, team: Team, *, data_class: DataClass, data_tags: frozenset[str] = frozenset()
 ) -> tuple[ResidencyRule, ...]:
-    """The rules of a request: its class's, its data tags' (the team's are among them) and its team's, by their ids.
+    """The rules of a request: its class's, its data tags' (the team's are among them) and its
+    team's, by their ids.
 
-    Raises `InvalidRequest` for a class or a tag that the policy does not declare: no rule would be no bound.
+    Raises `InvalidRequest` for a class or a tag that the policy does not declare: no rule would be
+    no bound.
     """
     if data_class not in policy.classes:
-        raise InvalidRequest(f"The policy declares no data class '{data_class.label}'. Ask an admin to add it.")
+        raise InvalidRequest(
+            f"The policy declares no data class '{data_class.label}'. Ask an admin to add it."
+        )
     tags = team.data_tags | data_tags
     if unknown := sorted(tags - policy.data_tags.keys()):
         declared = ", ".join(sorted(policy.data_tags)) or "none"
-        raise InvalidRequest(f"The policy declares no data tag '{unknown[0]}'. Declared: {declared}.")
+        raise InvalidRequest(
+            f"The policy declares no data tag '{unknown[0]}'. Declared: {declared}."
+        )
     rules = [policy.classes[data_class], *(policy.data_tags[tag] for tag in tags)]
     if team.residency is not None:
         rules.append(team.residency)
@@ -51,22 +60,46 @@ def rules_for(
 
 
 def denials(
-    rules: Iterable[ResidencyRule], deployment: Deployment, *, regions: RegionTree, gateway_region: str, day: date,
+    rules: Iterable[ResidencyRule],
+    deployment: Deployment,
+    *,
+    regions: RegionTree,
+    gateway_region: str,
+    day: date,
     valid_days: int | None,
-) -> tuple[Denial, ...]:  # fmt: skip
-    """Return why a deployment may not take a request under these rules, in the order of their ids; none: it may.
+) -> tuple[Denial, ...]:
+    """Return why a deployment may not take a request under these rules, in the order of their ids;
+    none: it may.
 
-    Facts older than `valid_days` on the day count as unknown, and so do undated ones of what others run.
+    Facts older than `valid_days` on the day count as unknown, and so do undated ones of what others
+    run.
     """
     known = deployment.known_on(day, valid_days)
-    found = [(rule, field) for rule in rules for field in _broken_fields(rule, known, regions, gateway_region)]
+    found = [
+        (rule, field)
+        for rule in rules
+        for field in _broken_fields(rule, known, regions, gateway_region)
+    ]
     if not found:
         return ()  # nearly always
-    words = Words(deployment.facts, regions=regions, gateway_region=gateway_region, day=day, valid_days=valid_days)
-    return tuple(sorted(Denial(rule.rule_id, field, rule.is_shadow, words.why(rule, field)) for rule, field in found))
+    words = Words(
+        deployment.facts,
+        regions=regions,
+        gateway_region=gateway_region,
+        day=day,
+        valid_days=valid_days,
+    )
+    return tuple(
+        sorted(
+            Denial(rule.rule_id, field, rule.is_shadow, words.why(rule, field))
+            for rule, field in found
+        )
+    )
 
 
-def _broken_fields(rule: ResidencyRule, known: Known, regions: RegionTree, gateway_region: str) -> Iterator[str]:
+def _broken_fields(
+    rule: ResidencyRule, known: Known, regions: RegionTree, gateway_region: str
+) -> Iterator[str]:
     """The fields of one rule that do not allow what is known."""
     if rule.regions is not None and not regions.covered(known.processing, rule.regions):
         yield "regions"
@@ -76,13 +109,17 @@ def _broken_fields(rule: ResidencyRule, known: Known, regions: RegionTree, gatew
         yield "telemetry"
     if rule.self_hosted_only and not known.is_self_hosted:
         yield "self_hosted"
-    if rule.max_retention_days is not None and _is_longer(known.retention_days, rule.max_retention_days):
+    if rule.max_retention_days is not None and _is_longer(
+        known.retention_days, rule.max_retention_days
+    ):
         yield "max_retention_days"
     if rule.deny_regions and _overlaps_any(known, regions, rule.deny_regions):
         yield "deny_regions"
     if rule.deny_providers and known.providers & rule.deny_providers:
         yield "deny_providers"
-    if rule.gateway_regions is not None and not regions.covered(gateway_region, rule.gateway_regions):
+    if rule.gateway_regions is not None and not regions.covered(
+        gateway_region, rule.gateway_regions
+    ):
         yield "gateway_regions"
 
 
@@ -91,7 +128,10 @@ def _is_longer(retention_days: int | None, most: int) -> bool:
 
 
 def _overlaps_any(known: Known, regions: RegionTree, denied: frozenset[str]) -> bool:
-    return any(regions.overlaps(place, denied) for place in (known.processing, known.at_rest, known.telemetry))
+    return any(
+        regions.overlaps(place, denied)
+        for place in (known.processing, known.at_rest, known.telemetry)
+    )
 
 
 class Permit(Struct, frozen=True, kw_only=True, gc=False):
@@ -113,14 +153,24 @@ class Permit(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def verify(permit: Permit, *, origin: str) -> None:
-    """Raise `ResidencyDenied` unless the permit holds for this target, by the rules it was given under."""
+    """Raise `ResidencyDenied` unless the permit holds for this target, by the rules it was given
+    under.
+    """
     found = denials(
-        permit.rules, permit.deployment, regions=permit.regions, gateway_region=permit.gateway_region, day=permit.day,
+        permit.rules,
+        permit.deployment,
+        regions=permit.regions,
+        gateway_region=permit.gateway_region,
+        day=permit.day,
         valid_days=permit.valid_days,
-    )  # fmt: skip
+    )
     broken = next((denial for denial in found if not denial.is_shadow), None)
     if broken is None and origin == permit.origin:
         return
     name = permit.deployment.name
-    why = f"{name} {broken.why}" if broken is not None else f"the target {origin} is not {permit.origin}"
+    why = (
+        f"{name} {broken.why}"
+        if broken is not None
+        else f"the target {origin} is not {permit.origin}"
+    )
     raise ResidencyDenied(f"Refused before connecting to {name}: {why}. Nothing was sent.")

@@ -1,4 +1,6 @@
-"""Where an upstream says that it made an answer, and whether that contradicts what was promised and allowed."""
+"""Where an upstream says that it made an answer, and whether that contradicts what was promised and
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,18 @@ _AZURE: Mapping[str, tuple[str, ...]] = {
     "sg": ("southeastasia",),
     "uk": ("uksouth", "ukwest"),
     "us": (
-        "centralus", "eastus", "eastus2", "northcentralus", "southcentralus", "westcentralus", "westus", "westus2",
+        "centralus",
+        "eastus",
+        "eastus2",
+        "northcentralus",
+        "southcentralus",
+        "westcentralus",
+        "westus",
+        "westus2",
         "westus3",
     ),
     "za": ("southafricanorth", "southafricawest"),
-}  # fmt: skip
+}
 # By header, what each of its words means.
 HEADERS: Mapping[str, Mapping[str, str]] = {
     "x-ms-region": {word: region for region, words in _AZURE.items() for word in words},
@@ -54,7 +63,8 @@ class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str | None:
-    """The region that an answer says it was made in; None where it says none, or in words that are not known here.
+    """The region that an answer says it was made in; None where it says none, or in words that are
+    not known here.
 
     `inference_geo` is Anthropic's: a country's code or `global`.
     """
@@ -70,12 +80,19 @@ def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str 
 
 
 def contradiction(
-    stated: str, deployment: Deployment, *, rules: Iterable[ResidencyRule], regions: RegionTree, gateway_region: str,
+    stated: str,
+    deployment: Deployment,
+    *,
+    rules: Iterable[ResidencyRule],
+    regions: RegionTree,
+    gateway_region: str,
     day: date,
-) -> Contradiction | None:  # fmt: skip
-    """What is wrong about an answer from the stated region; None where it keeps the promise and the rules.
+) -> Contradiction | None:
+    """What is wrong about an answer from the stated region; None where it keeps the promise and the
+    rules.
 
-    A statement may be finer or coarser than the promise, but not elsewhere. A finer one must be allowed itself.
+    A statement may be finer or coarser than the promise, but not elsewhere. A finer one must be
+    allowed itself.
     """
     promised = deployment.region
     if stated in UNPLACED:
@@ -85,8 +102,16 @@ def contradiction(
     else:
         # The statement is of today, so no fact is too old for it.
         found = denials(
-            rules, replace(deployment, region=stated), regions=regions, gateway_region=gateway_region, day=day,
+            rules,
+            replace(deployment, region=stated),
+            regions=regions,
+            gateway_region=gateway_region,
+            day=day,
             valid_days=None,
-        )  # fmt: skip
+        )
         is_wrong = any(not denial.is_shadow for denial in found)
-    return Contradiction(deployment=deployment.name, promised=promised, stated=stated) if is_wrong else None
+    return (
+        Contradiction(deployment=deployment.name, promised=promised, stated=stated)
+        if is_wrong
+        else None
+    )

@@ -60,7 +60,10 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was decided, before anything is sent. Holds nothing of a single request: alike requests share one."""
+    """What was decided, before anything is sent.
+
+    Holds nothing of a single request: alike requests share one.
+    """
 
     policy: PolicyVersion
     team: Team
@@ -71,10 +74,15 @@ class Decision:
     day: date  # on which facts were looked at; one for all requests where they do not expire
     candidates: tuple[Candidate, ...]
     eligible: tuple[Candidate, ...]  # as the route lists them
-    shadow_eligible: tuple[Candidate, ...] = ()  # of the route's shadow deployments: recorded, never sent to
+    shadow_eligible: tuple[
+        Candidate, ...
+    ] = ()  # of the route's shadow deployments: recorded, never sent to
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
-        """Leave to send one attempt to a ranked candidate. The only constructor call of `Permit`."""
+        """Leave to send one attempt to a ranked candidate.
+
+        The only constructor call of `Permit`.
+        """
         assert candidate in self.eligible, "only an eligible deployment gets a permit"
         policy = self.policy.policy
         return Permit(
@@ -100,14 +108,22 @@ class Decision:
         """True where the order may be another than the listed one, or a bound may be missed."""
         if self.route.is_bounded:
             return True
-        groups = Counter(one.deployment.group for one in self.eligible if one.deployment.group is not None)
-        return len(self.eligible) > 1 and (self.route.objective != "priority" or max(groups.values(), default=0) > 1)
+        groups = Counter(
+            one.deployment.group for one in self.eligible if one.deployment.group is not None
+        )
+        return len(self.eligible) > 1 and (
+            self.route.objective != "priority" or max(groups.values(), default=0) > 1
+        )
 
     @cached_property
     def least_window(self) -> int | None:
         """The smallest context window among several eligible, None where it changes nothing."""
         windows = [one.deployment.context_window for one in self.eligible]
-        return min((window for window in windows if window is not None), default=None) if len(windows) > 1 else None
+        return (
+            min((window for window in windows if window is not None), default=None)
+            if len(windows) > 1
+            else None
+        )
 
     @cached_property
     def ttft_bound_s(self) -> float | None:
@@ -127,7 +143,9 @@ class Decision:
 
     @cached_property
     def record(self) -> Mapping[str, object]:
-        """The decision as an event keeps it: names and rule ids; the words are rendered on demand."""
+        """The decision as an event keeps it: names and rule ids; the words are rendered on
+        demand.
+        """
         record: dict[str, object] = {
             "policy": self.policy.sha256,
             "objective": self.route.objective,
@@ -137,11 +155,16 @@ class Decision:
             "candidates": self.recorded_candidates,
         }
         if self.route.shadow_deployments:
-            record["shadow_ranked"] = [candidate.deployment.name for candidate in self.shadow_eligible]
+            record["shadow_ranked"] = [
+                candidate.deployment.name for candidate in self.shadow_eligible
+            ]
         if self.gateway_region != UNKNOWN:
             record["gateway_region"] = self.gateway_region
         if self.route.is_bounded:
-            bounds = {"ttft_p95_s": self.route.ttft_p95_s, "max_cost_nusd": self.route.max_cost_nusd}
+            bounds = {
+                "ttft_p95_s": self.route.ttft_p95_s,
+                "max_cost_nusd": self.route.max_cost_nusd,
+            }
             record["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
         return record
 
@@ -153,7 +176,9 @@ class Decision:
     @property
     def _enforced(self) -> tuple[Denial, ...]:
         """What residency denies, of all candidates, less what rules in shadow would."""
-        return tuple(denial for one in self.candidates for denial in one.denials if not denial.is_shadow)
+        return tuple(
+            denial for one in self.candidates for denial in one.denials if not denial.is_shadow
+        )
 
     def _recorded(self, candidate: Candidate) -> dict[str, object]:
         """One candidate. Of what counts as known of it, nothing is said where that is nothing."""
@@ -175,7 +200,8 @@ class Decision:
         return record
 
     def refusal(self, facts: RequestFacts | None = None) -> RequestError | None:
-        """The error for the caller where no deployment is eligible, from the obstacle that decides; else None.
+        """The error for the caller where no deployment is eligible, from the obstacle that decides;
+        else None.
 
         `facts` names the fields at fault: the decision itself is of all alike requests.
         """
@@ -223,9 +249,10 @@ class Choice:
 class Ranking(Struct, frozen=True, kw_only=True, dict=True):
     """In which order one request tries the eligible, and what its events keep of that.
 
-    `expected` is of each choice, empty where nothing was asked. `degraded` is None, `spill` where the one that the
-    objective prefers misses a bound and another takes it, or `route:NAME` where all miss one and that route's come
-    first; `preferred` is the one that was left. `late` are the decision's own that miss the latency bound.
+    `expected` is of each choice, empty where nothing was asked. `degraded` is None, `spill` where
+    the one that the objective prefers misses a bound and another takes it, or `route:NAME` where
+    all miss one and that route's come first; `preferred` is the one that was left. `late` are the
+    decision's own that miss the latency bound.
     """
 
     decision: Decision
@@ -238,20 +265,32 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
     def degraded_at(self, choice: Choice) -> str | None:
         """`degraded`, where this choice answers: the one that was preferred may do so after all."""
         own = choice.decision is self.decision
-        is_as_preferred = choice.candidate.deployment.name == self.preferred if self.degraded == "spill" else own
+        is_as_preferred = (
+            choice.candidate.deployment.name == self.preferred if self.degraded == "spill" else own
+        )
         return None if is_as_preferred else self.degraded
 
     @cached_property
     def record(self) -> Mapping[str, object]:
-        """The decision as an event keeps it, with the order of this request where that is not the listed one."""
+        """The decision as an event keeps it, with the order of this request where that is not the
+        listed one.
+        """
         listed = self.decision.record
         ranked = [choice.candidate.deployment.name for choice in self.choices]
         if ranked == listed["ranked"] and not any(expected.misses for expected in self.expected):
             return listed
-        record = {**listed, "ranked": ranked, "expected": [expected.record() for expected in self.expected]}
+        record = {
+            **listed,
+            "ranked": ranked,
+            "expected": [expected.record() for expected in self.expected],
+        }
         if self.degraded is not None:
             own = {choice.candidate.deployment.name for choice in self.decision.as_listed.choices}
-            missed = [name for name, one in zip(ranked, self.expected, strict=True) if one.misses and name in own]
+            missed = [
+                name
+                for name, one in zip(ranked, self.expected, strict=True)
+                if one.misses and name in own
+            ]
             record["degraded"] = {"kind": self.degraded, "from": self.preferred, "missed": missed}
         others = {choice.decision.route.name: choice.decision for choice in self.choices}
         others.pop(self.decision.route.name, None)
@@ -268,14 +307,18 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def find_route(policy: Policy, team: Team, model: str) -> Route:
-    """The team's route for a model name. Raises `ModelNotFound` or `RouteNotAllowed`, naming what there is."""
+    """The team's route for a model name.
+
+    Raises `ModelNotFound` or `RouteNotAllowed`, naming what there is.
+    """
     route = policy.route_for(model)
     if route is not None and route.name in team.routes:
         return route
     yours = ", ".join(team.routes) or "none"
     if route is None:
         raise ModelNotFound(
-            f"No route '{model[:SHOWN_CHARS]}' for team {team.name}. Yours: {yours}. GET /v1/models lists them.",
+            f"No route '{model[:SHOWN_CHARS]}' for team {team.name}. Yours: {yours}. GET "
+            "/v1/models lists them.",
             param="model",
         )
     raise RouteNotAllowed(
@@ -298,11 +341,13 @@ def decide(
     gateway_region: str = UNKNOWN,
     ejected: Mapping[str, str] = NONE_EJECTED,
 ) -> Decision:
-    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, as the route lists them.
+    """Return eligible deployments = capable ∩ priced ∩ allowed by residency, as the route lists
+    them.
 
-    `data_class` is what the request has after any raise by header, `data_tags` what it adds to its team's; `day` is the
-    UTC day on which it came; `ejected` are deployments out of use, by what their upstreams said of their place. Raises
-    `InvalidRequest` for a class or a tag that the policy does not declare.
+    `data_class` is what the request has after any raise by header, `data_tags` what it adds to its
+    team's; `day` is the UTC day on which it came; `ejected` are deployments out of use, by what
+    their upstreams said of their place. Raises `InvalidRequest` for a class or a tag that the
+    policy does not declare.
     """
     policy = version.policy
     rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
@@ -311,9 +356,13 @@ def decide(
     def candidate(name: str) -> Candidate:
         deployment = policy.deployments[name]
         found = denials(
-            rules, deployment, regions=policy.region_tree, gateway_region=gateway_region, day=day,
+            rules,
+            deployment,
+            regions=policy.region_tree,
+            gateway_region=gateway_region,
+            day=day,
             valid_days=policy.facts_valid_days,
-        )  # fmt: skip
+        )
         residency = tuple(("residency", denial.why) for denial in found if not denial.is_shadow)
         price = prices.get(name)
         obstacles = (
@@ -330,9 +379,17 @@ def decide(
     candidates = tuple(candidate(name) for name in route.deployments)
     shadows = tuple(candidate(name) for name in route.shadow_deployments)
     return Decision(
-        policy=version, team=team, route=route, data_class=data_class, rules=rules, gateway_region=gateway_region,
-        day=day, candidates=candidates, eligible=eligible(candidates), shadow_eligible=eligible(shadows),
-    )  # fmt: skip
+        policy=version,
+        team=team,
+        route=route,
+        data_class=data_class,
+        rules=rules,
+        gateway_region=gateway_region,
+        day=day,
+        candidates=candidates,
+        eligible=eligible(candidates),
+        shadow_eligible=eligible(shadows),
+    )
 
 
 @lru_cache(maxsize=1024)  # asked twice for each attempt; a policy has a few addresses
@@ -343,7 +400,9 @@ def origin_of(base_url: str) -> str:
 
 
 def is_restricted(rules: Iterable[ResidencyRule]) -> bool:
-    """Return True if one of the rules can deny something: then what is unknown of a request needs leave."""
+    """Return True if one of the rules can deny something: then what is unknown of a request needs
+    leave.
+    """
     return any(rule.restricts for rule in rules)
 
 
@@ -366,19 +425,36 @@ def _inabilities(
     if facts.operation not in deployment.operations:
         served = ", ".join(sorted(deployment.operations))
         found.append(("operation", f"serves {served}, not {facts.operation}"))
-    missing = facts.capabilities - deployment.capabilities if deployment.capabilities is not None else frozenset()
+    missing = (
+        facts.capabilities - deployment.capabilities
+        if deployment.capabilities is not None
+        else frozenset()
+    )
     if missing:
         found.append(("capability", f"cannot do {', '.join(sorted(missing))}"))
-    for name in dict.fromkeys(name for _, name in _missing_leaves(deployment, facts, price, is_ruled=is_ruled)):
+    for name in dict.fromkeys(
+        name for _, name in _missing_leaves(deployment, facts, price, is_ruled=is_ruled)
+    ):
         feature = FEATURES[name]
-        found.append(("leaves_region" if feature.leaves_region else "field", f"does not allow {name}: {feature.why}"))
+        found.append(
+            (
+                "leaves_region" if feature.leaves_region else "field",
+                f"does not allow {name}: {feature.why}",
+            )
+        )
     return tuple(found)
 
 
 def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if name not in ejected:
         return ()
-    return (("ejected", f"is out of use: its upstream said that it ran in '{ejected[name]}', which was not promised"),)
+    return (
+        (
+            "ejected",
+            f"is out of use: its upstream said that it ran in '{ejected[name]}', which was not "
+            "promised",
+        ),
+    )
 
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:

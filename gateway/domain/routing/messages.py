@@ -1,4 +1,6 @@
-"""A refusal in words, where no deployment of a route may take a request: what is in the way and what to do next."""
+"""A refusal in words, where no deployment of a route may take a request: what is in the way and
+what to do next.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,21 @@ from dataclasses import dataclass
 from gateway.domain.policy.policy import ResidencyRule
 from gateway.domain.residency.messages import listed
 from gateway.domain.residency.rules import Denial
-from gateway.errors import InvalidRequest, NotSupported, RequestError, ResidencyDenied, UnpricedModel
+from gateway.errors import (
+    InvalidRequest,
+    NotSupported,
+    RequestError,
+    ResidencyDenied,
+    UnpricedModel,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
     """A request that nothing may take. `denials` are those of residency that are enforced.
 
-    `details` names each deployment that has an obstacle of the kind that decides, and what it is. `fields` are those of
-    the request that need leave.
+    `details` names each deployment that has an obstacle of the kind that decides, and what it is.
+    `fields` are those of the request that need leave.
     """
 
     team: str
@@ -36,25 +44,38 @@ def _at_fault(unplaced: Unplaced) -> str:
 def _also_at_fault(unplaced: Unplaced) -> str:
     if not unplaced.fields:
         return ""
-    return f"A deployment that is allowed may not be sent {', '.join(unplaced.fields)}: leave that out. "
+    return (
+        f"A deployment that is allowed may not be sent {', '.join(unplaced.fields)}: leave "
+        "that out. "
+    )
 
 
 def _residency_denied(unplaced: Unplaced) -> RequestError:
     broken = {denial.rule_id for denial in unplaced.denials}
     titles = [_title(rule) for rule in unplaced.rules if rule.rule_id in broken]
-    tags = "".join(f" --data-tag {rule.rule_id.partition(':')[2]}" for rule in unplaced.rules if _is_of_tag(rule))
+    tags = "".join(
+        f" --data-tag {rule.rule_id.partition(':')[2]}"
+        for rule in unplaced.rules
+        if _is_of_tag(rule)
+    )
     return ResidencyDenied(
-        f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: {unplaced.details}. "
-        f"Nothing was sent. {_also_at_fault(unplaced)}{_remedies({denial.field for denial in unplaced.denials})}"
+        f"Refused by residency {'rule' if len(titles) == 1 else 'rules'} {', '.join(titles)}: "
+        f"{unplaced.details}. "
+        "Nothing was sent. "
+        f"{_also_at_fault(unplaced)}{_remedies({denial.field for denial in unplaced.denials})}"
         f"Try another route, or: "
-        f"tollgate policy explain --team {unplaced.team} --route {unplaced.route} --class {unplaced.data_class}{tags}"
+        f"tollgate policy explain --team {unplaced.team} --route {unplaced.route} --class "
+        f"{unplaced.data_class}{tags}"
     )
 
 
 def _title(rule: ResidencyRule) -> str:
-    """A rule by its name and the regions it allows: `restricted→eu`, `tag:phi→eu`, `team:payments`."""
+    """A rule by its name and the regions it allows: `restricted→eu`, `tag:phi→eu`,
+    `team:payments`.
+    """
     where = "" if rule.regions is None else f"→{listed(rule.regions)}"
-    return f"{rule.rule_id.removeprefix('class:')}{where}{' (self-hosted only)' if rule.self_hosted_only else ''}"
+    self_hosted = " (self-hosted only)" if rule.self_hosted_only else ""
+    return f"{rule.rule_id.removeprefix('class:')}{where}{self_hosted}"
 
 
 def _is_of_tag(rule: ResidencyRule) -> bool:
@@ -78,29 +99,37 @@ def _ejected_refused(unplaced: Unplaced) -> RequestError:
 
 def _feature_refused(unplaced: Unplaced) -> RequestError:
     return ResidencyDenied(
-        f"Route {unplaced.route} may not be sent this: {unplaced.details}. {_at_fault(unplaced)}Nothing was sent. "
+        f"Route {unplaced.route} may not be sent this: {unplaced.details}. "
+        f"{_at_fault(unplaced)}Nothing was sent. "
         f"Leave the field out, or ask an admin to list the feature under the deployment's 'allows'."
     )
 
 
 def _field_refused(unplaced: Unplaced) -> RequestError:
     return InvalidRequest(
-        f"Route {unplaced.route} does not take this field: {unplaced.details}. {_at_fault(unplaced)}"
+        f"Route {unplaced.route} does not take this field: {unplaced.details}. "
+        f"{_at_fault(unplaced)}"
         f"Leave it out, or ask an admin to list the feature under the deployment's 'allows'."
     )
 
 
 def _operation_refused(unplaced: Unplaced) -> RequestError:
-    return NotSupported(f"Route {unplaced.route} does not serve this endpoint: {unplaced.details}. Use another route.")
+    return NotSupported(
+        f"Route {unplaced.route} does not serve this endpoint: {unplaced.details}. Use another "
+        "route."
+    )
 
 
 def _capability_refused(unplaced: Unplaced) -> RequestError:
-    return InvalidRequest(f"Route {unplaced.route} cannot serve this: {unplaced.details}. Use another route.")
+    return InvalidRequest(
+        f"Route {unplaced.route} cannot serve this: {unplaced.details}. Use another route."
+    )
 
 
 def _price_refused(unplaced: Unplaced) -> RequestError:
     return UnpricedModel(
-        f"Route {unplaced.route} cannot be charged for: {unplaced.details}. A model without a price is refused, never "
+        f"Route {unplaced.route} cannot be charged for: {unplaced.details}. A model without a "
+        "price is refused, never "
         f"billed at zero. Ask an admin to add 'price' or 'gpu' to the deployment."
     )
 

@@ -1,6 +1,8 @@
-"""In which order a request tries the eligible: objectives, bounds, replicas, and where it degrades to.
+"""In which order a request tries the eligible: objectives, bounds, replicas, and where it degrades
+to.
 
-Pure: what is known at the moment comes as `Conditions`. Another objective is one function and one line in `OBJECTIVES`.
+Pure: what is known at the moment comes as `Conditions`. Another objective is one function and one
+line in `OBJECTIVES`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _LATE: tuple[str, ...] = (TTFT,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """The eligible of a decision with all that does not depend on the request, ready to be ranked many times."""
+    """The eligible of a decision with all that does not depend on the request, ready to be ranked
+    many times.
+    """
 
     decision: Decision
     choices: tuple[Choice, ...]
@@ -64,15 +68,21 @@ def candidates_of(decision: Decision, operation: Operation = Operation.CHAT) -> 
     by_group: dict[str, list[str]] = {}
     for choice in listed:
         if choice.candidate.deployment.group is not None:
-            by_group.setdefault(choice.candidate.deployment.group, []).append(choice.candidate.deployment.name)
+            by_group.setdefault(choice.candidate.deployment.group, []).append(
+                choice.candidate.deployment.name
+            )
     return Candidates(
-        decision=decision, choices=listed, names=names,
+        decision=decision,
+        choices=listed,
+        names=names,
         rates=tuple(_rates(choice) for choice in listed),
         windows=tuple(choice.candidate.deployment.context_window for choice in listed),
         groups=tuple(tuple(members) for members in by_group.values() if len(members) > 1),
-        weights=tuple(decision.route.weights.get(name, 0.0) for name in names), hashes=tuple(map(hash64, names)),
-        objective=OBJECTIVES[decision.route.objective], writes_output=operation is not Operation.EMBEDDINGS,
-    )  # fmt: skip
+        weights=tuple(decision.route.weights.get(name, 0.0) for name in names),
+        hashes=tuple(map(hash64, names)),
+        objective=OBJECTIVES[decision.route.objective],
+        writes_output=operation is not Operation.EMBEDDINGS,
+    )
 
 
 def _rates(choice: Choice) -> Rates:
@@ -81,26 +91,38 @@ def _rates(choice: Choice) -> Rates:
 
 
 def rank(
-    candidates: Candidates, facts: RequestFacts, live: Conditions, *, session: str, degrade: Degrade | None = None
+    candidates: Candidates,
+    facts: RequestFacts,
+    live: Conditions,
+    *,
+    session: str,
+    degrade: Degrade | None = None,
 ) -> Ranking:
     """Order the eligible of `Candidates` for one request of a session.
 
-    Those that keep all bounds come first, in the objective's order; then, where none does, those of the route that
-    `degrade` gives; then those that miss one, and last what does not fit into its context window.
+    Those that keep all bounds come first, in the objective's order; then, where none does, those of
+    the route that `degrade` gives; then those that miss one, and last what does not fit into its
+    context window.
     """
     expected = expect(candidates, facts, live)
     order = _ordered(candidates.objective(candidates, expected, session))
     if not live.late and not any(one.misses for one in expected):
         return _ranking(
-            candidates, _with_replicas(candidates, order, session, live) if candidates.groups else order, expected
+            candidates,
+            _with_replicas(candidates, order, session, live) if candidates.groups else order,
+            expected,
         )
-    return _bounded(candidates, facts, live, session=session, degrade=degrade, expected=expected, order=order)
+    return _bounded(
+        candidates, facts, live, session=session, degrade=degrade, expected=expected, order=order
+    )
 
 
 def assumed(candidates: Candidates) -> Conditions:
     """What the policy declares: all there is to go by where nothing was seen."""
     priors = [choice.candidate.deployment.prior or DEFAULT_PRIOR for choice in candidates.choices]
-    return Conditions(predictions=[Prediction(prior.ttft_s, prior.ttft_s, prior.tpot_s) for prior in priors])
+    return Conditions(
+        predictions=[Prediction(prior.ttft_s, prior.ttft_s, prior.tpot_s) for prior in priors]
+    )
 
 
 def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> list[Expected]:
@@ -114,18 +136,26 @@ def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> lis
         output = live.output_tokens if asked is None or live.output_tokens < asked else float(asked)
         output *= facts.answers
     prompts = facts.prompts or 1
-    reserved = output if asked is None or not candidates.writes_output else float(asked * facts.answers)
+    reserved = (
+        output if asked is None or not candidates.writes_output else float(asked * facts.answers)
+    )
     found = []
     for name, rates, window, prediction in zip(
         candidates.names, candidates.rates, candidates.windows, live.predictions, strict=True
     ):
         tokens = body_bytes * prediction.tokens_per_byte
         share = prediction.cached_share
-        _, input_nusd, cached_nusd, output_nusd = rates[0] if tokens >= rates[0][0] else _rates_at(rates, tokens)
-        cost_nusd = tokens * (input_nusd + share * (cached_nusd - input_nusd)) + output * output_nusd
+        _, input_nusd, cached_nusd, output_nusd = (
+            rates[0] if tokens >= rates[0][0] else _rates_at(rates, tokens)
+        )
+        cost_nusd = (
+            tokens * (input_nusd + share * (cached_nusd - input_nusd)) + output * output_nusd
+        )
         ttft_s, ttft_p95_s, misses = prediction.ttft_s, prediction.ttft_p95_s, _NO_MISSES
         # Asked this way round, what is no number misses.
-        if bound_s is not None and not ttft_p95_s <= (bound_s * KEPT_AGAIN_AT if name in late else bound_s):
+        if bound_s is not None and not ttft_p95_s <= (
+            bound_s * KEPT_AGAIN_AT if name in late else bound_s
+        ):
             misses = _LATE
         if most_nusd is not None and not cost_nusd <= most_nusd:
             misses = (*misses, COST)
@@ -133,10 +163,20 @@ def expect(candidates: Candidates, facts: RequestFacts, live: Conditions) -> lis
             misses = (*misses, WINDOW)
         found.append(
             Expected(
-                cost_nusd, tokens, output, share, ttft_s, ttft_p95_s, prediction.tpot_s, prediction.samples,
-                prediction.cached_samples, live.output_samples, prediction.waiting, misses,
+                cost_nusd,
+                tokens,
+                output,
+                share,
+                ttft_s,
+                ttft_p95_s,
+                prediction.tpot_s,
+                prediction.samples,
+                prediction.cached_samples,
+                live.output_samples,
+                prediction.waiting,
+                misses,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -162,7 +202,9 @@ def fastest(candidates: Candidates, expected: Sequence[Expected], session: str) 
 
 
 def balanced(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By cost and time, each as a multiple of the least among the candidates, weighted and added up."""
+    """By cost and time, each as a multiple of the least among the candidates, weighted and added
+    up.
+    """
     weights = candidates.route.balance
     costs = _multiples([one.cost_nusd for one in expected])
     times = _multiples(fastest(candidates, expected, session))
@@ -170,16 +212,24 @@ def balanced(candidates: Candidates, expected: Sequence[Expected], session: str)
         return times
     if not weights.latency:
         return costs
-    return [weights.cost * cost + weights.latency * time for cost, time in zip(costs, times, strict=True)]
+    return [
+        weights.cost * cost + weights.latency * time
+        for cost, time in zip(costs, times, strict=True)
+    ]
 
 
 def weighted(candidates: Candidates, expected: Sequence[Expected], session: str) -> Sequence[float]:
-    """By a draw from the hash of route and session: the same order for one session, shares by weight over many.
+    """By a draw from the hash of route and session: the same order for one session, shares by
+    weight over many.
 
-    Each deployment draws by itself, so one that comes or goes moves no more sessions than its share.
+    Each deployment draws by itself, so one that comes or goes moves no more sessions than its
+    share.
     """
     seed = hash64(f"{candidates.route.name}\n{session}")
-    return [_drawn(seed ^ own, weight) for own, weight in zip(candidates.hashes, candidates.weights, strict=True)]
+    return [
+        _drawn(seed ^ own, weight)
+        for own, weight in zip(candidates.hashes, candidates.weights, strict=True)
+    ]
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -209,21 +259,29 @@ def _bounded(
     if candidates.groups:
         tiers = [_with_replicas(candidates, tier, session, live) for tier in tiers]
     ranking = _ranking(candidates, list(chain.from_iterable(tiers)), expected)
-    late = frozenset(name for name, one in zip(candidates.names, expected, strict=True) if TTFT in one.misses)
+    late = frozenset(
+        name for name, one in zip(candidates.names, expected, strict=True) if TTFT in one.misses
+    )
     degraded, others = None, None
     if kept:
         if preferred in missing and not _are_replicas(candidates, preferred, tiers[0][0]):
             degraded = "spill"
-    elif candidates.route.degrade_to is not None and degrade is not None and (found := degrade()) is not None:
+    elif (
+        candidates.route.degrade_to is not None
+        and degrade is not None
+        and (found := degrade()) is not None
+    ):
         others = _others(found, facts, session=session, besides=candidates.names)
         if others.choices:
             degraded = f"route:{candidates.route.degrade_to}"
     return Ranking(
-        decision=candidates.decision, late=late, degraded=degraded,
+        decision=candidates.decision,
+        late=late,
+        degraded=degraded,
         preferred=candidates.names[preferred] if degraded is not None else None,
         choices=ranking.choices if others is None else (*others.choices, *ranking.choices),
         expected=ranking.expected if others is None else (*others.expected, *ranking.expected),
-    )  # fmt: skip
+    )
 
 
 def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]]:
@@ -236,7 +294,11 @@ def _tiers(order: Iterable[int], expected: Sequence[Expected]) -> list[list[int]
 
 
 def _others(
-    found: tuple[Candidates, Conditions], facts: RequestFacts, *, session: str, besides: Sequence[str]
+    found: tuple[Candidates, Conditions],
+    facts: RequestFacts,
+    *,
+    session: str,
+    besides: Sequence[str],
 ) -> Ranking:
     """The ranking of a route that is degraded to, less the deployments that were there before."""
     other, live = found
@@ -247,38 +309,54 @@ def _others(
         if choice.candidate.deployment.name not in besides
     ]
     return Ranking(
-        decision=other.decision, choices=tuple(choice for choice, _ in kept),
+        decision=other.decision,
+        choices=tuple(choice for choice, _ in kept),
         expected=tuple(expected for _, expected in kept),
-    )  # fmt: skip
+    )
 
 
-def _with_replicas(candidates: Candidates, order: list[int], session: str, live: Conditions) -> list[int]:
-    """The same order, but within each group the member that the session was at takes the first of their places."""
+def _with_replicas(
+    candidates: Candidates, order: list[int], session: str, live: Conditions
+) -> list[int]:
+    """The same order, but within each group the member that the session was at takes the first of
+    their places.
+    """
     order = list(order)
     place_of = {name: place for place, name in enumerate(candidates.names)}
     for group in candidates.groups:
-        positions = [position for position, place in enumerate(order) if candidates.names[place] in group]
+        positions = [
+            position for position, place in enumerate(order) if candidates.names[place] in group
+        ]
         members = [candidates.names[order[position]] for position in positions]
-        for position, name in zip(positions, spread(session, sorted(members), live.in_flight), strict=True):
+        for position, name in zip(
+            positions, spread(session, sorted(members), live.in_flight), strict=True
+        ):
             order[position] = place_of[name]
     return order
 
 
 def _are_replicas(candidates: Candidates, one: int, other: int) -> bool:
-    return any(candidates.names[one] in group and candidates.names[other] in group for group in candidates.groups)
+    return any(
+        candidates.names[one] in group and candidates.names[other] in group
+        for group in candidates.groups
+    )
 
 
 def _ordered(scores: Sequence[float]) -> list[int]:
-    """Places by score, ties as listed. What is no number of at least 0 comes last: sorting by it would shuffle all."""
+    """Places by score, ties as listed.
+
+    What is no number of at least 0 comes last: sorting by it would shuffle all.
+    """
     clean = [score if score >= 0.0 else inf for score in scores]
     return sorted(range(len(clean)), key=clean.__getitem__)
 
 
 def _ranking(candidates: Candidates, order: Sequence[int], expected: Sequence[Expected]) -> Ranking:
     return Ranking(
-        decision=candidates.decision, choices=tuple([candidates.choices[place] for place in order]),
+        decision=candidates.decision,
+        choices=tuple([candidates.choices[place] for place in order]),
         expected=tuple([expected[place] for place in order]),
-    )  # fmt: skip
+    )
 
 
 def _multiples(values: Sequence[float]) -> list[float]:

@@ -1,6 +1,8 @@
-"""What was expected of a candidate, in words: the arithmetic, the bounds it would miss, and why it was degraded.
+"""What was expected of a candidate, in words: the arithmetic, the bounds it would miss, and why it
+was degraded.
 
-Reads what events keep (`Expected.record`), so that an explanation says the same before a request and after it.
+Reads what events keep (`Expected.record`), so that an explanation says the same before a request
+and after it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def missed(one: Record, bounds: Record) -> Iterator[str]:
 
 
 def degraded(decision: Record) -> str | None:
-    """Why a request did not go where its route's objective would have sent it; None where it did."""
+    """Why a request did not go where its route's objective would have sent it; None where it
+    did.
+    """
     found = decision.get("degraded")
     if not found:
         return None
@@ -57,7 +61,11 @@ def degraded(decision: Record) -> str | None:
 
 
 def _cost(one: Record, price: Price | None) -> str:
-    read, written, total = one.get("input_tokens"), one.get("output_tokens"), _usd(one.get("cost_nusd"))
+    read, written, total = (
+        one.get("input_tokens"),
+        one.get("output_tokens"),
+        _usd(one.get("cost_nusd")),
+    )
     if price is None:
         return f"{_count(read)} + {_count(written)} tokens = {total}"
     reached = read or 0
@@ -69,7 +77,10 @@ def _cost(one: Record, price: Price | None) -> str:
     of_them = "" if not share or cached is None else f" ({share:.0%} of them cached, at {cached})"
     output = rates[TokenKind.OUTPUT]
     written_words = "" if output is None else f" + {_count(written)} × {output}"
-    return f"{_count(read)} × {rates[TokenKind.INPUT]}{of_them}{written_words} USD per million tokens = {total}"
+    return (
+        f"{_count(read)} × {rates[TokenKind.INPUT]}{of_them}{written_words} USD per million "
+        f"tokens = {total}"
+    )
 
 
 def _time(one: Record) -> str:

@@ -1,6 +1,7 @@
 """What is expected of each candidate for one request: tokens, cost and time.
 
-An expectation only orders, so it may be a float; what is charged is exact and computed in `domain.pricing.pricing`.
+An expectation only orders, so it may be a float; what is charged is exact and computed in
+`domain.pricing.pricing`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ OUTPUT_TOKENS = 256.0
 DEFAULT_PRIOR = LatencyPrior()
 NUSD_PER_USD = 1_000_000_000
 
-KEPT_AGAIN_AT = 0.8  # of a latency bound: what missed it would else come and go with every request that it is spared
+# of a latency bound: what missed it would else come and go with every request that it is spared
+KEPT_AGAIN_AT = 0.8
 
 # Bounds that may be missed, as events and explanations name them.
 TTFT, COST, WINDOW = "ttft_p95", "max_cost", "context_window"
 
-# A bound is kept by 95 of 100 requests, most of which find a shorter queue than the last one that is let in: so that
-# one may be expected a deviation above the mean. With 1.645 of them, which one in twenty exceeds, an engine of one's
-# own stands idle for more of the time (docs/routing.md).
+# A bound is kept by 95 of 100 requests, most of which find a shorter queue than the last one that
+# is let in: so that one may be expected a deviation above the mean. With 1.645 of them, which one
+# in twenty exceeds, an engine of one's own stands idle for more of the time (docs/routing.md).
 LATE_DEVIATIONS = 1.0
 
 Rates = tuple[tuple[float, float, float, float], ...]
@@ -37,7 +39,8 @@ Rates = tuple[tuple[float, float, float, float], ...]
 class Prediction(Struct, frozen=True, gc=False):
     """What is known of one candidate now. Samples are those left after they lost their weight.
 
-    `waiting` is what its engine says is before a new request, None where it says nothing (or not lately).
+    `waiting` is what its engine says is before a new request, None where it says nothing (or not
+    lately).
     """
 
     ttft_s: float = DEFAULT_PRIOR.ttft_s
@@ -53,8 +56,9 @@ class Prediction(Struct, frozen=True, gc=False):
 class Conditions(Struct, frozen=True, kw_only=True):
     """What is known now of all candidates of a decision: `predictions` as it lists its eligible.
 
-    `output_tokens` is the mean of one answer, learned of route and team; `late` are the deployments that missed the
-    latency bound when it was last looked; `in_flight` counts the attempts under way at each.
+    `output_tokens` is the mean of one answer, learned of route and team; `late` are the deployments
+    that missed the latency bound when it was last looked; `in_flight` counts the attempts under way
+    at each.
     """
 
     predictions: Sequence[Prediction]
@@ -65,7 +69,10 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True, gc=False):
-    """What one request is expected to use, cost and take at one candidate. `misses` are the bounds it would miss."""
+    """What one request is expected to use, cost and take at one candidate.
+
+    `misses` are the bounds it would miss.
+    """
 
     cost_nusd: float
     input_tokens: float
@@ -88,10 +95,14 @@ class Expected(Struct, frozen=True, gc=False):
     def record(self) -> dict[str, object]:
         """As an event keeps it: whole tokens and nano-dollars, hundredths of milliseconds."""
         kept: dict[str, object] = {
-            "cost_nusd": _whole(self.cost_nusd), "input_tokens": _whole(self.input_tokens),
-            "output_tokens": _whole(self.output_tokens), "ttft_s": _rounded(self.ttft_s),
-            "ttft_p95_s": _rounded(self.ttft_p95_s), "tpot_s": _rounded(self.tpot_s), "samples": _whole(self.samples),
-        }  # fmt: skip
+            "cost_nusd": _whole(self.cost_nusd),
+            "input_tokens": _whole(self.input_tokens),
+            "output_tokens": _whole(self.output_tokens),
+            "ttft_s": _rounded(self.ttft_s),
+            "ttft_p95_s": _rounded(self.ttft_p95_s),
+            "tpot_s": _rounded(self.tpot_s),
+            "samples": _whole(self.samples),
+        }
         if self.cached_share:
             kept["cached_share"] = _rounded(self.cached_share)
         if self.waiting is not None:
@@ -102,19 +113,27 @@ class Expected(Struct, frozen=True, gc=False):
 
 
 def rates_of(price: Price) -> Rates:
-    """The standard tier's rates in nano-dollars a token: (from which input on, input, cached input, output).
+    """The standard tier's rates in nano-dollars a token: (from which input on, input, cached input,
+    output).
 
-    The highest context tier first. Cached input without a rate costs what input costs, as when it is charged.
+    The highest context tier first. Cached input without a rate costs what input costs, as when it
+    is charged.
     """
     thresholds = {rate.from_input_tokens for rate in price.rates if rate.service_tier is None} | {0}
-    return tuple((float(least), *_rates_from(price, least)) for least in sorted(thresholds, reverse=True))
+    return tuple(
+        (float(least), *_rates_from(price, least)) for least in sorted(thresholds, reverse=True)
+    )
 
 
 def _rates_from(price: Price, least: int) -> tuple[float, float, float]:
     steps = price.steps(least)
     rates = {kind: float(step.usd_per_mtok) * (NUSD_PER_USD / MTOK) for kind, step in steps.items()}
     input_nusd = rates.get(TokenKind.INPUT, 0.0)
-    return input_nusd, rates.get(TokenKind.CACHED_INPUT, input_nusd), rates.get(TokenKind.OUTPUT, 0.0)
+    return (
+        input_nusd,
+        rates.get(TokenKind.CACHED_INPUT, input_nusd),
+        rates.get(TokenKind.OUTPUT, 0.0),
+    )
 
 
 def _whole(figure: float) -> int | None:
@@ -129,20 +148,24 @@ def _rounded(figure: float) -> float | None:
 def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
     """How long a new request waits at an engine: mean, and what counts against a bound.
 
-    It waits until so many have ended as are there beyond its room, itself among them: the time until the n-th end of a
-    Poisson process of this rate, whose mean is n / rate and whose deviation is √n / rate. Without a room that was seen,
-    one that has nobody waiting is taken for free. Where none is finished, the queue moves as slowly as was seen, one
-    after the other at worst.
+    It waits until so many have ended as are there beyond its room, itself among them: the time
+    until the n-th end of a Poisson process of this rate, whose mean is n / rate and whose deviation
+    is √n / rate. Without a room that was seen, one that has nobody waiting is taken for free. Where
+    none is finished, the queue moves as slowly as was seen, one after the other at worst.
     """
     waiting = load.waiting or 0.0
     if load.room is None and waiting <= 0.0:
         return 0.0, 0.0
-    room = (load.running or 0.0) if load.room is None or waiting > 0.0 else load.room  # long prompts leave less of it
+    room = (
+        (load.running or 0.0) if load.room is None or waiting > 0.0 else load.room
+    )  # long prompts leave less of it
     ends = (load.running or 0.0) + waiting + load.sent_since + 1.0 - room
     if load.finished_per_s:
         ends -= load.finished_per_s * load.age_s  # it has not stood still since
         if ends <= 0.0:
             return 0.0, 0.0
-        return ends / load.finished_per_s, (ends + LATE_DEVIATIONS * sqrt(ends)) / load.finished_per_s
+        return ends / load.finished_per_s, (
+            ends + LATE_DEVIATIONS * sqrt(ends)
+        ) / load.finished_per_s
     slow_s = max(load.queue_s or 0.0, ends * ttft_s) if ends > 0.0 else 0.0
     return slow_s, slow_s

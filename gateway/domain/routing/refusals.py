@@ -1,4 +1,6 @@
-"""Requests that were decided against: what is counted of them, since they leave no attempt and no event."""
+"""Requests that were decided against: what is counted of them, since they leave no attempt and no
+event.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ SHADOW = "shadow:"  # before the code of what was let pass, because the limit is
 
 
 class Refused(NamedTuple):
-    """One kind of refusal in one hour (UTC). `rules` are those that kept deployments away, or the name of a limit."""
+    """One kind of refusal in one hour (UTC).
+
+    `rules` are those that kept deployments away, or the name of a limit.
+    """
 
     hour: datetime
     team: str

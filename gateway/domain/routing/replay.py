@@ -1,8 +1,10 @@
-"""What a past request would have got under another policy: where it would have gone, and for how much.
+"""What a past request would have got under another policy: where it would have gone, and for how
+much.
 
-A request is what its event keeps of it. What requests have in common decides (`Alike`), so alike ones share one `Fate`;
-of each by itself are only its tokens, and the budgets that it would have been charged to. Where the route's objective
-or a bound looks at the tokens, alike ones have an `Ordering`, and each its own fate.
+A request is what its event keeps of it. What requests have in common decides (`Alike`), so alike
+ones share one `Fate`; of each by itself are only its tokens, and the budgets that it would have
+been charged to. Where the route's objective or a bound looks at the tokens, alike ones have an
+`Ordering`, and each its own fate.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.domain.budgets.budgets import EPOCH, Account
-from gateway.domain.policy.policy import DataClass, Deployment, Operation, Policy, PolicyVersion, Route, Team
+from gateway.domain.policy.policy import (
+    DataClass,
+    Deployment,
+    Operation,
+    Policy,
+    PolicyVersion,
+    Route,
+    Team,
+)
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.pricing import Price, UnknownTier, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenUsage
@@ -22,8 +32,20 @@ from gateway.domain.request.bound import bound_of
 from gateway.domain.request.request import RequestFacts, unsent
 from gateway.domain.routing.decide import Choice, Decision, decide, find_route
 from gateway.domain.routing.objectives import Candidates, candidates_of, rank
-from gateway.domain.routing.predictions import DEFAULT_PRIOR, OUTPUT_TOKENS, TOKENS_PER_BYTE, Conditions, Prediction
-from gateway.errors import ModelNotFound, RequestError, ResidencyDenied, RouteNotAllowed, UnpricedModel
+from gateway.domain.routing.predictions import (
+    DEFAULT_PRIOR,
+    OUTPUT_TOKENS,
+    TOKENS_PER_BYTE,
+    Conditions,
+    Prediction,
+)
+from gateway.errors import (
+    ModelNotFound,
+    RequestError,
+    ResidencyDenied,
+    RouteNotAllowed,
+    UnpricedModel,
+)
 
 
 class Refusal(StrEnum):
@@ -47,8 +69,9 @@ _REFUSALS: dict[type[RequestError], Refusal] = {
 class Alike:
     """What many past requests have in common.
 
-    `ranked` is the order that was decided then: what stands in it before `deployment` was full or failed. `missed` are
-    those that missed a bound of the route at that moment. `data_tags` are the request's own.
+    `ranked` is the order that was decided then: what stands in it before `deployment` was full or
+    failed. `missed` are those that missed a bound of the route at that moment. `data_tags` are the
+    request's own.
     """
 
     team: str
@@ -71,16 +94,23 @@ class Alike:
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """The deployments that missed a bound, were tried, or were full, before the one that it went to."""
+        """The deployments that missed a bound, were tried, or were full, before the one that it
+        went to.
+        """
         if self.deployment not in self.ranked:
             return self.missed
-        return (self.missed | frozenset(self.ranked[: self.ranked.index(self.deployment)])) - {self.deployment}
+        return (self.missed | frozenset(self.ranked[: self.ranked.index(self.deployment)])) - {
+            self.deployment
+        }
 
 
 class PastRequest(NamedTuple):
-    """One attempt that was made. `is_followed`: it had no answer, and another attempt of its request came after it.
+    """One attempt that was made.
 
-    `cost_nusd` is None where it is not known; then `held_nusd` stands for it. `detail` are the rarer kinds of tokens.
+    `is_followed`: it had no answer, and another attempt of its request came after it.
+
+    `cost_nusd` is None where it is not known; then `held_nusd` stands for it. `detail` are the
+    rarer kinds of tokens.
     """
 
     alike: Alike
@@ -103,10 +133,13 @@ class PastRequest(NamedTuple):
     def usage(self) -> TokenUsage:
         """What was used."""
         return TokenUsage(
-            input_tokens=self.input_tokens, cached_input_tokens=self.cached_input_tokens,
-            cache_write_tokens=self.cache_write_tokens, output_tokens=self.output_tokens,
-            reasoning_tokens=self.reasoning_tokens, **(self.detail or {}),
-        )  # fmt: skip
+            input_tokens=self.input_tokens,
+            cached_input_tokens=self.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens,
+            output_tokens=self.output_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            **(self.detail or {}),
+        )
 
 
 class Pace(NamedTuple):
@@ -129,7 +162,8 @@ class Place:
 class Fate:
     """What becomes of alike requests. `accounts` are the hard budgets that would be asked.
 
-    `tier_price` is `price` in the service tier that would answer, None where it does not cover that.
+    `tier_price` is `price` in the service tier that would answer, None where it does not cover
+    that.
     """
 
     refusal: Refusal | None
@@ -145,7 +179,9 @@ class Fate:
         return None if self.deployment is None else self.deployment.name
 
 
-def fate_of(alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place) -> Fate:
+def fate_of(
+    alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place
+) -> Fate:
     """Decide a past request again, under another policy and at other prices."""
     policy = version.policy
     team = policy.teams.get(alike.team)
@@ -179,9 +215,12 @@ class Ordering:
         tokens = _tokens(request)
         ask = unsent(alike.operation, alike.route, body_bytes=tokens.input_tokens)
         ranking = rank(
-            self.candidates, ask, self._live(self.candidates, tokens), session=alike.key_id,
+            self.candidates,
+            ask,
+            self._live(self.candidates, tokens),
+            session=alike.key_id,
             degrade=None if other is None else lambda: (other, self._live(other, tokens)),
-        )  # fmt: skip
+        )
         choices = ranking.choices
         if other is not None and ranking.degraded is None:
             # What was late at that moment is passed over, and leaves the rest to the other route.
@@ -191,7 +230,10 @@ class Ordering:
 
     def _live(self, candidates: Candidates, tokens: _Tokens) -> Conditions:
         return Conditions(
-            predictions=[self._prediction(choice.candidate.deployment, tokens) for choice in candidates.choices],
+            predictions=[
+                self._prediction(choice.candidate.deployment, tokens)
+                for choice in candidates.choices
+            ],
             output_tokens=tokens.output_tokens,
         )
 
@@ -203,7 +245,12 @@ class Ordering:
 
 
 def ordering_of(
-    alike: Alike, version: PolicyVersion, *, prices: Mapping[str, Price], place: Place, paces: Mapping[str, Pace]
+    alike: Alike,
+    version: PolicyVersion,
+    *,
+    prices: Mapping[str, Price],
+    place: Place,
+    paces: Mapping[str, Pace],
 ) -> Ordering | None:
     """How alike requests are ordered under another policy, None where they all share one fate."""
     team = version.policy.teams.get(alike.team)
@@ -217,19 +264,31 @@ def ordering_of(
         other = None
         if route.degrade_to is not None:
             degraded = _decided(
-                alike, version, team=team, route=version.policy.routes[route.degrade_to], prices=prices, place=place
+                alike,
+                version,
+                team=team,
+                route=version.policy.routes[route.degrade_to],
+                prices=prices,
+                place=place,
             )
             other = candidates_of(degraded, alike.operation) if degraded.eligible else None
     except RequestError:
         return None  # `fate_of` says which
-    return Ordering(alike=alike, candidates=candidates_of(decision, alike.operation), other=other, paces=paces)
+    return Ordering(
+        alike=alike, candidates=candidates_of(decision, alike.operation), other=other, paces=paces
+    )
 
 
 def cost_after_nusd(request: PastRequest, fate: Fate) -> int | None:
-    """What a request would have cost there, line by line as a settlement would; None where nobody can know."""
+    """What a request would have cost there, line by line as a settlement would; None where nobody
+    can know.
+    """
     if request.cost_nusd is None or fate.tier_price is None:
         return None
-    if fate.destination == request.alike.deployment and fate.tier_price.price_id == request.alike.price_id:
+    if (
+        fate.destination == request.alike.deployment
+        and fate.tier_price.price_id == request.alike.price_id
+    ):
         return request.cost_nusd
     try:
         return cost_nusd(lines(request.usage, fate.tier_price))
@@ -244,24 +303,32 @@ def hold_nusd(request: PastRequest, fate: Fate) -> int:
     assert fate.price is not None, "nor a price"
     alike, overhead = request.alike, fate.deployment.input_overhead_tokens
     ask = _facts(
-        alike, body_bytes=max(0, request.input_bound_tokens - overhead),
-        output_bound_tokens=request.max_output_tokens, choices=request.choices, prompts=request.prompts,
-    )  # fmt: skip
+        alike,
+        body_bytes=max(0, request.input_bound_tokens - overhead),
+        output_bound_tokens=request.max_output_tokens,
+        choices=request.choices,
+        prompts=request.prompts,
+    )
     return bound_of(ask, route=fate.route, deployment=fate.deployment, price=fate.price).nusd
 
 
 @dataclass(slots=True)
 class BudgetWalk:
-    """Hard budgets as requests come one after the other. `granted_nusd` is by account and the second a period begins.
+    """Hard budgets as requests come one after the other.
 
-    What runs at the same time is not held here: requests are walked one by one, each settled before the next.
+    `granted_nusd` is by account and the second a period begins.
+
+    What runs at the same time is not held here: requests are walked one by one, each settled before
+    the next.
     """
 
     granted_nusd: Mapping[tuple[str, int], int] = field(default_factory=dict)
     _spent_nusd: dict[tuple[str, int], int] = field(default_factory=dict)
     _running: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
-    def blocked_by(self, accounts: tuple[Account, ...], at_ms: int, *, hold_nusd: int) -> Account | None:
+    def blocked_by(
+        self, accounts: tuple[Account, ...], at_ms: int, *, hold_nusd: int
+    ) -> Account | None:
         """The first account without room for a request, None where all have."""
         for account in accounts:
             period = self._period(account, at_ms)
@@ -277,7 +344,10 @@ class BudgetWalk:
             self._spent_nusd[period] = self._spent_nusd.get(period, 0) + cost_nusd
 
     def _period(self, account: Account, at_ms: int) -> tuple[str, int]:
-        """What names the period of an account. Time goes on: nearly always it is the one of the request before."""
+        """What names the period of an account.
+
+        Time goes on: nearly always it is the one of the request before.
+        """
         starts_s, first_ms, end_ms = self._running.get(account.account_id, (0, 0, 0))
         if not first_ms <= at_ms < end_ms:
             span = account.rule.period_at(EPOCH + timedelta(milliseconds=at_ms))
@@ -291,7 +361,13 @@ _FOREVER_MS = 2**62
 
 
 def _decided(
-    alike: Alike, version: PolicyVersion, *, team: Team, route: Route, prices: Mapping[str, Price], place: Place
+    alike: Alike,
+    version: PolicyVersion,
+    *,
+    team: Team,
+    route: Route,
+    prices: Mapping[str, Price],
+    place: Place,
 ) -> Decision:
     """The decision, asked for in the one place. Raises `InvalidRequest` as the gateway would."""
     return decide(
@@ -308,13 +384,23 @@ def _decided(
 
 
 def _facts(
-    alike: Alike, *, body_bytes: int = 0, output_bound_tokens: int | None = None, choices: int = 1,
+    alike: Alike,
+    *,
+    body_bytes: int = 0,
+    output_bound_tokens: int | None = None,
+    choices: int = 1,
     prompts: int = 1,
-) -> RequestFacts:  # fmt: skip
+) -> RequestFacts:
     return unsent(
-        alike.operation, alike.route, capabilities=alike.capabilities, features=alike.features,
-        output_bound_tokens=output_bound_tokens, choices=choices, body_bytes=body_bytes, prompts=prompts,
-    )  # fmt: skip
+        alike.operation,
+        alike.route,
+        capabilities=alike.capabilities,
+        features=alike.features,
+        output_bound_tokens=output_bound_tokens,
+        choices=choices,
+        body_bytes=body_bytes,
+        prompts=prompts,
+    )
 
 
 def _class_of(alike: Alike, team: Team) -> DataClass:
@@ -336,19 +422,28 @@ def _tokens(request: PastRequest) -> _Tokens:
     read, written, cached = request.input_tokens, request.output_tokens, request.cached_input_tokens
     if read is None:
         read = int(request.input_bound_tokens * TOKENS_PER_BYTE)
-    return _Tokens(read, OUTPUT_TOKENS if written is None else written, min(1.0, (cached or 0) / read) if read else 0.0)
+    return _Tokens(
+        read,
+        OUTPUT_TOKENS if written is None else written,
+        min(1.0, (cached or 0) / read) if read else 0.0,
+    )
 
 
 def _chosen(choices: Sequence[Choice], passed_over: frozenset[str]) -> Choice:
     """The first that was not full or failing then; where all were, the first."""
-    return next((one for one in choices if one.candidate.deployment.name not in passed_over), choices[0])
+    return next(
+        (one for one in choices if one.candidate.deployment.name not in passed_over), choices[0]
+    )
 
 
 def _same_engine(chosen: Choice, choices: Sequence[Choice], alike: Alike) -> Choice:
     """Replicas stand in for each other: a request stays at the one where its session was."""
     group = chosen.candidate.deployment.group
     there = (one for one in choices if one.candidate.deployment.name == alike.deployment)
-    return next((one for one in there if group is not None and one.candidate.deployment.group == group), chosen)
+    return next(
+        (one for one in there if group is not None and one.candidate.deployment.group == group),
+        chosen,
+    )
 
 
 def _fate(chosen: Choice, alike: Alike) -> Fate:
@@ -356,16 +451,23 @@ def _fate(chosen: Choice, alike: Alike) -> Fate:
     assert price is not None, "an unpriced deployment is never eligible"
     decision = chosen.decision
     return Fate(
-        refusal=None, route=decision.route, deployment=deployment, price=price,
+        refusal=None,
+        route=decision.route,
+        deployment=deployment,
+        price=price,
         tier_price=_tier_price(price, alike, is_same=deployment.name == alike.deployment),
         accounts=_hard_accounts(decision.policy.policy, decision.team, alike),
-    )  # fmt: skip
+    )
 
 
 def _tier_price(price: Price, alike: Alike, *, is_same: bool) -> Price | None:
-    """Another deployment answers in the tier that was asked for; the same one in that which it answered in."""
+    """Another deployment answers in the tier that was asked for; the same one in that which it
+    answered in.
+    """
     asked = (feature_and_tier(feature)[1] for feature in alike.features)
-    tier = alike.service_tier if is_same else next((tier for tier in asked if tier is not None), None)
+    tier = (
+        alike.service_tier if is_same else next((tier for tier in asked if tier is not None), None)
+    )
     try:
         return price.for_tier(tier)
     except UnknownTier:

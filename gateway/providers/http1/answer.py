@@ -7,9 +7,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 MAX_HEAD_BYTES = 64 * 1024  # of the answer's head and of all informational answers before it
 MAX_HEADERS = 256
 MAX_INFORMATIONAL = 10
-# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however small.
+# What a body may have of chunk lines, extensions and trailers: each chunk costs a call, however
+# small.
 MAX_FRAMING_BYTES = 64 * 1024
-CONTENT_PER_FRAMING = 4  # so many bytes of content make room for one more; the shortest event of a stream has 34
+CONTENT_PER_FRAMING = (
+    4  # so many bytes of content make room for one more; the shortest event of a stream has 34
+)
 FEW_PIECES = 64
 
 
@@ -20,9 +23,21 @@ class Answer:
     """
 
     __slots__ = (
-        "_ends_at_close", "_fields", "_framing_bytes", "_head_bytes", "_informational", "_parser", "_pieces",
-        "buffered_bytes", "fault", "has_head", "headers", "is_complete", "may_keep_alive", "status",
-    )  # fmt: skip
+        "_ends_at_close",
+        "_fields",
+        "_framing_bytes",
+        "_head_bytes",
+        "_informational",
+        "_parser",
+        "_pieces",
+        "buffered_bytes",
+        "fault",
+        "has_head",
+        "headers",
+        "is_complete",
+        "may_keep_alive",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status = 0
@@ -45,7 +60,8 @@ class Answer:
         if not self.has_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                # Cut where the head must have ended, so that the limit does not depend on how the bytes came.
+                # Cut where the head must have ended, so that the limit does not depend on how the
+                # bytes came.
                 room = len(data) - (self._head_bytes - MAX_HEAD_BYTES)
                 self._parse(data[:room])
                 if not self.has_head:
@@ -55,7 +71,9 @@ class Answer:
         self._parse(data)
 
     def close(self, reason: str | None) -> None:
-        """Nothing more will come: `reason` says what broke the connection, None that the upstream closed it."""
+        """Nothing more will come: `reason` says what broke the connection, None that the upstream
+        closed it.
+        """
         self._parser = None
         if self.is_complete or self.fault is not None:
             return
@@ -104,7 +122,9 @@ class Answer:
                 self.fault = self.fault or f"malformed HTTP: {error}"
         if had_head and not self.is_complete:
             self._note_framing(len(data), self.buffered_bytes - buffered_bytes)
-        if len(self._pieces) - pieces > FEW_PIECES:  # a million small ones take fifty times their bytes
+        if (
+            len(self._pieces) - pieces > FEW_PIECES
+        ):  # a million small ones take fifty times their bytes
             self._pieces[pieces:] = [b"".join(self._pieces[pieces:])]
         if self.is_complete or self.fault is not None:
             self._parser = None  # it refers to us: let go here, not by the cyclic garbage collector
@@ -124,10 +144,14 @@ class Answer:
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            raise ValueError("a second answer")  # `_parse` sees to it that the connection is not used again
+            raise ValueError(
+                "a second answer"
+            )  # `_parse` sees to it that the connection is not used again
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name, value))  # after the head it is a trailer: counted, and nobody looks
+        self._fields.append(
+            (name, value)
+        )  # after the head it is a trailer: counted, and nobody looks
         if len(self._fields) > MAX_HEADERS:
             self._refuse(f"more than {MAX_HEADERS} headers")
 

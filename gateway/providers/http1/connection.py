@@ -1,4 +1,6 @@
-"""One connection and the exchange that runs on it: back-pressure, deadlines, and reads that survive cancellation."""
+"""One connection and the exchange that runs on it: back-pressure, deadlines, and reads that survive
+cancellation.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ from gateway.providers.http1.answer import Answer
 READ_AHEAD_BYTES = 256 * 1024  # what is held for a slow reader before the socket is left alone
 LARGE_BYTES = 2**20  # from here on an answer is joined in a thread
 COPIED_BYTES = 64 * 1024  # up to here one copied buffer is cheaper than two
-# A timer that fires so late says that the loop was held up. libuv runs timers before it looks at sockets, so what
-# came meanwhile gets its turn first: an upstream is not called silent because we were deaf.
+# A timer that fires so late says that the loop was held up. libuv runs timers before it looks at
+# sockets, so what came meanwhile gets its turn first: an upstream is not called silent because we
+# were deaf.
 HELD_UP_S, ONE_TURN_S = 0.01, 0.001
 
-# One thread: several would hold the interpreter in turns, and the event loop would wait for all of them.
+# One thread: several would hold the interpreter in turns, and the event loop would wait for all of
+# them.
 _JOINING = ThreadPoolExecutor(1, "large-answers-joined")
 
 
@@ -32,7 +36,10 @@ class Keeper(Protocol):
     """Who owns connections: the pool."""
 
     def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
-        """An exchange is over. `says_s` is how long the upstream says that it keeps the connection, if it does."""
+        """An exchange is over.
+
+        `says_s` is how long the upstream says that it keeps the connection, if it does.
+        """
 
     def forget(self, connection: UpstreamConnection) -> None:
         """A connection is closed."""
@@ -41,8 +48,8 @@ class Keeper(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """A socket to one origin. Runs one exchange at a time; between two of them it is idle, or gone.
 
-    One timer serves all exchanges: it stands at the earliest deadline it was ever told, and compares when it
-    fires. A timer for each exchange would cost as much as parsing the answer.
+    One timer serves all exchanges: it stands at the earliest deadline it was ever told, and
+    compares when it fires. A timer for each exchange would cost as much as parsing the answer.
     """
 
     __slots__ = (
@@ -69,14 +76,28 @@ class UpstreamConnection(asyncio.Protocol):
         self.is_paused = False
 
     def start(
-        self, head: bytes, body: bytes, *, name: str, timeouts: Timeouts, within_s: float, awaits_token: bool
+        self,
+        head: bytes,
+        body: bytes,
+        *,
+        name: str,
+        timeouts: Timeouts,
+        within_s: float,
+        awaits_token: bool,
     ) -> Exchange:
-        """Hand a request to the socket; its answer is the exchange's, and must be whole `within_s`."""
+        """Hand a request to the socket; its answer is the exchange's, and must be whole
+        `within_s`.
+        """
         assert self.is_open, "a closed connection is never handed out"
         assert self.exchange is None, "one exchange at a time"
         assert not self.is_paused, "what is paused is not at the end of its answer"
         exchange = self.exchange = Exchange(
-            self, name=name, timeouts=timeouts, now_s=self.loop.time(), within_s=within_s, awaits_token=awaits_token
+            self,
+            name=name,
+            timeouts=timeouts,
+            now_s=self.loop.time(),
+            within_s=within_s,
+            awaits_token=awaits_token,
         )
         self.watch(exchange.deadline_s())
         if len(body) > COPIED_BYTES:
@@ -86,7 +107,10 @@ class UpstreamConnection(asyncio.Protocol):
         return exchange
 
     def end(self, *, is_reusable: bool, says_s: float | None) -> None:
-        """The exchange is over. A connection that still has something to send is closed: its answer came early."""
+        """The exchange is over.
+
+        A connection that still has something to send is closed: its answer came early.
+        """
         self.exchange = None
         if not is_reusable or (self.is_open and self._transport.get_write_buffer_size()):
             self.abort()
@@ -120,16 +144,23 @@ class UpstreamConnection(asyncio.Protocol):
             self._timer = self.loop.call_at(deadline_s, self._look)
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection is good; False also where the loop has not yet seen that it was closed."""
+        """Whether an idle connection is good; False also where the loop has not yet seen that it
+        was closed.
+        """
         if self._transport.is_closing():
             return False
         if self._arrivals is None:
             self._arrivals = select.poll()
-            self._arrivals.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+            self._arrivals.register(
+                self._transport.get_extra_info("socket").fileno(), select.POLLIN
+            )
         return not self._arrivals.poll(0)
 
     def arrived_bytes(self) -> int:
-        """How many bytes wait in the kernel. Of TLS they are encrypted, so a little more than their content."""
+        """How many bytes wait in the kernel.
+
+        Of TLS they are encrypted, so a little more than their content.
+        """
         if not self.is_open:
             return 0
         waiting = bytearray(4)
@@ -163,7 +194,9 @@ class UpstreamConnection(asyncio.Protocol):
     # ---- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # of a stream, as this is a stream's protocol
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # of a stream, as this is a stream's protocol
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -182,20 +215,39 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class Exchange:
-    """A request that was handed to the socket, and its answer as it comes. Satisfies `services.ports.Upstream`.
+    """A request that was handed to the socket, and its answer as it comes.
 
-    No await stands between taking bytes and returning them, so a cancelled read loses nothing and may be repeated.
+    Satisfies `services.ports.Upstream`.
+
+    No await stands between taking bytes and returning them, so a cancelled read loses nothing and
+    may be repeated.
     """
 
     __slots__ = (
-        "_answer", "_awaits_token", "_connection", "_failure", "_heard_s", "_loop", "_name", "_pause_above_bytes",
-        "_started_s", "_timeouts", "_total_s", "_waiter",
-    )  # fmt: skip
+        "_answer",
+        "_awaits_token",
+        "_connection",
+        "_failure",
+        "_heard_s",
+        "_loop",
+        "_name",
+        "_pause_above_bytes",
+        "_started_s",
+        "_timeouts",
+        "_total_s",
+        "_waiter",
+    )
 
     def __init__(
-        self, connection: UpstreamConnection, *, name: str, timeouts: Timeouts, now_s: float, within_s: float,
+        self,
+        connection: UpstreamConnection,
+        *,
+        name: str,
+        timeouts: Timeouts,
+        now_s: float,
+        within_s: float,
         awaits_token: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._connection: UpstreamConnection | None = connection
         self._loop = connection.loop
         self._name = name
@@ -204,19 +256,26 @@ class Exchange:
         self._awaits_token = awaits_token  # until its reader says that it came
         self._started_s = self._heard_s = now_s
         self._answer = Answer()
-        # A plain function: a bound method would refer to us, and keep the answer's bytes until the collector comes.
+        # A plain function: a bound method would refer to us, and keep the answer's bytes until the
+        # collector comes.
         self._failure: Callable[[Exchange], RequestError] | None = None
         self._pause_above_bytes = READ_AHEAD_BYTES
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Status and headers, their names in lower case. Raises `UpstreamTimeout` or `UpstreamError`."""
+        """Status and headers, their names in lower case.
+
+        Raises `UpstreamTimeout` or `UpstreamError`.
+        """
         while not self._answer.has_head:
             await self._more()
         return self._answer.status, self._answer.headers
 
     async def chunk(self) -> bytes:
-        """The next piece of the body, empty at its end. Raises `UpstreamTimeout` or `UpstreamError`."""
+        """The next piece of the body, empty at its end.
+
+        Raises `UpstreamTimeout` or `UpstreamError`.
+        """
         answer = self._answer
         while not answer.buffered_bytes:
             if answer.is_complete:
@@ -225,7 +284,10 @@ class Exchange:
         return self._take()
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The rest of the body. Raises `UpstreamTimeout`, or `UpstreamError` when it is cut or over the limit."""
+        """The rest of the body.
+
+        Raises `UpstreamTimeout`, or `UpstreamError` when it is cut or over the limit.
+        """
         answer = self._answer
         self._pause_above_bytes = max(limit_bytes, READ_AHEAD_BYTES)
         self._resume()
@@ -242,19 +304,27 @@ class Exchange:
         return self._take()
 
     def _too_large(self, limit_bytes: int) -> RequestError:
-        """Made here and not where it is raised: a frame that names what it raises is a circle with it."""
+        """Made here and not where it is raised: a frame that names what it raises is a circle with
+        it.
+        """
         error = UpstreamError(
-            f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked again: ask for less."
+            f"The answer of {self._name} is larger than {limit_bytes} bytes. It is not asked "
+            "again: ask for less."
         )
         error.is_final = True
         return error
 
     def heard_token(self) -> None:
         """The first content has come: from here on only silence and the whole time are bounded."""
-        self._awaits_token = False  # the timer may fire once for nothing, and then looks at what is left
+        self._awaits_token = (
+            False  # the timer may fire once for nothing, and then looks at what is left
+        )
 
     def close(self) -> None:
-        """Give the connection back if the answer came to its end, else close it at once. A second call does nothing."""
+        """Give the connection back if the answer came to its end, else close it at once.
+
+        A second call does nothing.
+        """
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -268,7 +338,9 @@ class Exchange:
     def arrived_bytes(self) -> int:
         """What has come and was not yet taken, here and in the kernel."""
         connection = self._connection
-        return self._answer.buffered_bytes + (connection.arrived_bytes() if connection is not None else 0)
+        return self._answer.buffered_bytes + (
+            connection.arrived_bytes() if connection is not None else 0
+        )
 
     @property
     def buffered_bytes(self) -> int:
@@ -324,7 +396,9 @@ class Exchange:
         elif answer.buffered_bytes > self._pause_above_bytes:
             connection.pause()
         elif answer.has_head is not had_head:
-            connection.watch(self.deadline_s())  # from here on the idle time counts, which may be the shorter
+            connection.watch(
+                self.deadline_s()
+            )  # from here on the idle time counts, which may be the shorter
         self._wake()
 
     def lost(self, reason: str | None) -> None:
@@ -356,12 +430,14 @@ class Exchange:
             self._fail(self._why_late(now_s))
         connection.abort()
 
-    # ---- what went wrong, made anew for each who asks: a raised exception keeps what it passed through
+    # ---- what went wrong; made anew for each who asks, as a raised exception keeps its frames
 
     def _why_late(self, now_s: float) -> Callable[[Exchange], RequestError]:
         if now_s >= self._started_s + self._total_s:
             return Exchange._overdue
-        is_tokenless = self._awaits_token and now_s >= self._started_s + self._timeouts.first_token_s
+        is_tokenless = (
+            self._awaits_token and now_s >= self._started_s + self._timeouts.first_token_s
+        )
         return Exchange._tokenless if is_tokenless else Exchange._stalled
 
     def _silent(self) -> RequestError:
@@ -370,7 +446,9 @@ class Exchange:
 
     def _tokenless(self) -> RequestError:
         waited_s = self._timeouts.first_token_s
-        return UpstreamTimeout(f"{self._name} began to answer, but gave no content in {waited_s:g} s.")
+        return UpstreamTimeout(
+            f"{self._name} began to answer, but gave no content in {waited_s:g} s."
+        )
 
     def _stalled(self) -> RequestError:
         return UpstreamTimeout(f"{self._name} stopped answering in the middle of its answer.")
@@ -380,11 +458,15 @@ class Exchange:
 
     def _cut(self) -> RequestError:
         if not self._answer.has_head:
-            return UpstreamError(f"{self._name} closed the connection without an answer: {self._answer.fault}.")
+            return UpstreamError(
+                f"{self._name} closed the connection without an answer: {self._answer.fault}."
+            )
         return UpstreamError(f"The connection to {self._name} broke: {self._answer.fault}.")
 
     def _malformed(self) -> RequestError:
-        return UpstreamError(f"{self._name} sent an answer that cannot be read: {self._answer.fault}.")
+        return UpstreamError(
+            f"{self._name} sent an answer that cannot be read: {self._answer.fault}."
+        )
 
 
 def _joined(pieces: Sequence[bytes]) -> bytes:

@@ -14,8 +14,8 @@ from gateway.providers.http1.connection import UpstreamConnection
 ADDRESSES_FRESH_S = 30.0
 NEXT_ADDRESS_AFTER_S = 0.25  # RFC 8305 §8
 MAX_IDLE_PER_ORIGIN = 256
-# A server may close an idle connection while our next request is on its way, and a POST may not be repeated
-# (RFC 9110 §9.2.2). So we let go first: uvicorn, which vLLM runs on, closes after 5 s.
+# A server may close an idle connection while our next request is on its way, and a POST may not be
+# repeated (RFC 9110 §9.2.2). So we let go first: uvicorn, which vLLM runs on, closes after 5 s.
 IDLE_S = 4.0
 MAX_IDLE_S = 30.0
 IDLE_MARGIN_S = 1.0  # earlier than a server says that it will close
@@ -33,19 +33,27 @@ class Origin:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.host, self.port, self.tls = host, port, tls
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call before Python 3.12
-        self.idle: dict[UpstreamConnection, float] = {}  # until when it may be used again, in the loop's time
+        self._loop = (
+            asyncio.get_running_loop()
+        )  # kept: to ask for it is a system call before Python 3.12
+        self.idle: dict[
+            UpstreamConnection, float
+        ] = {}  # until when it may be used again, in the loop's time
         self.busy = 0  # its share of the pool's
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
 
     def take_idle(self) -> UpstreamConnection | None:
-        """The connection used last that is still good, so that those not needed grow old and are dropped."""
+        """The connection used last that is still good, so that those not needed grow old and are
+        dropped.
+        """
         now_s = self._loop.time()
         while self.idle:
             connection, until_s = self.idle.popitem()
-            if now_s < until_s and connection.is_quiet():  # a server may close right behind an answer
+            if (
+                now_s < until_s and connection.is_quiet()
+            ):  # a server may close right behind an answer
                 return connection
             connection.abort()
         return None
@@ -56,7 +64,10 @@ class Origin:
             connection.abort()
 
     async def connect(self) -> socket.socket:
-        """Return a connected socket: the first address that answers, IPv6 and IPv4 in turn. Raises `OSError`."""
+        """Return a connected socket: the first address that answers, IPv6 and IPv4 in turn.
+
+        Raises `OSError`.
+        """
         addresses = await self._look_up()
         try:
             return await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_AFTER_S)
@@ -72,7 +83,9 @@ class Origin:
             self._lookup.cancel()
 
     async def _look_up(self) -> list[AddressInfo]:
-        """One lookup at a time, whoever waits: a slow resolver holds one thread, not one for each request."""
+        """One lookup at a time, whoever waits: a slow resolver holds one thread, not one for each
+        request.
+        """
         if self._loop.time() < self._addresses_until_s:
             return self._addresses
         if self._lookup is None:
@@ -82,7 +95,9 @@ class Origin:
 
     async def _ask_resolver(self) -> list[AddressInfo]:
         found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        return [(family, kind, proto, name, address) for family, kind, proto, name, address in found]
+        return [
+            (family, kind, proto, name, address) for family, kind, proto, name, address in found
+        ]
 
     def _looked_up(self, lookup: asyncio.Task[list[AddressInfo]]) -> None:
         self._lookup = None
@@ -94,10 +109,13 @@ class Origin:
 class Pool:
     """All connections of a transport. Never more than `max_connections`, busy and idle together.
 
-    One origin has at most `max_per_origin` of them busy or waited for: one that hangs must not take those of others.
+    One origin has at most `max_per_origin` of them busy or waited for: one that hangs must not take
+    those of others.
     """
 
-    def __init__(self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None) -> None:
+    def __init__(
+        self, max_connections: int, tls: ssl.SSLContext, *, max_per_origin: int | None = None
+    ) -> None:
         self._max = max_connections
         self.max_per_origin = max_connections if max_per_origin is None else max_per_origin
         self._bounds_origins = max_per_origin is not None
@@ -107,7 +125,9 @@ class Pool:
         self._tls = tls
         self._origins: dict[tuple[str, int, bool], Origin] = {}
         self.connections: dict[UpstreamConnection, Origin] = {}
-        self._taken: dict[UpstreamConnection, Origin] = {}  # by an exchange, also when it is closed by now
+        self._taken: dict[
+            UpstreamConnection, Origin
+        ] = {}  # by an exchange, also when it is closed by now
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -148,7 +168,9 @@ class Pool:
         return connection
 
     def give_back(self, connection: UpstreamConnection, *, says_s: float | None) -> None:
-        """An exchange is over; keep its connection if it is still open, as long as the upstream surely does."""
+        """An exchange is over; keep its connection if it is still open, as long as the upstream
+        surely does.
+        """
         self._release()
         self._taken.pop(connection).busy -= 1
         origin = self.connections.get(connection)
@@ -192,9 +214,11 @@ class Pool:
         self._make_room()
         connected = await origin.connect()
         _, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self), sock=connected, ssl=origin.tls,
+            lambda: UpstreamConnection(self),
+            sock=connected,
+            ssl=origin.tls,
             server_hostname=origin.host if origin.tls else None,
-        )  # fmt: skip
+        )
         if not connection.is_open:
             raise ConnectionResetError("closed as soon as it was open")
         self.connections[connection] = origin
@@ -204,7 +228,9 @@ class Pool:
         """Idle connections count too: one of them gives way, whoever it belongs to."""
         idle = sum(len(origin.idle) for origin in self._origins.values())
         if idle + self.busy > self._max:
-            longest = next(next(iter(origin.idle)) for origin in self._origins.values() if origin.idle)
+            longest = next(
+                next(iter(origin.idle)) for origin in self._origins.values() if origin.idle
+            )
             longest.abort()
 
     def _release(self) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, cells, figures_of, source_of, total_of
+from gateway.reports.sources.aggregate import (
+    ATTEMPTS,
+    SPENT,
+    cells,
+    figures_of,
+    source_of,
+    total_of,
+)
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import SURENESS, notes_on, read_freshness
@@ -19,13 +26,17 @@ COLUMNS = (
 
 
 def months(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Months with events or adjustments, newest first, by posted period; `month` is its first day."""
+    """Months with events or adjustments, newest first, by posted period; `month` is its first
+    day.
+    """
     condition, values = question.condition()
     figures = figures_of(MEASURES)
     chosen = facts(source_of(question, MEASURES), condition)
     rows = snapshot.rows(
-        f"SELECT fact.posted_period AS month, coalesce(max(period.state), 'open') AS state, {figures} {chosen} "
-        f"LEFT JOIN finance.periods AS period ON period.month = fact.posted_period GROUP BY 1 ORDER BY 1 DESC",
+        "SELECT fact.posted_period AS month, coalesce(max(period.state), 'open') AS state, "
+        f"{figures} {chosen} "
+        "LEFT JOIN finance.periods AS period ON period.month = fact.posted_period GROUP BY 1 "
+        "ORDER BY 1 DESC",
         **values,
     )
     total = snapshot.row(f"SELECT {figures}, {SURENESS} {chosen}", **values)

@@ -1,4 +1,7 @@
-"""Can a month be believed as it is? A read-only list of what is open, with what to do about each."""
+"""Can a month be believed as it is?
+
+A read-only list of what is open, with what to do about each.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from gateway.domain.money import format_usd
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.notes import share_text
 
-# The running hour always waits to be summed up; what waits for longer than a few rounds of the job is a finding.
+# The running hour always waits to be summed up; what waits for longer than a few rounds of the job
+# is a finding.
 DIRTY_WARN = "10 minutes"
 SILENT_WARN = "24 hours"
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
@@ -82,39 +86,63 @@ def month_status(snapshot: ReadSnapshot, month: date) -> MonthStatus:
 def _events(row: Row) -> Iterator[Check]:
     attempts, unsettled, held = row["attempts"], row["unsettled"], format_usd(row["held_usd"])
     yield _check(
-        "unsettled", unsettled, f"{unsettled:,} attempt(s) of unknown cost; {held} is held for them", "none",
+        "unsettled",
+        unsettled,
+        f"{unsettled:,} attempt(s) of unknown cost; {held} is held for them",
+        "none",
         remedy="tollgate report unsettled; tollgate reconcile resolve REQUEST_ID --as … --reason …",
-    )  # fmt: skip
+    )
     share = unsettled / attempts if attempts else 0.0
     yield _check(
-        "unknown share", share > UNKNOWN_WARN_SHARE, f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts",
-        f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts", remedy="see docs/runbooks/unknown-usage.md",
-    )  # fmt: skip
+        "unknown share",
+        share > UNKNOWN_WARN_SHARE,
+        f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts",
+        f"{share_text(unsettled, attempts or 1)} of {attempts:,} attempts",
+        remedy="see docs/runbooks/unknown-usage.md",
+    )
     yield _check(
-        "unpriced", row["unpriced"], f"{row['unpriced']:,} attempt(s) without a price", "none", status=Status.FAIL,
-        remedy="tollgate report events shows them; report it: such requests should have been refused",
-    )  # fmt: skip
+        "unpriced",
+        row["unpriced"],
+        f"{row['unpriced']:,} attempt(s) without a price",
+        "none",
+        status=Status.FAIL,
+        remedy="tollgate report events shows them; report it: such requests should have been "
+        "refused",
+    )
     yield _check(
-        "stand-in prices", row["stand_in"], f"{row['stand_in']:,} attempt(s) charged at a stand-in price", "none",
+        "stand-in prices",
+        row["stand_in"],
+        f"{row['stand_in']:,} attempt(s) charged at a stand-in price",
+        "none",
         remedy="declare the real price, then: tollgate price reprice --dry-run",
-    )  # fmt: skip
+    )
     yield _check(
-        "suspect usage", row["suspect"], f"{row['suspect']:,} attempt(s) whose reported usage contradicts itself",
-        "none", remedy="tollgate report receipt REQUEST_ID shows both figures",
-    )  # fmt: skip
+        "suspect usage",
+        row["suspect"],
+        f"{row['suspect']:,} attempt(s) whose reported usage contradicts itself",
+        "none",
+        remedy="tollgate report receipt REQUEST_ID shows both figures",
+    )
 
 
 def _adjustments(row: Row) -> Iterator[Check]:
     expected, conflicts = row["expected"], row["conflicts"]
     yield _check(
-        "expected costs", expected,
-        f"{expected:,} attempt(s) stand at an expected cost, {format_usd(row['expected_usd'])} in all: nobody said in "
-        f"time what they cost", "none", remedy="tollgate reconcile resolve REQUEST_ID --as AMOUNT --reason …",
-    )  # fmt: skip
+        "expected costs",
+        expected,
+        f"{expected:,} attempt(s) stand at an expected cost, {format_usd(row['expected_usd'])} "
+        "in all: nobody said in "
+        f"time what they cost",
+        "none",
+        remedy="tollgate reconcile resolve REQUEST_ID --as AMOUNT --reason …",
+    )
     yield _check(
-        "conflicting events", conflicts, f"{conflicts:,} event(s) came again with other content", "none",
+        "conflicting events",
+        conflicts,
+        f"{conflicts:,} event(s) came again with other content",
+        "none",
         remedy="see docs/runbooks/rejected-events.md",
-    )  # fmt: skip
+    )
 
 
 def _gpu_hours(row: Row) -> Check:
@@ -129,30 +157,50 @@ def _gpu_hours(row: Row) -> Check:
 
 def _ledger(row: Row) -> Iterator[Check]:
     yield _check(
-        "dead letters", row["dead_letters"], f"{row['dead_letters']:,} record(s) of any month could not be booked",
-        "none", status=Status.FAIL, remedy="see docs/runbooks/rejected-events.md",
-    )  # fmt: skip
+        "dead letters",
+        row["dead_letters"],
+        f"{row['dead_letters']:,} record(s) of any month could not be booked",
+        "none",
+        status=Status.FAIL,
+        remedy="see docs/runbooks/rejected-events.md",
+    )
     yield _check(
-        "journals", row["silent_journals"],
-        f"{row['silent_journals']:,} not heard of for {SILENT_WARN}: they may hold events", "none is silent",
+        "journals",
+        row["silent_journals"],
+        f"{row['silent_journals']:,} not heard of for {SILENT_WARN}: they may hold events",
+        "none is silent",
         remedy="start a gateway on that volume, or: tollgate journal lost ID --reason …",
-    )  # fmt: skip
+    )
     yield _check(
-        "lost journals", row["lost_journals"], f"{row['lost_journals']:,}: what they held is not in the ledger", "none",
+        "lost journals",
+        row["lost_journals"],
+        f"{row['lost_journals']:,}: what they held is not in the ledger",
+        "none",
         remedy="tollgate journal list; estimate what is missing from the provider's invoice",
-    )  # fmt: skip
+    )
     yield _check(
-        "roll-ups", row["dirty_hours"],
+        "roll-ups",
+        row["dirty_hours"],
         f"{row['dirty_hours']:,} hour(s) wait to be summed up: totals are right but slow",
-        "all hours are summed up", remedy="see the gateways' logs for rollups_not_refreshed",
-    )  # fmt: skip
+        "all hours are summed up",
+        remedy="see the gateways' logs for rollups_not_refreshed",
+    )
     yield _check(
-        "partitions", row["unpartitioned"], f"{row['unpartitioned']:,} event(s) lie in the default partition", "ok",
+        "partitions",
+        row["unpartitioned"],
+        f"{row['unpartitioned']:,} event(s) lie in the default partition",
+        "ok",
         remedy="tollgate db upgrade",
-    )  # fmt: skip
+    )
 
 
 def _check(
-    name: str, is_finding: object, finding: str, fine: str, *, remedy: str, status: Status = Status.WARN
-) -> Check:  # fmt: skip
+    name: str,
+    is_finding: object,
+    finding: str,
+    fine: str,
+    *,
+    remedy: str,
+    status: Status = Status.WARN,
+) -> Check:
     return Check(name, status, finding, remedy) if is_finding else Check(name, Status.OK, fine)

@@ -8,7 +8,13 @@ from decimal import Decimal
 from uuid import UUID
 
 from gateway.reports.dimensions import Dimension
-from gateway.reports.questions.budgets import OWNERS, SPENT, BudgetStanding, running_budgets, standing_of
+from gateway.reports.questions.budgets import (
+    OWNERS,
+    SPENT,
+    BudgetStanding,
+    running_budgets,
+    standing_of,
+)
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import events, facts, source_for
@@ -16,25 +22,32 @@ from gateway.reports.sources.facts import events, facts, source_for
 MOST_SPENDERS = 5
 MOST_PERIODS = 6
 BY = (Dimension.ROUTE, Dimension.KEY)
-BRIEF = timedelta(days=8)  # a longer period is read from sums by UTC day: its events may be many millions
+BRIEF = timedelta(
+    days=8
+)  # a longer period is read from sums by UTC day: its events may be many millions
 
 _ROWS = f"""
 SELECT * FROM finance.budgets WHERE account = :budget AND starts_at IS NOT NULL
 ORDER BY starts_at DESC LIMIT {MOST_PERIODS}
 """  # noqa: S608 - a constant
 _ALERTS = """
-SELECT threshold, spent_usd, raised_at, delivered_at, given_up_at, last_error FROM finance.budget_alerts
+SELECT threshold, spent_usd, raised_at, delivered_at, given_up_at, last_error FROM
+  finance.budget_alerts
 WHERE account = :budget AND starts_at = :starts_at ORDER BY threshold
 """
 _GRANTS = """
-SELECT grant_id, amount_usd, author, reason, created_at, expires_at, is_expired FROM finance.budget_grants
+SELECT grant_id, amount_usd, author, reason, created_at, expires_at, is_expired FROM
+  finance.budget_grants
 WHERE account = :budget AND starts_at = :starts_at ORDER BY created_at, grant_id
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGrant:
-    """What was granted on top of a limit. Without `expires_at` it stays as long as the budget does."""
+    """What was granted on top of a limit.
+
+    Without `expires_at` it stays as long as the budget does.
+    """
 
     grant_id: UUID
     amount_usd: Decimal
@@ -47,7 +60,9 @@ class BudgetGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedAlert:
-    """A threshold that was reached, as a share of limit and grants, and whether the webhook has taken it."""
+    """A threshold that was reached, as a share of limit and grants, and whether the webhook has
+    taken it.
+    """
 
     threshold: Decimal
     spent_usd: Decimal
@@ -59,7 +74,10 @@ class RaisedAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """What one key spent on one route; unknown costs at their hold. Without them: of journals that were lost."""
+    """What one key spent on one route; unknown costs at their hold.
+
+    Without them: of journals that were lost.
+    """
 
     route: str | None
     key_id: str | None
@@ -71,8 +89,8 @@ class Spender:
 class BudgetDetail:
     """`standing` is of the running period, or of the last there was.
 
-    `spenders` are the few that spent most of it, by UTC days where `spenders_by_day`; `periods` are the latest, the
-    newest first.
+    `spenders` are the few that spent most of it, by UTC days where `spenders_by_day`; `periods` are
+    the latest, the newest first.
     """
 
     standing: BudgetStanding
@@ -91,7 +109,10 @@ def budget_detail(snapshot: ReadSnapshot, budget: str, now: datetime) -> BudgetD
     if standing is None:
         return None
     is_brief = standing.ends_at is not None and standing.ends_at - standing.starts_at <= BRIEF
-    grants, alerts = (snapshot.rows(sql, budget=budget, starts_at=standing.starts_at) for sql in (_GRANTS, _ALERTS))
+    grants, alerts = (
+        snapshot.rows(sql, budget=budget, starts_at=standing.starts_at)
+        for sql in (_GRANTS, _ALERTS)
+    )
     return BudgetDetail(
         standing=standing,
         grants=tuple(BudgetGrant(**row) for row in grants),
@@ -102,17 +123,26 @@ def budget_detail(snapshot: ReadSnapshot, budget: str, now: datetime) -> BudgetD
     )
 
 
-def _spenders(snapshot: ReadSnapshot, one: BudgetStanding, *, is_brief: bool) -> tuple[Spender, ...]:
+def _spenders(
+    snapshot: ReadSnapshot, one: BudgetStanding, *, is_brief: bool
+) -> tuple[Spender, ...]:
     if one.scope is None or one.owner is None:
         return ()
     by = OWNERS[one.scope]
     own = dict(zip(by, (one.team, one.owner) if len(by) > 1 else (one.owner,), strict=True))
     parts = [f"{dimension.sql} = :{dimension.value}" for dimension in own]
-    parts += ["occurred_at >= :starts_at", "(CAST(:ends_at AS timestamptz) IS NULL OR occurred_at < :ends_at)"]
+    parts += [
+        "occurred_at >= :starts_at",
+        "(CAST(:ends_at AS timestamptz) IS NULL OR occurred_at < :ends_at)",
+    ]
     source = events(Dataset.REAL) if is_brief else source_for(Dataset.REAL, (*by, *BY))
     rows = snapshot.rows(
-        f"SELECT by_route AS route, by_key AS key_id, CAST(sum(attempts) AS bigint) AS attempts, {SPENT} AS spent_usd "
-        f"{facts(source, ' AND '.join(parts), by=BY)} GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 LIMIT {MOST_SPENDERS}",
-        starts_at=one.starts_at, ends_at=one.ends_at, **{dimension.value: value for dimension, value in own.items()},
-    )  # fmt: skip
+        "SELECT by_route AS route, by_key AS key_id, CAST(sum(attempts) AS bigint) AS "
+        f"attempts, {SPENT} AS spent_usd "
+        f"{facts(source, ' AND '.join(parts), by=BY)} GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 "
+        f"LIMIT {MOST_SPENDERS}",
+        starts_at=one.starts_at,
+        ends_at=one.ends_at,
+        **{dimension.value: value for dimension, value in own.items()},
+    )
     return tuple(Spender(**row) for row in rows)

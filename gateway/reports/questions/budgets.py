@@ -29,12 +29,18 @@ OWNERS: dict[str, tuple[Dimension, ...]] = {
     BudgetScope.KEY: (Dimension.KEY,),
     BudgetScope.COST_CENTRE: (Dimension.COST_CENTRE,),
 }
-SPENT = "sum(coalesce(cost_usd, 0) + coalesce(held_usd, 0) + coalesce(adjustments_usd, 0))"  # unknown at its hold
+# unknown at its hold
+SPENT = "sum(coalesce(cost_usd, 0) + coalesce(held_usd, 0) + coalesce(adjustments_usd, 0))"
 PRESENT_RATE = (
-    "Forecast: what will be spent by the end of the period at the present rate, which is that of the last seven days, "
-    "or of the period so far; none for a budget without an end, nor in the first hour of a period (or its twentieth)."
+    "Forecast: what will be spent by the end of the period at the present rate, which is that "
+    "of the last seven days, "
+    "or of the period so far; none for a budget without an end, nor in the first hour of a "
+    "period (or its twentieth)."
 )
-NO_BUDGET = "No budget is declared: add budgets to a team in the policy, then run: tollgate policy apply FILE"
+NO_BUDGET = (
+    "No budget is declared: add budgets to a team in the policy, then run: tollgate "
+    "policy apply FILE"
+)
 
 _ONLY = "(CAST(:only AS text) IS NULL OR account = :only)"
 _RUNNING = f"""
@@ -46,7 +52,8 @@ SELECT DISTINCT ON (account) * FROM finance.budgets WHERE is_current AND account
 ORDER BY account, starts_at DESC NULLS LAST
 """  # noqa: S608 - a constant
 _ALL = f"""
-SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account LIMIT {MOST_ROWS}
+SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account LIMIT
+  {MOST_ROWS}
 """  # noqa: S608 - a constant
 _NAMES = """
 SELECT DISTINCT ON (account) account, scope, team, period, is_current FROM finance.budgets
@@ -64,9 +71,9 @@ ORDER BY account, starts_at DESC LIMIT {MOST_ROWS}
 class BudgetStanding:
     """One budget in one period. What its rule said is None where the rule is not known any more.
 
-    `leased_usd` is what gateways have at hand, `held_usd` the part of it that requests under way reserved.
-    `used_share` is spent of limit and grants. `forecast_usd` is at the present rate, which is that of `recent_usd`
-    since `rate_since`; None where nothing can be said.
+    `leased_usd` is what gateways have at hand, `held_usd` the part of it that requests under way
+    reserved. `used_share` is spent of limit and grants. `forecast_usd` is at the present rate,
+    which is that of `recent_usd` since `rate_since`; None where nothing can be said.
     """
 
     budget: str
@@ -102,19 +109,30 @@ COLUMNS = (
     *(Column(name=name, unit="", kind=ColumnKind.TEXT) for name in ("budget", "kind", "period")),
     *(
         Column(name=name, unit="USD", kind=ColumnKind.MONEY)
-        for name in ("limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd")
+        for name in (
+            "limit_usd",
+            "granted_usd",
+            "spent_usd",
+            "held_usd",
+            "leased_usd",
+            "remaining_usd",
+        )
     ),
     Column(name="used_share", unit="share of limit and grants", kind=ColumnKind.SHARE),
     Column(name="forecast_usd", unit="USD at the end of the period", kind=ColumnKind.MONEY),
     Column(name="starts_at", unit="UTC", kind=ColumnKind.TIME),
     Column(name="resets_at", unit="UTC", kind=ColumnKind.TIME),
-    *(Column(name=name, unit="", kind=ColumnKind.TEXT) for name in ("team", "scope", "owner", "time_zone")),
+    *(
+        Column(name=name, unit="", kind=ColumnKind.TEXT)
+        for name in ("team", "scope", "owner", "time_zone")
+    ),
     Column(name="is_running", unit="", kind=ColumnKind.FLAG),
 )
 
 
 def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Each budget's running period, the most used first; of a month, those that began in it by their own clock.
+    """Each budget's running period, the most used first; of a month, those that began in it by
+    their own clock.
 
     Raises `BadUsage` for filters that a budget cannot have. Demo data have no budgets.
     """
@@ -132,14 +150,18 @@ def budgets(snapshot: ReadSnapshot, question: Question) -> Report:
     )
 
 
-def running_budgets(snapshot: ReadSnapshot, now: datetime, *, only: str | None = None) -> list[BudgetStanding]:
-    """The running period of every budget that is declared, by name; where nothing was spent in it yet, too.
+def running_budgets(
+    snapshot: ReadSnapshot, now: datetime, *, only: str | None = None
+) -> list[BudgetStanding]:
+    """The running period of every budget that is declared, by name; where nothing was spent in it
+    yet, too.
 
     Of a rule for each project or key those that were used in this period. `only` is one account.
     """
     found = {}
     for row in snapshot.rows(_RUNNING, now=now, only=only):
-        # Where the policy changed a period or its time zone, the one that had begun is not charged any more.
+        # Where the policy changed a period or its time zone, the one that had begun is not charged
+        # any more.
         if row["starts_at"] == _span(row, now).starts_at:
             found[row["account"]] = standing_of(row, now)
     for row in snapshot.rows(_DECLARED, only=only):
@@ -149,7 +171,9 @@ def running_budgets(snapshot: ReadSnapshot, now: datetime, *, only: str | None =
 
 
 def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:
-    """The running periods, then those that are over and those of budgets not declared any more, the newest first."""
+    """The running periods, then those that are over and those of budgets not declared any more, the
+    newest first.
+    """
     running = running_budgets(snapshot, now)
     listed = {(one.budget, one.starts_at) for one in running}
     past = [standing_of(row, now) for row in snapshot.rows(_ALL)]
@@ -157,16 +181,22 @@ def all_budgets(snapshot: ReadSnapshot, now: datetime) -> list[BudgetStanding]:
 
 
 def budget_names(snapshot: ReadSnapshot) -> list[NamedBudget]:
-    """What every budget there ever was may be called; only for a declared one there are short names."""
+    """What every budget there ever was may be called; only for a declared one there are short
+    names.
+    """
     return [
-        NamedBudget(account_id=row["account"], scope=row["scope"], team=row["team"], period=row["period"])
+        NamedBudget(
+            account_id=row["account"], scope=row["scope"], team=row["team"], period=row["period"]
+        )
         if row["is_current"]
         else NamedBudget(account_id=row["account"], scope=None, team=None, period=None)
         for row in snapshot.rows(_NAMES)
     ]
 
 
-def with_forecasts(snapshot: ReadSnapshot, standings: Sequence[BudgetStanding], now: datetime) -> list[BudgetStanding]:
+def with_forecasts(
+    snapshot: ReadSnapshot, standings: Sequence[BudgetStanding], now: datetime
+) -> list[BudgetStanding]:
     """The same, those that run with what they will have spent at the present rate."""
     recent = _recent(snapshot, standings, now)
     return [_with_forecast(one, now, recent) for one in standings]
@@ -178,22 +208,43 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
     room = None if row["limit_usd"] is None else row["limit_usd"] + row["granted_usd"]
     used_share = SHARES.divide(row["spent_usd"], room) if room else None
     return BudgetStanding(
-        budget=row["account"], rule=row["rule"], scope=row["scope"], team=row["team"], owner=row["owner"],
-        period=row["period"], kind=row["kind"], time_zone=row["time_zone"] or "UTC", starts_at=row["starts_at"],
-        ends_at=row["ends_at"], limit_usd=row["limit_usd"], granted_usd=row["granted_usd"],
-        spent_usd=row["spent_usd"], held_usd=row["held_usd"], leased_usd=row["leased_usd"],
-        remaining_usd=row["remaining_usd"], used_share=used_share, forecast_usd=None, rate_since=None, recent_usd=None,
-        is_current=row["is_current"], is_running=is_running,
-    )  # fmt: skip
+        budget=row["account"],
+        rule=row["rule"],
+        scope=row["scope"],
+        team=row["team"],
+        owner=row["owner"],
+        period=row["period"],
+        kind=row["kind"],
+        time_zone=row["time_zone"] or "UTC",
+        starts_at=row["starts_at"],
+        ends_at=row["ends_at"],
+        limit_usd=row["limit_usd"],
+        granted_usd=row["granted_usd"],
+        spent_usd=row["spent_usd"],
+        held_usd=row["held_usd"],
+        leased_usd=row["leased_usd"],
+        remaining_usd=row["remaining_usd"],
+        used_share=used_share,
+        forecast_usd=None,
+        rate_since=None,
+        recent_usd=None,
+        is_current=row["is_current"],
+        is_running=is_running,
+    )
 
 
 def _unused(row: Row, now: datetime) -> BudgetStanding:
     """The running period of a declared budget in which nothing was spent or granted yet."""
     span, none = _span(row, now), Decimal(0)
     fresh = {
-        "starts_at": span.starts_at, "ends_at": span.ends_at, "granted_usd": none, "spent_usd": none,
-        "held_usd": none, "leased_usd": none, "remaining_usd": row["limit_usd"],
-    }  # fmt: skip
+        "starts_at": span.starts_at,
+        "ends_at": span.ends_at,
+        "granted_usd": none,
+        "spent_usd": none,
+        "held_usd": none,
+        "leased_usd": none,
+        "remaining_usd": row["limit_usd"],
+    }
     return standing_of({**row, **fresh}, now)
 
 
@@ -210,9 +261,15 @@ def _with_forecast(
     since = _since(one, now)
     if since is None:
         return one
-    recent_usd = one.spent_usd if since == one.starts_at else recent.get((since, _owner(one)), Decimal(0))
+    recent_usd = (
+        one.spent_usd if since == one.starts_at else recent.get((since, _owner(one)), Decimal(0))
+    )
     nusd = forecast_nusd(
-        one.span, now, spent_nusd=nusd_from_usd(one.spent_usd), since=since, recent_nusd=nusd_from_usd(recent_usd)
+        one.span,
+        now,
+        spent_nusd=nusd_from_usd(one.spent_usd),
+        since=since,
+        recent_nusd=nusd_from_usd(recent_usd),
     )
     return replace(one, forecast_usd=usd_from_nusd(nusd), rate_since=since, recent_usd=recent_usd)
 
@@ -222,14 +279,24 @@ def _since(one: BudgetStanding, now: datetime) -> datetime | None:
 
 
 def _owner(one: BudgetStanding) -> _Owner:
-    return (one.scope, one.team, one.owner) if one.scope == BudgetScope.PROJECT else (one.scope, one.owner)
+    return (
+        (one.scope, one.team, one.owner)
+        if one.scope == BudgetScope.PROJECT
+        else (one.scope, one.owner)
+    )
 
 
 def _recent(
     snapshot: ReadSnapshot, standings: Iterable[BudgetStanding], now: datetime
 ) -> dict[tuple[datetime, _Owner], Decimal]:
-    """What owners spent since a midnight: one statement for each scope and midnight, not for each budget."""
-    asked = {(one.scope, since) for one in standings if (since := _since(one, now)) not in (None, one.starts_at)}
+    """What owners spent since a midnight: one statement for each scope and midnight, not for each
+    budget.
+    """
+    asked = {
+        (one.scope, since)
+        for one in standings
+        if (since := _since(one, now)) not in (None, one.starts_at)
+    }
     found = {}
     for scope, since in asked:
         assert scope is not None, "a budget that runs has a rule"
@@ -237,11 +304,14 @@ def _recent(
         listed = ", ".join(f"by_{dimension.value}" for dimension in by)
         rows = snapshot.rows(
             f"SELECT {listed}, {SPENT} AS spent_usd "
-            f"{facts(source_for(Dataset.REAL, by), 'occurred_at >= :since', by=by)} GROUP BY {listed}",
+            f"{facts(source_for(Dataset.REAL, by), 'occurred_at >= :since', by=by)} GROUP BY "
+            f"{listed}",
             since=since,
         )
         for row in rows:
-            found[since, (scope, *(row[f"by_{dimension.value}"] for dimension in by))] = row["spent_usd"]
+            found[since, (scope, *(row[f"by_{dimension.value}"] for dimension in by))] = row[
+                "spent_usd"
+            ]
     return found
 
 
@@ -249,7 +319,8 @@ def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
     foreign = [dimension for dimension, _ in question.where if dimension not in _OWN]
     if foreign:
         raise BadUsage(
-            f"Report budgets cannot be filtered by {', '.join(foreign)}: a budget belongs to a team, a project, a key "
+            f"Report budgets cannot be filtered by {', '.join(foreign)}: a budget belongs to a "
+            "team, a project, a key "
             f"or a cost centre."
         )
     if question.dataset is Dataset.DEMO:
@@ -260,7 +331,11 @@ def _chosen(snapshot: ReadSnapshot, question: Question) -> list[BudgetStanding]:
     else:
         rows = snapshot.rows(_OF_MONTH, month=question.month)
         found = with_forecasts(snapshot, [standing_of(row, now) for row in rows], now)
-    return [one for one in found if all(_OWN[dimension](one) == wanted for dimension, wanted in question.where)]
+    return [
+        one
+        for one in found
+        if all(_OWN[dimension](one) == wanted for dimension, wanted in question.where)
+    ]
 
 
 def _owned(scope: BudgetScope) -> Callable[[BudgetStanding], str | None]:
@@ -288,9 +363,11 @@ def _notes(question: Question, chosen: Sequence[BudgetStanding]) -> tuple[str, .
     is_empty = not chosen and question.month is None and not question.where
     return (
         *((NO_BUDGET,) if is_empty else ()),
-        "Remaining is limit and grants less spent and leased. Leased is what gateways have at hand, held the part of "
+        "Remaining is limit and grants less spent and leased. Leased is what gateways have at "
+        "hand, held the part of "
         "it that requests under way reserved; what is idle comes back within seconds.",
         PRESENT_RATE,
-        "Money in USD, times in UTC; a budget resets in its own time zone. Several budgets may count the same request, "
+        "Money in USD, times in UTC; a budget resets in its own time zone. Several budgets may "
+        "count the same request, "
         "so rows do not add up.",
     )

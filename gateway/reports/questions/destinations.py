@@ -16,13 +16,19 @@ MEASURES = (
     tokens("output_tokens"),
     *SPENT,
     Measure(
-        name="cost_per_mtok_usd", unit="USD per million tokens", kind=ColumnKind.MONEY, is_ratio=True,
+        name="cost_per_mtok_usd",
+        unit="USD per million tokens",
+        kind=ColumnKind.MONEY,
+        is_ratio=True,
         sql="round(sum(cost_usd) * 1000000 / nullif(sum(total_tokens), 0), 9)",
     ),
-)  # fmt: skip
+)
 
 
 def destinations(snapshot: ReadSnapshot, question: Question) -> Report:
-    """Attempts, tokens and cost by place. `cost_per_mtok_usd` is over input and output tokens together."""
+    """Attempts, tokens and cost by place.
+
+    `cost_per_mtok_usd` is over input and output tokens together.
+    """
     by = DEFAULT_BY if question.by is None else question.by
     return aggregate(snapshot, question, MEASURES, name="destinations", title=TITLE, by=by)

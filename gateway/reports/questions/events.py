@@ -56,7 +56,8 @@ COLUMNS = (
 _TOTAL = (ATTEMPTS, *SPENT)
 _AS_TEXT = {
     "request_id": "CAST(request_id AS text) AS request_id",
-    "tags": "(SELECT string_agg(key || '=' || value, ', ' ORDER BY key) FROM jsonb_each_text(event.tags)) AS tags",
+    "tags": "(SELECT string_agg(key || '=' || value, ', ' ORDER BY key) FROM "
+    "jsonb_each_text(event.tags)) AS tags",
 }
 
 
@@ -64,7 +65,10 @@ _BATCH = 5_000
 
 
 def events(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One page of attempts, newest first; the total covers all pages. Without a limit it lists no rows."""
+    """One page of attempts, newest first; the total covers all pages.
+
+    Without a limit it lists no rows.
+    """
     condition, values = question.condition()
     rows = () if question.limit is None else tuple(event_rows(snapshot, question))
     figures = figures_of(_TOTAL)
@@ -89,7 +93,8 @@ def event_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple[Cel
     wanted = ", ".join(_AS_TEXT.get(column.name, column.name) for column in COLUMNS)
     rows = snapshot.each(
         f"SELECT {wanted} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
-        f"ORDER BY event.occurred_at DESC, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
+        "ORDER BY event.occurred_at DESC, event.request_id, event.attempt LIMIT :page_rows "
+        "OFFSET :page_start",
         batch=_BATCH,
         **values,
         page_rows=question.limit,

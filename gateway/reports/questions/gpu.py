@@ -1,9 +1,10 @@
 """What did our own GPUs cost, and how much of that did requests pay for?
 
-hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is what the day's
-requests were charged, corrections included; `idle` is what is left of the bill. Where requests were charged more
-than the bill, `variance` is that excess, as a negative amount: never hidden in a zero. What was applied in hours
-whose bill is not known stands in a column of its own.
+hours × rate = bill = applied + idle + variance, exactly, for each deployment and day. `applied` is
+what the day's requests were charged, corrections included; `idle` is what is left of the bill.
+Where requests were charged more than the bill, `variance` is that excess, as a negative amount:
+never hidden in a zero. What was applied in hours whose bill is not known stands in a column of its
+own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ COLUMNS = (
     Column(name="hours_without_bill", unit="hours with requests", kind=ColumnKind.COUNT),
 )
 _SUMMED = tuple(column.name for column in COLUMNS[2:] if column.name != "usd_per_gpu_hour")
-# Not greatest() and least(): those pass over NULL, but of a bill that is not known nothing is known to be left.
+# Not greatest() and least(): those pass over NULL, but of a bill that is not known nothing is known
+# to be left.
 _ALL = """
 SELECT *, CASE WHEN left_usd > 0 THEN left_usd WHEN left_usd <= 0 THEN 0 END AS idle_usd,
        CASE WHEN left_usd < 0 THEN left_usd WHEN left_usd >= 0 THEN 0 END AS variance_usd
@@ -41,11 +43,15 @@ FROM ({days}) AS days
 
 
 def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One row per day and deployment, newest first. Raises `BadUsage` for filters a GPU bill cannot have."""
+    """One row per day and deployment, newest first.
+
+    Raises `BadUsage` for filters a GPU bill cannot have.
+    """
     foreign = foreign_filters(question)
     if foreign:
         raise BadUsage(
-            f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no one team or request. "
+            f"Report gpu cannot be filtered by {', '.join(foreign)}: a GPU bill belongs to no "
+            "one team or request. "
             f"Filter by deployment or day."
         )
     days, values = gpu_days(question)
@@ -67,15 +73,33 @@ def gpu_cost(snapshot: ReadSnapshot, question: Question) -> Report:
 
 def _notes(question: Question, total: Row) -> tuple[str, ...]:
     if question.dataset is Dataset.DEMO:
-        return ("Demo data: generated, not real spend; nobody pays for its GPUs, so no GPU hours are seen.",)
+        return (
+            "Demo data: generated, not real spend; nobody pays for its GPUs, so no GPU hours "
+            "are seen.",
+        )
     missing = total["hours_without_bill"]
     return (
-        *(("No GPU hours seen yet: a running gateway looks at self-hosted deployments every minute.",)
-          if total["bill_usd"] is None else ()),
-        *((f"In {missing:,} hour(s) with requests the GPU bill is not known: the engine was not seen, or the "
-           f"deployment has no gpu block. Those charges are in applied_without_bill_usd.",) if missing else ()),
-        "bill = applied + idle + variance, netted by day. Applied includes corrections; attempts that are still "
+        *(
+            (
+                "No GPU hours seen yet: a running gateway looks at self-hosted deployments "
+                "every minute.",
+            )
+            if total["bill_usd"] is None
+            else ()
+        ),
+        *(
+            (
+                f"In {missing:,} hour(s) with requests the GPU bill is not known: the engine "
+                "was not seen, or the "
+                f"deployment has no gpu block. Those charges are in applied_without_bill_usd.",
+            )
+            if missing
+            else ()
+        ),
+        "bill = applied + idle + variance, netted by day. Applied includes corrections; "
+        "attempts that are still "
         "unknown are not in it, so they are in idle until they are resolved.",
-        "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always where the policy says "
+        "Money in USD, days in UTC. An hour is billed while its engine is seen up, or always "
+        "where the policy says "
         "hours: always; at the rate of the policy then in force.",
-    )  # fmt: skip
+    )

@@ -19,11 +19,14 @@ def _percentiles(name: str, column: str) -> tuple[Measure, ...]:
     """NULL where nothing was measured: Postgres leaves NULLs out of an ordered set."""
     return tuple(
         Measure(
-            name=f"{name}_{percentile}_s", unit="s", kind=ColumnKind.SECONDS, needs_events=True,
+            name=f"{name}_{percentile}_s",
+            unit="s",
+            kind=ColumnKind.SECONDS,
+            needs_events=True,
             sql=f"percentile_cont({share}) WITHIN GROUP (ORDER BY {column})",
         )
         for percentile, share in _SHARES.items()
-    )  # fmt: skip
+    )
 
 
 def _count(name: str, condition: str) -> Measure:
@@ -33,23 +36,36 @@ def _count(name: str, condition: str) -> Measure:
 
 def _share(name: str, part: str, *, of: str) -> Measure:
     """NULL where there is nothing to be a share of."""
-    sql = f"CAST(count(*) FILTER (WHERE {part}) AS numeric) / nullif(count(*) FILTER (WHERE {of}), 0)"
-    return Measure(name=name, unit=f"of {_OF[of]}", kind=ColumnKind.SHARE, sql=sql, needs_events=True)
+    sql = (
+        f"CAST(count(*) FILTER (WHERE {part}) AS numeric) / nullif(count(*) FILTER (WHERE {of}), 0)"
+    )
+    return Measure(
+        name=name, unit=f"of {_OF[of]}", kind=ColumnKind.SHARE, sql=sql, needs_events=True
+    )
 
 
 _IS_BOUND = "ttft_bound_s IS NOT NULL AND ttft_s IS NOT NULL"
 _IS_MISSED = "ttft_s > ttft_bound_s"
 _IS_COST_BOUND = "cost_bound_usd IS NOT NULL AND cost_usd IS NOT NULL"
 _IS_COST_MISSED = "cost_usd > cost_bound_usd"
-_OF = {"true": "attempts", _IS_BOUND: "measured attempts with a bound", _IS_COST_BOUND: "priced attempts with a bound"}
+_OF = {
+    "true": "attempts",
+    _IS_BOUND: "measured attempts with a bound",
+    _IS_COST_BOUND: "priced attempts with a bound",
+}
 
 MEASURES = (
     ATTEMPTS,
     _share("error_share", "is_error", of="true"),
     _share("degraded_share", "degraded IS NOT NULL", of="true"),
     *_percentiles("ttft", "ttft_s"),
-    Measure(name="ttft_bound_s", unit="s, the tightest in force", kind=ColumnKind.SECONDS, sql="min(ttft_bound_s)",
-            needs_events=True),
+    Measure(
+        name="ttft_bound_s",
+        unit="s, the tightest in force",
+        kind=ColumnKind.SECONDS,
+        sql="min(ttft_bound_s)",
+        needs_events=True,
+    ),
     _count("ttft_missed", _IS_MISSED),
     _share("ttft_missed_share", _IS_MISSED, of=_IS_BOUND),
     _count("cost_missed", _IS_COST_MISSED),
@@ -61,12 +77,15 @@ MEASURES = (
     *_percentiles("duration", "duration_s"),
     _count("ttft_measured", "ttft_s IS NOT NULL"),
     _count("ttft_not_measured", "ttft_s IS NULL"),
-)  # fmt: skip
+)
 NOTES = (
-    "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and gap (the longest silence "
+    "Percentiles are over the attempts themselves, not over other percentiles. TTFT, TPOT and "
+    "gap (the longest silence "
     "in an answer) exist for streams alone: what was not measured is in none of them.",
-    "A bound is missed by an attempt that took longer, or cost more, than the bound its route had when it was sent. "
-    "An error is every ending but a whole answer, a caller who left, and a replica that was stopped.",
+    "A bound is missed by an attempt that took longer, or cost more, than the bound its route "
+    "had when it was sent. "
+    "An error is every ending but a whole answer, a caller who left, and a replica that was "
+    "stopped.",
 )
 
 
@@ -74,5 +93,7 @@ def latency(snapshot: ReadSnapshot, question: Question) -> Report:
     """TTFT, TPOT, gaps, waits and overhead against the bounds in force, measured at the gateway."""
     by = DEFAULT_BY if question.by is None else question.by
     order = "by_day, attempts DESC" if Dimension.DAY in by else "attempts DESC"
-    report = aggregate(snapshot, question, MEASURES, name="latency", title=TITLE, by=by, order=order)
+    report = aggregate(
+        snapshot, question, MEASURES, name="latency", title=TITLE, by=by, order=order
+    )
     return replace(report, notes=(*report.notes, *NOTES)) if report.total["attempts"] else report

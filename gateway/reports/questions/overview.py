@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from gateway.reports.question import Question
 from gateway.reports.report import ColumnKind, Report
-from gateway.reports.sources.aggregate import ATTEMPTS, SPENT, Measure, aggregate, count, money, tokens
+from gateway.reports.sources.aggregate import (
+    ATTEMPTS,
+    SPENT,
+    Measure,
+    aggregate,
+    count,
+    money,
+    tokens,
+)
 from gateway.reports.sources.connection import ReadSnapshot
 
 TITLE = "Overview"
 
 
 def _distinct(name: str, unit: str, sql: str) -> Measure:
-    return Measure(name=name, unit=unit, kind=ColumnKind.COUNT, sql=f"count(DISTINCT {sql})", needs_events=True)
+    return Measure(
+        name=name, unit=unit, kind=ColumnKind.COUNT, sql=f"count(DISTINCT {sql})", needs_events=True
+    )
 
 
 MEASURES = (
@@ -33,4 +43,6 @@ MEASURES = (
 
 def overview(snapshot: ReadSnapshot, question: Question) -> Report:
     """Only a total, unless `by` splits it."""
-    return aggregate(snapshot, question, MEASURES, name="overview", title=TITLE, by=question.by or ())
+    return aggregate(
+        snapshot, question, MEASURES, name="overview", title=TITLE, by=question.by or ()
+    )

@@ -1,7 +1,8 @@
-"""Past requests, to be decided again: streamed in the order in which they came, with what a decision depends on.
+"""Past requests, to be decided again: streamed in the order in which they came, with what a
+decision depends on.
 
-Memory stays bounded however many there are: Postgres keeps the place in a cursor, and what requests have in common is
-read once.
+Memory stays bounded however many there are: Postgres keeps the place in a cursor, and what requests
+have in common is read once.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ _ALIKE = """jsonb_build_array(team, project, key_id, route, deployment, model, r
 _REQUESTS = f"""
 SELECT {_ALIKE},
        CAST(extract(epoch FROM occurred_at) * 1000 AS bigint),
-       input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens, usage_detail,
+       input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
+         usage_detail,
        CAST(cost_usd * 1000000000 AS bigint), CAST(held_usd * 1000000000 AS bigint),
        coalesce(CAST(features ->> 'input_bound_tokens' AS bigint), input_tokens, 0),
-       CAST(features ->> 'max_output_tokens' AS bigint), coalesce(CAST(features ->> 'choices' AS bigint), 1),
+       CAST(features ->> 'max_output_tokens' AS bigint), coalesce(CAST(features ->> 'choices' AS
+         bigint), 1),
        lead(request_id) OVER (ORDER BY request_id, attempt) IS NOT DISTINCT FROM request_id,
        coalesce(CAST(features ->> 'prompts' AS bigint), 1)
 FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until ORDER BY request_id, attempt
@@ -47,11 +50,13 @@ FROM {events} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY depl
 _SPENT = f"""
 SELECT team, project, key_id,
        CAST(floor(extract(epoch FROM occurred_at) / {SLOT_S}) * {SLOT_S} AS bigint) AS slot_s,
-       CAST(least(sum(coalesce(cost_usd, held_usd, 0)) * 1000000000, 9223372036854775807) AS bigint) AS nusd
+       CAST(least(sum(coalesce(cost_usd, held_usd, 0)) * 1000000000, 9223372036854775807) AS
+         bigint) AS nusd
 FROM {{events}} WHERE occurred_at >= :since AND occurred_at < :until GROUP BY 1, 2, 3, 4 ORDER BY 4
 """  # noqa: S608 - a constant
 _GRANTS = """
-SELECT account, CAST(extract(epoch FROM starts_at) AS bigint) AS starts_s, sum(amount_usd) AS amount_usd
+SELECT account, CAST(extract(epoch FROM starts_at) AS bigint) AS starts_s, sum(amount_usd) AS
+  amount_usd
 FROM finance.budget_grants GROUP BY 1, 2
 """
 
@@ -75,7 +80,10 @@ class PastSpend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What happened from `since` up to, not including, `until`. All of it is read in one snapshot."""
+    """What happened from `since` up to, not including, `until`.
+
+    All of it is read in one snapshot.
+    """
 
     snapshot: ReadSnapshot
     since: datetime
@@ -85,7 +93,9 @@ class Past:
     def requests(self) -> Iterator[Sequence[PastRequest]]:
         """Every attempt, in the order of time, a few thousand at once."""
         alike: dict[str, Alike] = {}
-        for rows in self.snapshot.stream(self._sql(_REQUESTS), since=self.since, until=self.until, batch=BATCH):
+        for rows in self.snapshot.stream(
+            self._sql(_REQUESTS), since=self.since, until=self.until, batch=BATCH
+        ):
             yield [PastRequest(_known(alike, row[0]), *row[1:]) for row in rows]
 
     def speeds(self) -> Mapping[str, PastSpeed]:
@@ -94,8 +104,12 @@ class Past:
         return {row["deployment"]: PastSpeed(row["ttft_s"], row["tpot_s"]) for row in rows}
 
     def spent_before(self, first: datetime) -> Iterator[PastSpend]:
-        """What was spent from `first` until this past begins: of budgets whose period had begun by then."""
-        for rows in self.snapshot.stream(self._sql(_SPENT), since=first, until=self.since, batch=BATCH):
+        """What was spent from `first` until this past begins: of budgets whose period had begun by
+        then.
+        """
+        for rows in self.snapshot.stream(
+            self._sql(_SPENT), since=first, until=self.since, batch=BATCH
+        ):
             yield from (PastSpend(*row) for row in rows)
 
     def grants(self) -> Mapping[tuple[str, int], int]:
@@ -116,7 +130,9 @@ WHERE hour >= :since GROUP BY 1, 2
 def recent_traffic(snapshot: ReadSnapshot, since: datetime) -> Mapping[tuple[str, str], int]:
     """How many attempts each team made on each route since the hour of a moment."""
     hour = since.replace(minute=0, second=0, microsecond=0)
-    return {(row["team"], row["route"]): row["attempts"] for row in snapshot.rows(_RECENT, since=hour)}
+    return {
+        (row["team"], row["route"]): row["attempts"] for row in snapshot.rows(_RECENT, since=hour)
+    }
 
 
 def _known(alike: dict[str, Alike], text: str) -> Alike:
@@ -129,9 +145,21 @@ def _known(alike: dict[str, Alike], text: str) -> Alike:
 def _alike(text: str) -> Alike:
     row: list[Any] = msgspec.json.decode(text)
     return Alike(
-        team=row[0], project=row[1], key_id=row[2], route=row[3], deployment=row[4], model=row[5], region=row[6],
-        data_class=row[7], class_source=row[8] or "team", operation=Operation(row[9]), service_tier=row[10],
-        price_id=row[11], capabilities=frozenset(row[12] or ()), features=frozenset(row[13] or ()),
-        data_tags=frozenset(row[14] or ()), ranked=tuple(row[15] or ()),
+        team=row[0],
+        project=row[1],
+        key_id=row[2],
+        route=row[3],
+        deployment=row[4],
+        model=row[5],
+        region=row[6],
+        data_class=row[7],
+        class_source=row[8] or "team",
+        operation=Operation(row[9]),
+        service_tier=row[10],
+        price_id=row[11],
+        capabilities=frozenset(row[12] or ()),
+        features=frozenset(row[13] or ()),
+        data_tags=frozenset(row[14] or ()),
+        ranked=tuple(row[15] or ()),
         missed=frozenset(row[16] or ()),
-    )  # fmt: skip
+    )

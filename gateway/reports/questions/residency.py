@@ -1,4 +1,7 @@
-"""Where did a team's data go in a month? Every attempt, grouped by all that residency depends on."""
+"""Where did a team's data go in a month?
+
+Every attempt, grouped by all that residency depends on.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,21 @@ from gateway.reports.sources.connection import ReadSnapshot
 
 # Real events by the day they were received; adjustments are money alone and move no data.
 _SENT = """
-SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, policy_version, decision ->> 'policy' AS policy_sha256,
+SELECT (occurred_at AT TIME ZONE 'UTC')::date AS day, policy_version, decision ->> 'policy' AS
+  policy_sha256,
        data_class,
-       coalesce(features -> 'data_tags', '[]') AS data_tags, coalesce(features ->> 'class_source', '') AS class_source,
+       coalesce(features -> 'data_tags', '[]') AS data_tags, coalesce(features ->> 'class_source',
+         '') AS class_source,
        coalesce(decision ->> 'gateway_region', 'unknown') AS gateway_region, deployment, region,
-       coalesce(candidate ->> 'host', '') AS host, coalesce(candidate ->> 'at_rest', 'unknown') AS at_rest,
+       coalesce(candidate ->> 'host', '') AS host, coalesce(candidate ->> 'at_rest', 'unknown') AS
+         at_rest,
        coalesce(candidate ->> 'telemetry', 'unknown') AS telemetry,
        count(*) AS attempts, count(DISTINCT request_id) AS requests,
        count(*) FILTER (WHERE decision ? 'stated') AS contradicted
 FROM finance.usage_events
 LEFT JOIN LATERAL jsonb_path_query_first(
-    decision, '$.candidates[*] ? (@.deployment == $name)', jsonb_build_object('name', deployment)) AS candidate ON true
+    decision, '$.candidates[*] ? (@.deployment == $name)', jsonb_build_object('name', deployment))
+      AS candidate ON true
 WHERE team = :team AND occurred_at >= :first AND occurred_at < :next
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ORDER BY 1, 2, 4, 8
 """
@@ -29,12 +36,18 @@ SELECT route, data_class, code, rules, sum(requests)::bigint AS requests FROM fi
 WHERE team = :team AND hour >= :first AND hour < :next AND code = 'residency_denied'
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 4
 """
-_UNTIL = "SELECT max(recorded_at) AS until FROM finance.usage_events WHERE team = :team AND occurred_at < :next"
+_UNTIL = (
+    "SELECT max(recorded_at) AS until FROM finance.usage_events WHERE team = :team AND "
+    "occurred_at < :next"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Attempts that are alike in all that residency depends on. Places are regions' names, as they were recorded."""
+    """Attempts that are alike in all that residency depends on.
+
+    Places are regions' names, as they were recorded.
+    """
 
     day: date
     policy_version: int
@@ -65,27 +78,41 @@ class RefusedRequests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidencyMonth:
-    """A team's month. `until` is when the newest of its events was recorded; None where it has none."""
+    """A team's month.
+
+    `until` is when the newest of its events was recorded; None where it has none.
+    """
 
     sent: Sequence[Sent]
     refused: Sequence[RefusedRequests]
     until: datetime | None
 
 
-def residency_month(snapshot: ReadSnapshot, *, team: str, first: datetime, next_first: datetime) -> ResidencyMonth:
+def residency_month(
+    snapshot: ReadSnapshot, *, team: str, first: datetime, next_first: datetime
+) -> ResidencyMonth:
     """Return what was sent and refused from `first` up to, not including, `next_first`."""
     snapshot.take_time()
     bounds = {"team": team, "first": first, "next": next_first}
     return ResidencyMonth(
         sent=[
-            Sent(**{**row, "data_tags": frozenset(row["data_tags"]), "policy_sha256": row["policy_sha256"] or ""})
+            Sent(
+                **{
+                    **row,
+                    "data_tags": frozenset(row["data_tags"]),
+                    "policy_sha256": row["policy_sha256"] or "",
+                }
+            )
             for row in snapshot.rows(_SENT, **bounds)
         ],
         refused=[
             RefusedRequests(
-                route=row["route"], data_class=row["data_class"], rules=tuple(row["rules"]), requests=row["requests"]
+                route=row["route"],
+                data_class=row["data_class"],
+                rules=tuple(row["rules"]),
+                requests=row["requests"],
             )
             for row in snapshot.rows(_REFUSED, **bounds)
         ],
         until=snapshot.row(_UNTIL, team=team, next=next_first)["until"],
-    )  # fmt: skip
+    )

@@ -29,19 +29,23 @@ SELECT 'rule' AS shadow, team, route, substring(denial ->> 1 FROM '[(]([^()]+)[)
        'deny ' || deployment AS would, count(DISTINCT request_id) AS requests
 FROM {events} AS event
 CROSS JOIN LATERAL jsonb_path_query(
-    decision, '$.candidates[*] ? (@.deployment == $name).shadow[*]', jsonb_build_object('name', deployment)) AS denial
+    decision, '$.candidates[*] ? (@.deployment == $name).shadow[*]', jsonb_build_object('name',
+      deployment)) AS denial
 WHERE {condition} GROUP BY 2, 3, 4, 5
 """
 _ROUTES = """
 SELECT 'route' AS shadow, team, route, route AS name,
-       coalesce('send to ' || (decision -> 'shadow_ranked' ->> 0), 'refuse') || ', not ' || deployment AS would,
+       coalesce('send to ' || (decision -> 'shadow_ranked' ->> 0), 'refuse') || ', not ' ||
+         deployment AS would,
        count(DISTINCT request_id) AS requests
 FROM {events} AS event
-WHERE {condition} AND decision ? 'shadow_ranked' AND decision -> 'shadow_ranked' ->> 0 IS DISTINCT FROM deployment
+WHERE {condition} AND decision ? 'shadow_ranked' AND decision -> 'shadow_ranked' ->> 0 IS DISTINCT
+  FROM deployment
 GROUP BY 2, 3, 4, 5
 """
 _LIMITS = """
-SELECT 'limit' AS shadow, team, route, rules[1] AS name, 'refuse (' || substr(code, 8) || ')' AS would,
+SELECT 'limit' AS shadow, team, route, rules[1] AS name, 'refuse (' || substr(code, 8) || ')' AS
+  would,
        CAST(sum(requests) AS bigint) AS requests
 FROM finance.refusals AS event
 WHERE code LIKE 'shadow:%' AND {condition} GROUP BY 2, 3, 4, 5
@@ -49,14 +53,19 @@ WHERE code LIKE 'shadow:%' AND {condition} GROUP BY 2, 3, 4, 5
 
 
 def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
-    """A row for each thing in shadow and what it would have done; nothing where nothing is in shadow."""
+    """A row for each thing in shadow and what it would have done; nothing where nothing is in
+    shadow.
+    """
     condition, values = question.condition()
-    asked = [sql.format(events=question.dataset.events, condition=condition) for sql in (_RULES, _ROUTES)]
+    asked = [
+        sql.format(events=question.dataset.events, condition=condition) for sql in (_RULES, _ROUTES)
+    ]
     limits = _limits_condition(question)
     if limits is not None:
         asked.append(_LIMITS.format(condition=limits))
     statement = " UNION ALL ".join(asked)
-    rows = snapshot.rows(f"SELECT * FROM ({statement}) AS found ORDER BY 1, requests DESC, 2, 3, 4, 5", **values)  # noqa: S608 - constants
+    order = "1, requests DESC, 2, 3, 4, 5"
+    rows = snapshot.rows(f"SELECT * FROM ({statement}) AS found ORDER BY {order}", **values)  # noqa: S608
     chosen = facts(events_of(question.dataset), condition, has_adjustments=False)
     total = snapshot.row(f"SELECT {figures_of(_TOTAL)}, {SURENESS} {chosen}", **values)
     fresh = read_freshness(snapshot, question)
@@ -73,7 +82,9 @@ def shadow(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def _limits_condition(question: Question) -> str | None:
-    """Which of what limits counted was asked for; None where that has no such dimension, or nothing is real."""
+    """Which of what limits counted was asked for; None where that has no such dimension, or nothing
+    is real.
+    """
     if question.dataset is not Dataset.REAL:
         return None
     parts = ["true"]
@@ -88,6 +99,9 @@ def _limits_condition(question: Question) -> str | None:
 
 
 def _notes(*, has_limits: bool) -> Iterator[str]:
-    yield "Rules and routes are of requests that were sent; what was refused for another reason is not among them."
+    yield (
+        "Rules and routes are of requests that were sent; what was refused for another "
+        "reason is not among them."
+    )
     if not has_limits:
         yield "Limits are counted by team and route alone, so they are not in this answer."

@@ -14,9 +14,12 @@ DEFAULT_BY = (Dimension.TEAM,)
 
 def _share(name: str, part: str) -> Measure:
     return Measure(
-        name=name, unit="share of attempts", kind=ColumnKind.SHARE, is_ratio=True,
+        name=name,
+        unit="share of attempts",
+        kind=ColumnKind.SHARE,
+        is_ratio=True,
         sql=f"round(sum({part}) / nullif(sum(attempts), 0), 6)",
-    )  # fmt: skip
+    )
 
 
 MEASURES = (

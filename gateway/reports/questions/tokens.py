@@ -11,7 +11,8 @@ from gateway.reports.sources.connection import ReadSnapshot
 TITLE = "Tokens by kind"
 DEFAULT_BY = (Dimension.DAY,)
 
-# Disjoint kinds, so that they can be stacked: the parts that a provider does not report stay in their whole.
+# Disjoint kinds, so that they can be stacked: the parts that a provider does not report stay in
+# their whole.
 MEASURES = (
     ATTEMPTS,
     tokens("uncached_input_tokens"),

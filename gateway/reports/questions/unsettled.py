@@ -52,7 +52,10 @@ _BATCH = 5_000
 
 
 def unsettled(snapshot: ReadSnapshot, question: Question) -> Report:
-    """One page of unsettled attempts, the oldest first. The total covers all pages; no limit, no rows."""
+    """One page of unsettled attempts, the oldest first.
+
+    The total covers all pages; no limit, no rows.
+    """
     condition, values = _condition(question)
     rows = () if question.limit is None else tuple(unsettled_rows(snapshot, question))
     figures = figures_of(_TOTAL)
@@ -79,12 +82,15 @@ def unsettled_rows(snapshot: ReadSnapshot, question: Question) -> Iterator[tuple
     """Read the page's attempts one by one, the oldest first; all of them if there is no limit."""
     condition, values = _condition(question)
     listed = (
-        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, deployment, provider, outcome, "
-        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double precision) AS age_s"
+        "occurred_at, CAST(request_id AS text) AS request_id, attempt, team, route, "
+        "deployment, provider, outcome, "
+        "held_usd, is_suspect, CAST(extract(epoch FROM now() - occurred_at) AS double "
+        "precision) AS age_s"
     )
     rows = snapshot.each(
         f"SELECT {listed} FROM {question.dataset.events} AS event WHERE {condition} "  # noqa: S608 - constants
-        f"ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET :page_start",
+        "ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :page_rows OFFSET "
+        ":page_start",
         batch=_BATCH,
         **values,
         page_rows=question.limit,
@@ -113,4 +119,6 @@ def _listed(question: Question, attempts: int, rows: int) -> tuple[str, ...]:
 def _what_to_do(listed: int) -> tuple[str, ...]:
     if not listed:
         return ("Every attempt is settled.",)
-    return ("Say what one cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",)
+    return (
+        "Say what one cost: tollgate reconcile resolve REQUEST_ID --as zero|hold|AMOUNT --reason …",
+    )

@@ -22,8 +22,9 @@ _MEASURES = (ATTEMPTS, *SPENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSpend:
-    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known cost; with what was
-    booked for them since, it is `total_usd`."""
+    """Attempts and money of one period. `cost_usd` is None where there are attempts but no known
+    cost; with what was booked for them since, it is `total_usd`.
+    """
 
     attempts: int
     input_tokens: int | None
@@ -39,8 +40,9 @@ class OwnSpend:
 class OwnBudget:
     """One budget that a caller's requests are charged to, in its running period.
 
-    `remaining_usd` is limit and grants less spent and `leased_usd`, which is what gateways have at hand for requests;
-    `held_usd` of it is reserved by those under way. `grant` is what an admin runs for more.
+    `remaining_usd` is limit and grants less spent and `leased_usd`, which is what gateways have at
+    hand for requests; `held_usd` of it is reserved by those under way. `grant` is what an admin
+    runs for more.
     """
 
     budget: str
@@ -58,7 +60,10 @@ class OwnBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUsage:
-    """A team's and one of its keys' usage. `month` is by posted period, `today` by the moment received; UTC."""
+    """A team's and one of its keys' usage.
+
+    `month` is by posted period, `today` by the moment received; UTC.
+    """
 
     team: str
     key_id: str
@@ -74,9 +79,17 @@ class OwnUsage:
 
 
 def usage_me(
-    snapshot: ReadSnapshot, *, team: str, key_id: str, now: datetime, dataset: Dataset, accounts: Sequence[Account] = ()
+    snapshot: ReadSnapshot,
+    *,
+    team: str,
+    key_id: str,
+    now: datetime,
+    dataset: Dataset,
+    accounts: Sequence[Account] = (),
 ) -> OwnUsage:
-    """Return what a caller may know of itself: its team's spend, its own key's, and the budgets of both."""
+    """Return what a caller may know of itself: its team's spend, its own key's, and the budgets of
+    both.
+    """
     now = now.astimezone(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     month = today.date().replace(day=1)
@@ -89,10 +102,15 @@ def usage_me(
     values = {"team": team, "key_id": key_id, "month": month, "today": today}
     of_team, of_key = (source_for(dataset, splits) for splits in ((), (Dimension.KEY,)))
     own = {
-        group: facts(of_key if group.startswith("key") else of_team, f"team = :team AND {condition}")
+        group: facts(
+            of_key if group.startswith("key") else of_team, f"team = :team AND {condition}"
+        )
         for group, condition in groups.items()
     }
-    spent = {group: _spent(snapshot.row(f"SELECT {_FIGURES} {chosen}", **values)) for group, chosen in own.items()}
+    spent = {
+        group: _spent(snapshot.row(f"SELECT {_FIGURES} {chosen}", **values))
+        for group, chosen in own.items()
+    }
     total = snapshot.row(f"SELECT {SURENESS} {own['team_month']}", **values)
     question = Question(dataset=dataset, month=month)
     fresh = read_freshness(snapshot, question)
@@ -133,25 +151,42 @@ def _spent(row: Row) -> OwnSpend:
 
 _BUDGETS = """
 SELECT account, starts_at, limit_usd, granted_usd, spent_usd, held_usd, leased_usd, remaining_usd
-FROM finance.budgets WHERE account = ANY(:accounts) AND (starts_at IS NULL OR starts_at = ANY(:starts))
+FROM finance.budgets WHERE account = ANY(:accounts) AND (starts_at IS NULL OR starts_at =
+  ANY(:starts))
 """
 
 
-def _budgets(snapshot: ReadSnapshot, accounts: Sequence[Account], now: datetime) -> tuple[OwnBudget, ...]:
+def _budgets(
+    snapshot: ReadSnapshot, accounts: Sequence[Account], now: datetime
+) -> tuple[OwnBudget, ...]:
     if not accounts:
         return ()
     starts = {account.account_id: account.rule.period_at(now).starts_at for account in accounts}
     rows = snapshot.rows(_BUDGETS, accounts=list(starts), starts=list(starts.values()))
-    found = {row["account"]: row for row in rows if row["starts_at"] in (None, starts[row["account"]])}
+    found = {
+        row["account"]: row for row in rows if row["starts_at"] in (None, starts[row["account"]])
+    }
     return tuple(_budget(account, found.get(account.account_id), now) for account in accounts)
 
 
 def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
     """As Postgres has it; what was never charged in this period is as the policy declares it."""
     rule, none = account.rule, Decimal(0)
-    declared = {"limit_usd": usd_from_nusd(rule.limit_nusd), "remaining_usd": usd_from_nusd(rule.limit_nusd)}
-    unused = {"granted_usd": none, "spent_usd": none, "held_usd": none, "leased_usd": none} | declared
-    figures = unused if row is None else {name: unused[name] if row[name] is None else row[name] for name in unused}
+    declared = {
+        "limit_usd": usd_from_nusd(rule.limit_nusd),
+        "remaining_usd": usd_from_nusd(rule.limit_nusd),
+    }
+    unused = {
+        "granted_usd": none,
+        "spent_usd": none,
+        "held_usd": none,
+        "leased_usd": none,
+    } | declared
+    figures = (
+        unused
+        if row is None
+        else {name: unused[name] if row[name] is None else row[name] for name in unused}
+    )
     return OwnBudget(
         budget=account.account_id,
         kind=rule.kind.value,

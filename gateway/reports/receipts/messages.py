@@ -1,4 +1,6 @@
-"""What a receipt says in words: how each figure was obtained, why a deployment was chosen, what to mind."""
+"""What a receipt says in words: how each figure was obtained, why a deployment was chosen, what to
+mind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 # By usage source; the reference (docs/reference/outcomes.md) says the same at more length.
 USAGE_WORDS = {
     UsageSource.PROVIDER: "the upstream's own final figure",
-    UsageSource.DERIVED: "the upstream's last running figure, or a count of what was seen: not its final figure",
+    UsageSource.DERIVED: "the upstream's last running figure, or a count of what was seen: not "
+    "its final figure",
     UsageSource.ESTIMATED: "an estimate: the upstream gave no figure",
     UsageSource.NONE: "provably nothing was served",
     UsageSource.UNKNOWN: "unknown: nobody said how much was used, or what was said cannot be true",
@@ -30,7 +33,10 @@ RESOLVED_COST = "unknown when it ended; settled since by an adjustment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptVerdict:
-    """What the decision said of one deployment. `rank` is its place in the order, None if it was left out."""
+    """What the decision said of one deployment.
+
+    `rank` is its place in the order, None if it was left out.
+    """
 
     deployment: str
     region: str
@@ -41,13 +47,23 @@ class ReceiptVerdict:
 def usage_words(usage_source: str, *, has_reported: bool) -> str:
     """Return where the token counts come from."""
     words = USAGE_WORDS[UsageSource(usage_source)]
-    return f"{words}; the upstream's own figure differs and stands beside it" if has_reported else words
+    return (
+        f"{words}; the upstream's own figure differs and stands beside it"
+        if has_reported
+        else words
+    )
 
 
 def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool) -> str:
     """Return where the rates come from and since when they are in the price book."""
-    since = "" if recorded_at is None else f", in the price book since {recorded_at.astimezone(UTC):%Y-%m-%d}"
-    return f"{source}{since}{'; a stand-in, the model has no price of its own' if is_stand_in else ''}"
+    since = (
+        ""
+        if recorded_at is None
+        else f", in the price book since {recorded_at.astimezone(UTC):%Y-%m-%d}"
+    )
+    return (
+        f"{source}{since}{'; a stand-in, the model has no price of its own' if is_stand_in else ''}"
+    )
 
 
 def cost_words(*, is_known: bool, has_lines: bool, is_settled: bool) -> str:
@@ -74,10 +90,12 @@ def verdicts(decision: Mapping[str, Any]) -> tuple[ReceiptVerdict, ...]:
         )
         found.append(
             ReceiptVerdict(
-                deployment=candidate["deployment"], region=candidate.get("region", "unknown"), rank=rank,
+                deployment=candidate["deployment"],
+                region=candidate.get("region", "unknown"),
+                rank=rank,
                 reason=chosen if rank else f"left out: {obstacles or 'no reason was recorded'}",
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(found, key=lambda verdict: verdict.rank or len(found) + 1))
 
 
@@ -91,16 +109,31 @@ def notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, ..
     found = ["Demo data: generated, not real spend."] if dataset is Dataset.DEMO else []
     if any(attempt.total_usd is None for attempt in attempts):
         found.append(
-            "The cost of an attempt is unknown: it is not in the total; the amount held is the most it can be."
+            "The cost of an attempt is unknown: it is not in the total; the amount held is the "
+            "most it can be."
         )
     if any(attempt.usage_source in ("derived", "estimated") for attempt in attempts):
-        found.append("Usage of an attempt is derived: counted from what was seen, not the provider's final figure.")
+        found.append(
+            "Usage of an attempt is derived: counted from what was seen, not the provider's "
+            "final figure."
+        )
     if any(attempt.is_suspect for attempt in attempts):
-        found.append("The upstream's usage of an attempt contradicts itself or its price and was not charged as sent.")
+        found.append(
+            "The upstream's usage of an attempt contradicts itself or its price and was not "
+            "charged as sent."
+        )
     if any(attempt.is_stand_in_price for attempt in attempts):
         found.append("An attempt is charged at a stand-in price: the model has none of its own.")
     if any(attempt.adjustments for attempt in attempts):
-        found.append("An attempt was adjusted after it was booked: total_usd includes that, cost_usd does not.")
+        found.append(
+            "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "
+            "does not."
+        )
     if any(attempt.is_self_hosted for attempt in attempts):
-        found.append("A self-hosted attempt is priced at standard cost; idle GPU time is not in it.")
-    return (*found, "Money in USD, each line rounded once, half-even, to the nano-dollar; times in UTC.")
+        found.append(
+            "A self-hosted attempt is priced at standard cost; idle GPU time is not in it."
+        )
+    return (
+        *found,
+        "Money in USD, each line rounded once, half-even, to the nano-dollar; times in UTC.",
+    )

@@ -16,7 +16,14 @@ from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.plain import plain_decimal
-from gateway.reports.receipts.messages import ReceiptVerdict, cost_words, notes, price_words, usage_words, verdicts
+from gateway.reports.receipts.messages import (
+    ReceiptVerdict,
+    cost_words,
+    notes,
+    price_words,
+    usage_words,
+    verdicts,
+)
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.event_row import row_of
@@ -42,9 +49,10 @@ class BookedAdjustment:
 class AttemptReceipt:
     """One attempt. `cost_usd` is None where unknown; then `held_usd` is the most it can cost.
 
-    `total_usd` is the cost with all adjustments, None while it is unknown. `other_usage` are counts that few
-    upstreams report (audio, images, tool calls); `reported` is what the upstream said, where something else was
-    charged. The `_obtained` members say in words where a figure comes from.
+    `total_usd` is the cost with all adjustments, None while it is unknown. `other_usage` are counts
+    that few upstreams report (audio, images, tool calls); `reported` is what the upstream said,
+    where something else was charged. The `_obtained` members say in words where a figure comes
+    from.
     """
 
     attempt: int
@@ -100,8 +108,9 @@ class AttemptReceipt:
 class Receipt:
     """One request: all its attempts.
 
-    `cost_usd` is the sum of those known when they ended, `total_usd` that of those known now, adjustments included;
-    None where none is. `held_usd` stands for the attempts that are still unknown.
+    `cost_usd` is the sum of those known when they ended, `total_usd` that of those known now,
+    adjustments included; None where none is. `held_usd` stands for the attempts that are still
+    unknown.
     """
 
     request_id: UUID
@@ -134,46 +143,69 @@ class PriceFact:
 
 
 def arithmetic(line: Line) -> str:
-    """Return the calculation of one line, every digit of it: `1,234 x 0.25 USD / 1,000,000 = 0.0003085 USD`."""
+    """Return the calculation of one line, every digit of it: `1,234 x 0.25 USD / 1,000,000 =
+    0.0003085 USD`.
+    """
     rate = plain_decimal(line.usd_per_mtok)
-    exact = EXACT.multiply(line.tokens, line.usd_per_mtok) == EXACT.scaleb(Decimal(line.cost_nusd), -3)
-    return f"{line.tokens:,} × {rate} USD / 1,000,000 {'=' if exact else '≈'} {plain_usd(line.cost_nusd)} USD"
+    exact = EXACT.multiply(line.tokens, line.usd_per_mtok) == EXACT.scaleb(
+        Decimal(line.cost_nusd), -3
+    )
+    return (
+        f"{line.tokens:,} × {rate} USD / 1,000,000 {'=' if exact else '≈'} "
+        f"{plain_usd(line.cost_nusd)} USD"
+    )
 
 
 def receipt(
-    snapshot: ReadSnapshot, request_id: UUID, *, dataset: Dataset, team: str | None, recent: Sequence[UsageEvent] = ()
+    snapshot: ReadSnapshot,
+    request_id: UUID,
+    *,
+    dataset: Dataset,
+    team: str | None,
+    recent: Sequence[UsageEvent] = (),
 ) -> Receipt | None:
     """Return the receipt of a request, None where there is none, or none of this team.
 
-    `team` None is for those who may see every team's. `recent` are events of the request that may not be in the
-    ledger yet; what is there already wins. The moment inside the id prunes all other months.
+    `team` None is for those who may see every team's. `recent` are events of the request that may
+    not be in the ledger yet; what is there already wins. The moment inside the id prunes all other
+    months.
     """
     values = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
     chosen = f"FROM {dataset.events} AS event"
     stored = snapshot.rows(
-        f"SELECT event.* {chosen} WHERE event.request_id = :request_id AND event.occurred_at = :occurred_at "
+        f"SELECT event.* {chosen} WHERE event.request_id = :request_id AND event.occurred_at = "
+        ":occurred_at "
         f"AND (CAST(:team AS text) IS NULL OR event.team = :team) ORDER BY event.attempt",
-        team=team, **values,
-    )  # fmt: skip
+        team=team,
+        **values,
+    )
     rows = _with_recent(stored, recent, dataset=dataset, team=team)
     if not rows:
         return None
     adjustments = snapshot.rows(
-        "SELECT * FROM finance.adjustments WHERE request_id = :request_id ORDER BY created_at, adjustment_id",
+        "SELECT * FROM finance.adjustments WHERE request_id = :request_id ORDER BY created_at, "
+        "adjustment_id",
         request_id=request_id,
     )
     prices = snapshot.rows(
         "SELECT price_id, source, created_at FROM finance.prices WHERE price_id = ANY(:price_ids)",
         price_ids=sorted({row["price_id"] for row in rows if row["price_id"] is not None}),
     )
-    facts = {row["price_id"]: PriceFact(source=row["source"], recorded_at=row["created_at"]) for row in prices}
+    facts = {
+        row["price_id"]: PriceFact(source=row["source"], recorded_at=row["created_at"])
+        for row in prices
+    }
     return _receipt(rows, dataset, prices=facts, adjustments=adjustments)
 
 
-def receipt_of_events(events: Sequence[UsageEvent], *, team: str, prices: Mapping[str, PriceFact]) -> Receipt | None:
-    """Return the receipt of events that Postgres cannot be asked about now, None where none is of this team.
+def receipt_of_events(
+    events: Sequence[UsageEvent], *, team: str, prices: Mapping[str, PriceFact]
+) -> Receipt | None:
+    """Return the receipt of events that Postgres cannot be asked about now, None where none is of
+    this team.
 
-    All but what Postgres alone knows: adjustments, and the day a price was recorded where `prices` lacks it.
+    All but what Postgres alone knows: adjustments, and the day a price was recorded where `prices`
+    lacks it.
     """
     rows = _with_recent((), events, dataset=Dataset.REAL, team=team)
     return _receipt(rows, Dataset.REAL, prices=prices, adjustments=()) if rows else None
@@ -182,17 +214,26 @@ def receipt_of_events(events: Sequence[UsageEvent], *, team: str, prices: Mappin
 def _with_recent(
     stored: Sequence[Row], recent: Sequence[UsageEvent], *, dataset: Dataset, team: str | None
 ) -> list[Row]:
-    wanted = [e for e in recent if e.is_demo == (dataset is Dataset.DEMO) and team in (None, e.team)]
+    wanted = [
+        e for e in recent if e.is_demo == (dataset is Dataset.DEMO) and team in (None, e.team)
+    ]
     by_attempt: dict[int, Row] = {event.attempt: row_of(event) for event in wanted}
     by_attempt.update((row["attempt"], row) for row in stored)
     return [by_attempt[attempt] for attempt in sorted(by_attempt)]
 
 
 def _receipt(
-    rows: Sequence[Row], dataset: Dataset, *, prices: Mapping[str, PriceFact], adjustments: Sequence[Row]
+    rows: Sequence[Row],
+    dataset: Dataset,
+    *,
+    prices: Mapping[str, PriceFact],
+    adjustments: Sequence[Row],
 ) -> Receipt:
     attempts = tuple(
-        _attempt(row, prices, [found for found in adjustments if found["attempt"] == row["attempt"]]) for row in rows
+        _attempt(
+            row, prices, [found for found in adjustments if found["attempt"] == row["attempt"]]
+        )
+        for row in rows
     )
     first = rows[0]
     return Receipt(
@@ -204,7 +245,9 @@ def _receipt(
         cost_centre=first["cost_centre"],
         key_id=first["key_id"],
         end_user=first["end_user"],
-        tags=dict(sorted((first["tags"] or {}).items())),  # Postgres keeps them in an order of its own
+        tags=dict(
+            sorted((first["tags"] or {}).items())
+        ),  # Postgres keeps them in an order of its own
         data_class=first["data_class"],
         policy_version=first["policy_version"],
         operation=first["operation"],
@@ -213,7 +256,10 @@ def _receipt(
         attempts=attempts,
         cost_usd=_sum(attempt.cost_usd for attempt in attempts),
         total_usd=_sum(attempt.total_usd for attempt in attempts),
-        held_usd=sum((a.held_usd for a in attempts if a.total_usd is None and a.held_usd is not None), Decimal(0)),
+        held_usd=sum(
+            (a.held_usd for a in attempts if a.total_usd is None and a.held_usd is not None),
+            Decimal(0),
+        ),
         notes=notes(attempts, dataset),
     )
 
@@ -224,19 +270,28 @@ def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row])
     is_stand_in = bool(row.get("is_stand_in_price"))
     reported = row.get("reported_usage")
     adjustments = tuple(_adjustment(found) for found in adjusted)
-    is_known, is_settled = row["cost_usd"] is not None, any(adjustment.settles for adjustment in adjustments)
+    is_known, is_settled = (
+        row["cost_usd"] is not None,
+        any(adjustment.settles for adjustment in adjustments),
+    )
     figures = [row["cost_usd"], *(adjustment.amount_usd for adjustment in adjustments)]
     computed: dict[str, Any] = {
         "service_tier": row.get("service_tier"),
         "usage_obtained": usage_words(row["usage_source"], has_reported=reported is not None),
-        "other_usage": _counts(row.get("usage_detail") or {}, besides=AttemptReceipt.__dataclass_fields__),
+        "other_usage": _counts(
+            row.get("usage_detail") or {}, besides=AttemptReceipt.__dataclass_fields__
+        ),
         "reported": None if reported is None else _counts(reported),
         "price_source": price.source if price else None,
         "price_recorded_at": price.recorded_at if price else None,
-        "price_obtained": price_words(price.source, price.recorded_at, is_stand_in=is_stand_in) if price else None,
+        "price_obtained": price_words(price.source, price.recorded_at, is_stand_in=is_stand_in)
+        if price
+        else None,
         "is_stand_in_price": is_stand_in,
         "lines": tuple(_line(line) for line in row["lines"] or ()),
-        "cost_obtained": cost_words(is_known=is_known, has_lines=bool(row["lines"]), is_settled=is_settled),
+        "cost_obtained": cost_words(
+            is_known=is_known, has_lines=bool(row["lines"]), is_settled=is_settled
+        ),
         "adjustments": adjustments,
         "total_usd": _sum(figures) if is_known or is_settled else None,
         "objective": decision.get("objective"),
@@ -244,7 +299,9 @@ def _attempt(row: Row, prices: Mapping[str, PriceFact], adjusted: Sequence[Row])
         "degraded_because": degraded(decision),
         "verdicts": verdicts(decision),
     }
-    plain = {name: row[name] for name in AttemptReceipt.__dataclass_fields__ if name not in computed}
+    plain = {
+        name: row[name] for name in AttemptReceipt.__dataclass_fields__ if name not in computed
+    }
     return AttemptReceipt(**plain, **computed)
 
 
@@ -256,16 +313,23 @@ def _counts(usage: Mapping[str, Any], *, besides: Container[str] = ()) -> dict[s
 
 def _line(line: Mapping[str, Any]) -> Line:
     return Line(
-        kind=TokenKind(line["kind"]), tokens=int(line["tokens"]), usd_per_mtok=Decimal(str(line["usd_per_mtok"])),
+        kind=TokenKind(line["kind"]),
+        tokens=int(line["tokens"]),
+        usd_per_mtok=Decimal(str(line["usd_per_mtok"])),
         cost_nusd=int(line["cost_nusd"]),
-    )  # fmt: skip
+    )
 
 
 def _adjustment(row: Row) -> BookedAdjustment:
     return BookedAdjustment(
-        amount_usd=row["amount_usd"], kind=row["kind"], reason=row["reason"], author=row["author"],
-        settles=row["settles"], posted_period=_month(row["posted_period"]), created_at=row["created_at"],
-    )  # fmt: skip
+        amount_usd=row["amount_usd"],
+        kind=row["kind"],
+        reason=row["reason"],
+        author=row["author"],
+        settles=row["settles"],
+        posted_period=_month(row["posted_period"]),
+        created_at=row["created_at"],
+    )
 
 
 def _month(first_day: date) -> str:

@@ -1,4 +1,6 @@
-"""Grouped totals over facts: the one statement that every summary report is a list of measures for."""
+"""Grouped totals over facts: the one statement that every summary report is a list of measures
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ MAX_ROWS = 50_000  # by key and day in a large company; more than that is an exp
 class Measure:
     """One column of figures and the aggregate over `facts` that fills it.
 
-    `needs_events`: it cannot be computed from sums, such as a percentile. `is_ratio`: it is one sum by another.
+    `needs_events`: it cannot be computed from sums, such as a percentile. `is_ratio`: it is one sum
+    by another.
     """
 
     name: str
@@ -57,29 +60,43 @@ def money(name: str, condition: str = "true") -> Measure:
 ATTEMPTS = count("attempts")
 COST = money("cost_usd")
 ADJUSTMENTS = Measure(
-    name="adjustments_usd", unit="USD", kind=ColumnKind.MONEY, sql="coalesce(sum(adjustments_usd), 0)"
-)  # fmt: skip
+    name="adjustments_usd",
+    unit="USD",
+    kind=ColumnKind.MONEY,
+    sql="coalesce(sum(adjustments_usd), 0)",
+)
 TOTAL = Measure(
     name="total_usd",
     unit="USD, cost and adjustments",
     kind=ColumnKind.MONEY,
-    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT bool_or(adjustments <> 0) THEN NULL "
+    sql="CASE WHEN bool_or(attempts <> 0) AND sum(cost_usd) IS NULL AND NOT "
+    "bool_or(adjustments <> 0) THEN NULL "
     "ELSE coalesce(sum(cost_usd), 0) + coalesce(sum(adjustments_usd), 0) END",
 )
 HELD = Measure(
-    name="held_usd", unit="USD, at most, for unknown", kind=ColumnKind.MONEY, sql="coalesce(sum(held_usd), 0)"
-)  # fmt: skip
+    name="held_usd",
+    unit="USD, at most, for unknown",
+    kind=ColumnKind.MONEY,
+    sql="coalesce(sum(held_usd), 0)",
+)
 # Together in every report of money, so that nobody takes the events alone for the total.
 SPENT = (COST, ADJUSTMENTS, TOTAL, HELD)
 
 
 def aggregate(
-    snapshot: ReadSnapshot, question: Question, measures: Sequence[Measure], *, name: str, title: str,
-    by: tuple[Dimension, ...], order: str | None = None,
-) -> Report:  # fmt: skip
+    snapshot: ReadSnapshot,
+    question: Question,
+    measures: Sequence[Measure],
+    *,
+    name: str,
+    title: str,
+    by: tuple[Dimension, ...],
+    order: str | None = None,
+) -> Report:
     """Return one row per group and a total over the facts themselves, from one snapshot.
 
-    The total is the same statement without groups: it cannot be inflated by an event that is in two rows.
+    The total is the same statement without groups: it cannot be inflated by an event that is in two
+    rows.
     """
     condition, values = question.condition()
     source = source_of(question, measures, by=by)
@@ -103,15 +120,23 @@ def aggregate(
         name=name,
         title=title,
         dataset=question.dataset,
-        columns=(*(dimension.column for dimension in by), *(measure.column for measure in measures)),
-        rows=tuple((*(row[name] for name in names), *_group_cells(row, measures)) for row in rows[:MAX_ROWS]),
+        columns=(
+            *(dimension.column for dimension in by),
+            *(measure.column for measure in measures),
+        ),
+        rows=tuple(
+            (*(row[name] for name in names), *_group_cells(row, measures))
+            for row in rows[:MAX_ROWS]
+        ),
         total=total_of(total, measures),
         complete_until=fresh.complete_until,
         notes=(*notes_on(question, total, fresh, by=by), *_left_out(rows)),
     )
 
 
-def source_of(question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()) -> Source:
+def source_of(
+    question: Question, measures: Sequence[Measure], *, by: tuple[Dimension, ...] = ()
+) -> Source:
     """Return where the figures are read from: a roll-up if it knows enough, else the events."""
     if any(measure.needs_events for measure in measures):
         return events(question.dataset)
@@ -134,7 +159,10 @@ def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
 
 
 def _group_cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """The figures of a group. `unallocated` may be a difference, of which a share or a rate says nothing."""
+    """The figures of a group.
+
+    `unallocated` may be a difference, of which a share or a rate says nothing.
+    """
     is_difference = row.get("by_tag") == UNALLOCATED
     return tuple(
         None if is_difference and measure.is_ratio else cell
@@ -155,4 +183,7 @@ def _order(by: tuple[Dimension, ...]) -> str:
 def _left_out(rows: Sequence[Row]) -> tuple[str, ...]:
     if len(rows) <= MAX_ROWS:
         return ()
-    return (f"Only the first {MAX_ROWS:,} rows are listed; the total covers all. Filter, or group by less.",)
+    return (
+        f"Only the first {MAX_ROWS:,} rows are listed; the total covers all. Filter, or group "
+        "by less.",
+    )

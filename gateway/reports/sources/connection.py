@@ -1,4 +1,6 @@
-"""The reports' way into Postgres: a role that may only SELECT from schema `finance`, in read-only snapshots."""
+"""The reports' way into Postgres: a role that may only SELECT from schema `finance`, in read-only
+snapshots.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class ReadSnapshot:
 
     def rows(self, sql: str, **values: object) -> Sequence[Row]:
         """Run one SELECT. Values travel as parameters, never inside the text."""
-        # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows columns.
+        # SQLAlchemy's RowMapping is a Mapping of strings here; its own annotation also allows
+        # columns.
         return cast(Sequence[Row], self._connection.execute(text(sql), values).mappings().all())
 
     def row(self, sql: str, **values: object) -> Row:
@@ -37,8 +40,12 @@ class ReadSnapshot:
         """Let statements of this snapshot run for minutes: no reader waits for them on a page."""
         self._connection.execute(text(f"SET LOCAL statement_timeout = '{LONG_READ}'"))
 
-    def stream(self, sql: str, *, batch: int, **values: object) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Run one SELECT whose rows are too many to hold, `batch` at a time, by a cursor that Postgres keeps."""
+    def stream(
+        self, sql: str, *, batch: int, **values: object
+    ) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Run one SELECT whose rows are too many to hold, `batch` at a time, by a cursor that
+        Postgres keeps.
+        """
         options = {"stream_results": True, "max_row_buffer": batch}
         result = self._connection.execute(text(sql), values, execution_options=options)
         for rows in result.partitions(batch):
@@ -54,19 +61,34 @@ class ReadSnapshot:
 class Reader:
     """A small pool of read-only connections. Nothing is opened before the first snapshot."""
 
-    def __init__(self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None) -> None:
-        """Keep the address, and how long a snapshot may take. Raises `BadUsage` if it is not a Postgres URL."""
+    def __init__(
+        self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
+    ) -> None:
+        """Keep the address, and how long a snapshot may take.
+
+        Raises `BadUsage` if it is not a Postgres URL.
+        """
         self._limit_s = limit_s
         self._database = Database(
-            dsn, role=ROLE, application_name="tollgate reports", statement_limit_s=limit_s, renew=renew
+            dsn,
+            role=ROLE,
+            application_name="tollgate reports",
+            statement_limit_s=limit_s,
+            renew=renew,
         )
 
     @contextmanager
     def snapshot(self) -> Iterator[ReadSnapshot]:
         """Open a snapshot. Raises `DatabaseUnavailable` saying what to do."""
-        with self._database.explained(), within(self._limit_s), self._database.engine.connect() as connection:
+        with (
+            self._database.explained(),
+            within(self._limit_s),
+            self._database.engine.connect() as connection,
+        ):
             yield ReadSnapshot(
-                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
             )
 
     def end_by(self, end_s: float) -> None:

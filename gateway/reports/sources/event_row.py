@@ -1,4 +1,5 @@
-"""An event as its row of `finance.usage_events`: a receipt must read alike before and after the commit.
+"""An event as its row of `finance.usage_events`: a receipt must read alike before and after the
+commit.
 
 What only Postgres knows (`recorded_at`) is left out: nothing in a receipt may depend on it.
 """
@@ -20,9 +21,16 @@ _RESHAPED = ("usage", "lines", "reported", "cost_nusd", "held_nusd", "is_demo")
 
 
 def row_of(event: UsageEvent) -> dict[str, Any]:
-    """Return the row the ledger will have. By way of its document, so that text is what Postgres will hold."""
+    """Return the row the ledger will have.
+
+    By way of its document, so that text is what Postgres will hold.
+    """
     written = decode_event(encode_event(event))
-    plain = {name: getattr(written, name) for name in UsageEvent.__struct_fields__ if name not in _RESHAPED}
+    plain = {
+        name: getattr(written, name)
+        for name in UsageEvent.__struct_fields__
+        if name not in _RESHAPED
+    }
     return plain | {
         **asdict(written.usage),
         "occurred_at": written.occurred_at,

@@ -1,7 +1,9 @@
-"""What reports sum: events, or the roll-up that stands for them, and the adjustments booked since, as one relation.
+"""What reports sum: events, or the roll-up that stands for them, and the adjustments booked since,
+as one relation.
 
-All its rows have the same columns, and every figure of every report is a sum over them: an event counts as one attempt,
-a row of a roll-up as many, an adjustment as none. So it does not matter from which source a total comes.
+All its rows have the same columns, and every figure of every report is a sum over them: an event
+counts as one attempt, a row of a roll-up as many, an adjustment as none. So it does not matter from
+which source a total comes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ _EVERYWHERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A view that events can be summed from. `moment` is its `occurred_at`; `splits` are the dimensions it knows."""
+    """A view that events can be summed from.
+
+    `moment` is its `occurred_at`; `splits` are the dimensions it knows.
+    """
 
     dataset: Dataset
     view: str
@@ -56,31 +61,46 @@ class _Figure:
 
 def events(dataset: Dataset) -> Source:
     """The events themselves: they know everything, and are many."""
-    return Source(dataset=dataset, view=dataset.events, moment="occurred_at", splits=frozenset(Dimension))
+    return Source(
+        dataset=dataset, view=dataset.events, moment="occurred_at", splits=frozenset(Dimension)
+    )
 
 
 _HOUR = frozenset(
     _EVERYWHERE
-    | {Dimension.DEPLOYMENT, Dimension.PROVIDER, Dimension.REGION, Dimension.OUTCOME, Dimension.USAGE_SOURCE}
+    | {
+        Dimension.DEPLOYMENT,
+        Dimension.PROVIDER,
+        Dimension.REGION,
+        Dimension.OUTCOME,
+        Dimension.USAGE_SOURCE,
+    }
 )
 _DAY = "CAST(day AS timestamp) AT TIME ZONE 'UTC'"
 
-# Each says the same as its events: what is not summed up yet it reads from them. The first that knows enough is read.
+# Each says the same as its events: what is not summed up yet it reads from them. The first that
+# knows enough is read.
 _REAL, _DEMO = Dataset.REAL, Dataset.DEMO
 _SUMMED = {
     _REAL: (
         Source(dataset=_REAL, view="finance.spend_hourly_detail", moment="hour", splits=_HOUR),
         Source(
-            dataset=_REAL, view="finance.spend_daily_by_key", moment=_DAY,
+            dataset=_REAL,
+            view="finance.spend_daily_by_key",
+            moment=_DAY,
             splits=frozenset(_EVERYWHERE | {Dimension.KEY}),
         ),
         Source(
-            dataset=_REAL, view="finance.spend_daily_by_end_user", moment=_DAY,
+            dataset=_REAL,
+            view="finance.spend_daily_by_end_user",
+            moment=_DAY,
             splits=frozenset(_EVERYWHERE | {Dimension.END_USER}),
         ),
     ),
-    _DEMO: (Source(dataset=_DEMO, view="finance.demo_spend_hourly_detail", moment="hour", splits=_HOUR),),
-}  # fmt: skip
+    _DEMO: (
+        Source(dataset=_DEMO, view="finance.demo_spend_hourly_detail", moment="hour", splits=_HOUR),
+    ),
+}
 
 
 def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
@@ -93,7 +113,9 @@ def source_for(dataset: Dataset, splits: Iterable[Dimension]) -> Source:
 _FIGURES = {
     "attempts": _Figure("bigint", "1", "0"),
     "unknown_attempts": _Figure("bigint", "CASE WHEN is_unsettled THEN 1 ELSE 0 END"),
-    "derived_attempts": _Figure("bigint", "CASE WHEN usage_source IN ('derived', 'estimated') THEN 1 ELSE 0 END"),
+    "derived_attempts": _Figure(
+        "bigint", "CASE WHEN usage_source IN ('derived', 'estimated') THEN 1 ELSE 0 END"
+    ),
     "failed_attempts": _Figure("bigint", "CASE WHEN outcome <> 'ok' THEN 1 ELSE 0 END"),
     "unreported_attempts": _Figure("bigint", "CASE WHEN input_tokens IS NULL THEN 1 ELSE 0 END"),
     "input_tokens": _Figure("numeric", "input_tokens"),
@@ -103,9 +125,12 @@ _FIGURES = {
     "reasoning_tokens": _Figure("numeric", "reasoning_tokens"),
     "uncached_input_tokens": _Figure(
         "numeric",
-        "CAST(input_tokens AS numeric) - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)",
+        "CAST(input_tokens AS numeric) - coalesce(cached_input_tokens, 0) - "
+        "coalesce(cache_write_tokens, 0)",
     ),
-    "plain_output_tokens": _Figure("numeric", "CAST(output_tokens AS numeric) - coalesce(reasoning_tokens, 0)"),
+    "plain_output_tokens": _Figure(
+        "numeric", "CAST(output_tokens AS numeric) - coalesce(reasoning_tokens, 0)"
+    ),
     "total_tokens": _Figure("numeric", "CAST(input_tokens AS numeric) + output_tokens"),
     "cost_usd": _Figure("numeric", "cost_usd"),
     "held_usd": _Figure("numeric", "CASE WHEN is_unsettled THEN held_usd END"),
@@ -120,7 +145,8 @@ _OF_ADJUSTMENTS = {
 def _bound(name: str) -> str:
     """A bound of an event's route as it was when it was sent; NULL where it had none.
 
-    An event never changes: one whose record has another shape may not make every report fail for ever.
+    An event never changes: one whose record has another shape may not make every report fail for
+    ever.
     """
     place = f"decision -> 'bounds' -> '{name}'"
     return f"CASE WHEN jsonb_typeof({place}) = 'number' THEN {place} #>> '{{}}' END"
@@ -138,7 +164,9 @@ _OF_EVENTS = {
     "degraded": _Figure("text", "degraded"),
     "is_error": _Figure("boolean", "outcome NOT IN ('ok', 'client_gone', 'gateway_stopped')"),
     "ttft_bound_s": _Figure("double precision", _bound("ttft_p95_s")),
-    "cost_bound_usd": _Figure("numeric", f"CAST({_bound('max_cost_nusd')} AS numeric) * 0.000000001"),
+    "cost_bound_usd": _Figure(
+        "numeric", f"CAST({_bound('max_cost_nusd')} AS numeric) * 0.000000001"
+    ),
 }
 
 
@@ -150,10 +178,12 @@ def facts(
     has_adjustments: bool = True,
     adds_up: bool = True,
 ) -> str:
-    """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the figures.
+    """Return the relation with its FROM: columns `by_…`, posted_period, team, is_self_hosted, the
+    figures.
 
-    `condition` is over the columns of an event; what a roll-up calls its hour or day is `occurred_at` here too.
-    Adjustments are of real events alone. Split by tag, the rows add up to the whole, unless `adds_up` is False.
+    `condition` is over the columns of an event; what a roll-up calls its hour or day is
+    `occurred_at` here too. Adjustments are of real events alone. Split by tag, the rows add up to
+    the whole, unless `adds_up` is False.
     """
     tags = "" if Dimension.TAG not in by else TAGS_THAT_ADD_UP if adds_up else TAGS_THAT_OVERLAP
     parts = [_part(source.relation, condition, by, _of_source(source), tags)]
@@ -162,10 +192,14 @@ def facts(
     return f"FROM ({' UNION ALL '.join(parts)}) AS fact"
 
 
-def _part(relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str], tags: str) -> str:
+def _part(
+    relation: str, condition: str, by: tuple[Dimension, ...], figures: dict[str, str], tags: str
+) -> str:
     groups = "".join(f"{dimension.sql} AS by_{dimension.value}, " for dimension in by)
     if tags == TAGS_THAT_ADD_UP:
-        figures = {name: f"{sql} * pair.times" if name in _SUMS else sql for name, sql in figures.items()}
+        figures = {
+            name: f"{sql} * pair.times" if name in _SUMS else sql for name, sql in figures.items()
+        }
     listed = ", ".join(f"{sql} AS {name}" for name, sql in figures.items())
     return (
         f"SELECT {groups}posted_period, team, is_self_hosted, {listed} "  # noqa: S608 - constants; values are bound
@@ -178,7 +212,11 @@ def _of_source(source: Source) -> dict[str, str]:
         return {name: _cast(figure.of_event, figure) for name, figure in _ALL.items()}
     summed = {name: _cast(name, figure) for name, figure in _FIGURES.items()}
     none = {name: _cast("NULL", figure) for name, figure in _OF_EVENTS.items()}
-    return summed | {name: _cast(figure.of_event, figure) for name, figure in _OF_ADJUSTMENTS.items()} | none
+    return (
+        summed
+        | {name: _cast(figure.of_event, figure) for name, figure in _OF_ADJUSTMENTS.items()}
+        | none
+    )
 
 
 def _of_adjustments() -> dict[str, str]:
@@ -186,7 +224,9 @@ def _of_adjustments() -> dict[str, str]:
 
 
 def _cast(sql: str, figure: _Figure) -> str:
-    """With its type: Postgres looks through a union only where the types of its parts are the same."""
+    """With its type: Postgres looks through a union only where the types of its parts are the
+    same.
+    """
     return f"CAST({sql} AS {figure.kind})"
 
 

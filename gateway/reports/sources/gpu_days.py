@@ -1,4 +1,6 @@
-"""GPU cost by day and deployment, as SQL: for the report, and for the note on what other reports leave out."""
+"""GPU cost by day and deployment, as SQL: for the report, and for the note on what other reports
+leave out.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,20 @@ from gateway.reports.question import Question
 from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 
-IDLE_UNKNOWN = "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
+IDLE_UNKNOWN = (
+    "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
+)
 
 _DAY = "CAST(hour AT TIME ZONE 'UTC' AS date)"
 _OWN = {Dimension.DEPLOYMENT: "deployment", Dimension.DAY: _DAY}
 
-# `left_usd` is what is left of the bill. An hour without a bill adds nothing to it: its charges stand apart.
+# `left_usd` is what is left of the bill. An hour without a bill adds nothing to it: its charges
+# stand apart.
 _DAYS = f"""
 SELECT {_DAY} AS day, deployment,
        sum(gpu_hours) AS gpu_hours,
-       CASE WHEN min(usd_per_gpu_hour) = max(usd_per_gpu_hour) THEN min(usd_per_gpu_hour) END AS usd_per_gpu_hour,
+       CASE WHEN min(usd_per_gpu_hour) = max(usd_per_gpu_hour) THEN min(usd_per_gpu_hour) END AS
+         usd_per_gpu_hour,
        sum(bill_usd) AS bill_usd,
        sum(applied_usd) FILTER (WHERE bill_usd IS NOT NULL) AS applied_usd,
        sum(bill_usd - applied_usd) AS left_usd,
@@ -29,12 +35,18 @@ FROM finance.gpu_cost WHERE {{condition}} GROUP BY 1, 2
 
 
 def gpu_days(question: Question) -> tuple[str, dict[str, object]]:
-    """Return the SELECT of a question's days, and its parameters. Filters that GPU hours do not have are left out."""
+    """Return the SELECT of a question's days, and its parameters.
+
+    Filters that GPU hours do not have are left out.
+    """
     parts, values = ["true"], dict[str, object]()
     if question.month is not None:
         # In UTC whatever the session's zone is: a month begins at midnight there.
         month = "(CAST(:month AS date)::timestamp AT TIME ZONE 'UTC')"
-        parts.append(f"hour >= {month} AND hour < ((CAST(:month AS date) + interval '1 month') AT TIME ZONE 'UTC')")
+        parts.append(
+            f"hour >= {month} AND hour < ((CAST(:month AS date) + interval '1 month') AT TIME "
+            "ZONE 'UTC')"
+        )
         values["month"] = question.month
     for position, (dimension, wanted) in enumerate(question.where):
         if dimension in _OWN and wanted is not None:
@@ -63,7 +75,8 @@ def idle_note(snapshot: ReadSnapshot, question: Question) -> str:
     scope = " of all teams together" if foreign_filters(question) else ""
     missing = found["hours_without_bill"]
     return (
-        f"Idle GPU cost not included: {format_usd(found['idle_usd'])} of a GPU bill of {format_usd(found['bill_usd'])}"
+        f"Idle GPU cost not included: {format_usd(found['idle_usd'])} of a GPU bill of "
+        f"{format_usd(found['bill_usd'])}"
         f"{scope}; see report gpu."
         + (f" For {missing:,} hour(s) with requests the bill is not known." if missing else "")
     )

@@ -25,7 +25,8 @@ SURENESS = """coalesce(sum(attempts), 0) AS sure_attempts,
     coalesce(sum(expected_attempts), 0) AS sure_expected,
     coalesce(bool_or(is_self_hosted), false) AS sure_self_hosted"""
 
-# Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs the whole.
+# Two looks: a scan of two days is quick on any table; only a gateway that is idle for longer needs
+# the whole.
 _NEWEST = """SELECT coalesce(
     (SELECT max(occurred_at) FROM {events} WHERE occurred_at >= now() - interval '2 days'),
     (SELECT max(occurred_at) FROM {events})) AS newest"""
@@ -33,7 +34,9 @@ _NEWEST = """SELECT coalesce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How far the dataset reaches, the state of the month asked for (None: no month), and the idle left out."""
+    """How far the dataset reaches, the state of the month asked for (None: no month), and the idle
+    left out.
+    """
 
     complete_until: datetime | None
     month_state: str | None
@@ -41,16 +44,27 @@ class Freshness:
 
 
 def read_freshness(snapshot: ReadSnapshot, question: Question) -> Freshness:
-    """Read the newest event of the dataset, the state of the question's month and its idle GPU cost."""
+    """Read the newest event of the dataset, the state of the question's month and its idle GPU
+    cost.
+    """
     newest = snapshot.row(_NEWEST.format(events=question.dataset.events))["newest"]
-    states = snapshot.rows("SELECT state FROM finance.periods WHERE month = :month", month=question.month)
+    states = snapshot.rows(
+        "SELECT state FROM finance.periods WHERE month = :month", month=question.month
+    )
     is_real_month = question.dataset is Dataset.REAL and question.month is not None
     state = (states[0]["state"] if states else "open") if is_real_month else None
-    return Freshness(complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question))
+    return Freshness(
+        complete_until=newest, month_state=state, idle_note=idle_note(snapshot, question)
+    )
 
 
-def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()) -> tuple[str, ...]:
-    """Return the notes in the order a reader needs them. `total` holds the columns of `SURENESS`."""
+def notes_on(
+    question: Question, total: Row, fresh: Freshness, *, by: tuple[Dimension, ...] = ()
+) -> tuple[str, ...]:
+    """Return the notes in the order a reader needs them.
+
+    `total` holds the columns of `SURENESS`.
+    """
     return (
         *(("Demo data: generated, not real spend.",) if question.dataset is Dataset.DEMO else ()),
         _completeness(fresh),
@@ -64,7 +78,8 @@ def notes_on(question: Question, total: Row, fresh: Freshness, *, by: tuple[Dime
 
 
 _TAGS = (
-    "An event with several tags is in the row of each, in full. The row unallocated is the total less the rows above: "
+    "An event with several tags is in the row of each, in full. The row unallocated is the "
+    "total less the rows above: "
     "events without a tag, less what the others count more than once. So it may be negative.",
 )
 
@@ -90,42 +105,58 @@ def _month_state(question: Question, fresh: Freshness) -> tuple[str, ...]:
 
 
 def _sureness(total: Mapping[str, object]) -> tuple[str, ...]:
-    attempts, unknown, derived = (int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived"))
+    attempts, unknown, derived = (
+        int(str(total[f"sure_{name}"])) for name in ("attempts", "unknown", "derived")
+    )
     if attempts == 0:
         return ()
     if not unknown and not derived:
-        return (f"Usage is the provider's own final figure, or provably none, for all {attempts:,} attempts.",)
+        return (
+            f"Usage is the provider's own final figure, or provably none, for all {attempts:,} "
+            "attempts.",
+        )
     found = []
     if unknown:
         held = format_usd(total["sure_held_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
         found.append(
-            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an unknown cost: they are "
+            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have "
+            "an unknown cost: they are "
             f"not in cost_usd; {held} is held for them, which is the most they can cost."
         )
     if derived:
         found.append(
-            f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are derived or estimated: "
+            f"{share_text(derived, attempts)} of attempts ({derived:,} of {attempts:,}) are "
+            "derived or estimated: "
             f"counted from what was seen, not the provider's final figure."
         )
     return tuple(found)
 
 
 def _adjusted(total: Mapping[str, object]) -> tuple[str, ...]:
-    adjustments, expected = (int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected"))
+    adjustments, expected = (
+        int(str(total[f"sure_{name}"])) for name in ("adjustments", "expected")
+    )
     if not adjustments:
         return ()
     amount = format_usd(total["sure_adjustments_usd"])  # type: ignore[arg-type]  # NUMERIC comes as Decimal
-    found = [f"{adjustments:,} adjustment(s) of {amount} are in adjustments_usd and total_usd, not in cost_usd."]
+    found = [
+        f"{adjustments:,} adjustment(s) of {amount} are in adjustments_usd and total_usd, not "
+        "in cost_usd."
+    ]
     if expected:
         found.append(
-            f"{expected:,} of them stand at an expected cost: nobody said in time what those attempts cost "
+            f"{expected:,} of them stand at an expected cost: nobody said in time what those "
+            "attempts cost "
             f"(tollgate reconcile resolve)."
         )
     return tuple(found)
 
 
 def share_text(part: int, whole: int) -> str:
-    """Return a share for people. A part that exists is never `0.00 %`, one that lacks something never `100.00 %`."""
+    """Return a share for people.
+
+    A part that exists is never `0.00 %`, one that lacks something never `100.00 %`.
+    """
     share = f"{100 * part / whole:.2f}"
     if part and share == "0.00":
         return "under 0.01 %"

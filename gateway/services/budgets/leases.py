@@ -1,8 +1,10 @@
-"""Money at hand: holds on budgets out of what this worker has leased, without asking Postgres for each.
+"""Money at hand: holds on budgets out of what this worker has leased, without asking Postgres for
+each.
 
-Everything here runs on the event loop, but for the exchange with Postgres: that is one question at a time, in a
-thread, for all leases together. An answer that was lost is asked for again in the same words, and Postgres answers a
-turn once: so no slice is taken or given back twice (docs/decisions/0009).
+Everything here runs on the event loop, but for the exchange with Postgres: that is one question at
+a time, in a thread, for all leases together. An answer that was lost is asked for again in the same
+words, and Postgres answers a turn once: so no slice is taken or given back twice
+(docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from uuid import UUID
 import structlog
 
 from gateway.domain.budgets import messages
-from gateway.domain.budgets.budgets import Account, AsksRefused, Hold, LeasesLost, SliceAsk, SliceGranted
+from gateway.domain.budgets.budgets import (
+    Account,
+    AsksRefused,
+    Hold,
+    LeasesLost,
+    SliceAsk,
+    SliceGranted,
+)
 from gateway.errors import BudgetExhausted, DatabaseUnavailable, Unavailable
 from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
 from gateway.services.ports import BudgetLeaseStore, Clock
@@ -25,7 +34,9 @@ from gateway.services.ports import BudgetLeaseStore, Clock
 log = structlog.get_logger()
 
 WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
-LAST_WORD_S = 10.0  # while Postgres is slow: its last word says no, rather than that it said nothing
+LAST_WORD_S = (
+    10.0  # while Postgres is slow: its last word says no, rather than that it said nothing
+)
 MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
 SILENT_AFTER_S = 0.25  # readiness says it then
 AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
@@ -33,13 +44,23 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
 
 
 class BudgetLeases:
-    """The leases of one worker. `worker` is its journal: Postgres gives back what is leased when that is drained."""
+    """The leases of one worker.
+
+    `worker` is its journal: Postgres gives back what is leased when that is drained.
+    """
 
     def __init__(
-        self, leases: BudgetLeaseStore, clock: Clock, *, worker: UUID, lease_s: float, wait_s: float = WAIT_S
+        self,
+        leases: BudgetLeaseStore,
+        clock: Clock,
+        *,
+        worker: UUID,
+        lease_s: float,
+        wait_s: float = WAIT_S,
     ) -> None:
         self._store, self._clock, self._worker = leases, clock, worker
-        # Until when all that this worker settled is in Postgres; the writer knows, and is made later.
+        # Until when all that this worker settled is in Postgres; the writer knows, and is made
+        # later.
         self.written_until_s: Callable[[], float] = lambda: float("-inf")
         self._lease_s, self._wait_s = lease_s, wait_s
         self._leases: dict[tuple[str, int], BudgetLease] = {}
@@ -65,25 +86,36 @@ class BudgetLeases:
 
     @property
     def silent_s(self) -> float | None:
-        """For how long a question has waited for Postgres, sooner than it counts as away: requests are refused."""
+        """For how long a question has waited for Postgres, sooner than it counts as away: requests
+        are refused.
+        """
         if self._away_since_s is not None:
             return self.away_s
-        asking_s = 0.0 if self._asking_since_s is None else self._clock.monotonic() - self._asking_since_s
+        asking_s = (
+            0.0 if self._asking_since_s is None else self._clock.monotonic() - self._asking_since_s
+        )
         return asking_s if asking_s > SILENT_AFTER_S else None
 
-    async def hold(self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime) -> tuple[Hold, ...]:
+    async def hold(
+        self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime
+    ) -> tuple[Hold, ...]:
         """Reserve an amount on every account, or on none. `moment` says in which period.
 
-        Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it cannot be asked.
+        Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it
+        cannot be asked.
         """
         moment_s, now_s = moment.timestamp(), self._clock.monotonic()
         budget_leases = [self._lease(account, moment, moment_s) for account in accounts]
         deadline_s = 0.0
         while short := [
-            budget_lease for budget_lease in budget_leases if not budget_lease.can_hold(amount_nusd, now_s)
+            budget_lease
+            for budget_lease in budget_leases
+            if not budget_lease.can_hold(amount_nusd, now_s)
         ]:
             for budget_lease in short:
-                if amount_nusd > budget_lease.limit_nusd and budget_lease.refuses(amount_nusd, now_s):
+                if amount_nusd > budget_lease.limit_nusd and budget_lease.refuses(
+                    amount_nusd, now_s
+                ):
                     raise _exhausted(budget_lease, amount_nusd)
             deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
             if not await self._answered(short, amount_nusd, deadline_s):
@@ -100,7 +132,10 @@ class BudgetLeases:
         return tuple(holds)
 
     def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
-        """Replace holds by the true cost, None where it is unknown: then the hold stands. No await."""
+        """Replace holds by the true cost, None where it is unknown: then the hold stands.
+
+        No await.
+        """
         for hold in holds:
             budget_lease = self._leases.get((hold.account_id, hold.starts_s))
             if budget_lease is None or not hold.held_nusd:
@@ -114,7 +149,9 @@ class BudgetLeases:
                 budget_lease.settle(held_nusd, taken_nusd)
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
-        """What the tightest hard budget of an attempt has room for, as last known; None where it has none."""
+        """What the tightest hard budget of an attempt has room for, as last known; None where it
+        has none.
+        """
         least_nusd: int | None = None
         for hold in holds:
             budget_lease = self._leases.get((hold.account_id, hold.starts_s))
@@ -133,10 +170,14 @@ class BudgetLeases:
         """
         loop = asyncio.get_running_loop()
         opening = loop.run_in_executor(self._thread, self._store.exchange, self._worker, ())
-        opening.add_done_callback(lambda opened: opened.exception())  # asked again when something is wanted
+        opening.add_done_callback(
+            lambda opened: opened.exception()
+        )  # asked again when something is wanted
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` would swallow a cancellation (Python 3.11)
+                async with asyncio.timeout(
+                    LOOK_EVERY_S
+                ):  # `wait_for` would swallow a cancellation (Python 3.11)
                     await self._wanted.wait()
             self._wanted.clear()
             if not await self.exchange():
@@ -144,7 +185,9 @@ class BudgetLeases:
                 self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
 
     async def exchange(self) -> bool:
-        """Ask once for all that is wanted now, one call at a time; False where Postgres gave no answer."""
+        """Ask once for all that is wanted now, one call at a time; False where Postgres gave no
+        answer.
+        """
         now_s = self._clock.monotonic()
         asks = self._unanswered or self._asks(now_s)
         if not asks:
@@ -167,24 +210,38 @@ class BudgetLeases:
         return is_answered
 
     async def close(self) -> None:
-        """End. What is still leased comes back with the journal, and so does what a question under way is granted."""
+        """End.
+
+        What is still leased comes back with the journal, and so does what a question under way is
+        granted.
+        """
         self._thread.shutdown(wait=False)
 
     def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
         budget_lease = self._current.get(account.account_id)
-        if budget_lease is not None and budget_lease.account.rule is account.rule and moment_s < budget_lease.ends_s:
+        if (
+            budget_lease is not None
+            and budget_lease.account.rule is account.rule
+            and moment_s < budget_lease.ends_s
+        ):
             return budget_lease
         span = account.rule.period_at(moment)
         budget_lease = self._leases.get((account.account_id, span.starts_s))
         if budget_lease is None:
-            budget_lease = BudgetLease(account, span, now_s=self._clock.monotonic(), lease_s=self._lease_s)
+            budget_lease = BudgetLease(
+                account, span, now_s=self._clock.monotonic(), lease_s=self._lease_s
+            )
             self._leases[budget_lease.key] = budget_lease
         budget_lease.use_rule_of(account)
         self._current[account.account_id] = budget_lease
         return budget_lease
 
-    async def _answered(self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float) -> bool:
-        """Wait until Postgres was asked for so much; False where it has been silent for too long."""
+    async def _answered(
+        self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float
+    ) -> bool:
+        """Wait until Postgres was asked for so much; False where it has been silent for too
+        long.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline_s or self.away_s is not None:
             return False
@@ -208,22 +265,39 @@ class BudgetLeases:
         for waiter in budget_lease.waiting:
             waiter.hear(budget_lease.key, is_answered=is_answered)
 
-    def _without_postgres(self, budget_leases: Sequence[BudgetLease], amount_nusd: int) -> tuple[Hold, ...]:
-        """Hold what can be held without an answer. Raises `Unavailable`: we cannot know, so we do not say no."""
+    def _without_postgres(
+        self, budget_leases: Sequence[BudgetLease], amount_nusd: int
+    ) -> tuple[Hold, ...]:
+        """Hold what can be held without an answer.
+
+        Raises `Unavailable`: we cannot know, so we do not say no.
+        """
         now_s, is_away = self._clock.monotonic(), self.away_s is not None
-        short = [budget_lease for budget_lease in budget_leases if not budget_lease.can_hold(amount_nusd, now_s)]
+        short = [
+            budget_lease
+            for budget_lease in budget_leases
+            if not budget_lease.can_hold(amount_nusd, now_s)
+        ]
         for budget_lease in short:
             budget_lease.note_written(self.written_until_s())
-            if is_away and budget_lease.overdraft_nusd + amount_nusd <= budget_lease.account.rule.overdraft_nusd:
+            if (
+                is_away
+                and budget_lease.overdraft_nusd + amount_nusd
+                <= budget_lease.account.rule.overdraft_nusd
+            ):
                 continue
             if not is_away and budget_lease.refuses(amount_nusd, now_s, within_s=LAST_WORD_S):
                 raise _exhausted(budget_lease, amount_nusd)
-            raise Unavailable(self._why(budget_lease, is_away=is_away), retry_after_s=2 if is_away else 1)
+            raise Unavailable(
+                self._why(budget_lease, is_away=is_away), retry_after_s=2 if is_away else 1
+            )
         for budget_lease in short:
             if not budget_lease.overdraft_nusd:
                 log.warning("budget_overdraft_begun", budget=budget_lease.account.account_id)
         return tuple(
-            budget_lease.overdraw(amount_nusd) if budget_lease in short else budget_lease.hold(amount_nusd, now_s)
+            budget_lease.overdraw(amount_nusd)
+            if budget_lease in short
+            else budget_lease.hold(amount_nusd, now_s)
             for budget_lease in budget_leases
         )
 
@@ -236,18 +310,26 @@ class BudgetLeases:
 
     def _asks(self, now_s: float) -> Sequence[SliceAsk]:
         now, self._turn = self._clock.now(), self._turn + 1
-        for budget_lease in [budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)]:
+        for budget_lease in [
+            budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)
+        ]:
             del self._leases[budget_lease.key]
             self._refused.discard(budget_lease.key)
             if self._current.get(budget_lease.account.account_id) is budget_lease:
                 del self._current[budget_lease.account.account_id]
-        found = [budget_lease.ask(now=now, now_s=now_s, turn=self._turn) for budget_lease in self._leases.values()]
+        found = [
+            budget_lease.ask(now=now, now_s=now_s, turn=self._turn)
+            for budget_lease in self._leases.values()
+        ]
         return [ask for ask in found if ask is not None]
 
     async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
-        """Ask Postgres and take what it grants. Raises `DatabaseUnavailable`: then the same is asked again.
+        """Ask Postgres and take what it grants.
 
-        A question that Postgres refuses is dropped, and nothing but it: of several each is asked alone.
+        Raises `DatabaseUnavailable`: then the same is asked again.
+
+        A question that Postgres refuses is dropped, and nothing but it: of several each is asked
+        alone.
         """
         granted: Sequence[SliceGranted] = ()
         try:
@@ -281,7 +363,12 @@ class BudgetLeases:
     def _drop(self, ask: SliceAsk, problem: str) -> None:
         """Forget a question that Postgres refuses, and tell those who wait for it."""
         budget_lease = self._lease_of(ask)
-        log.error("budget_ask_refused", budget=ask.account_id, problem=problem, waiting=len(budget_lease.waiting))
+        log.error(
+            "budget_ask_refused",
+            budget=ask.account_id,
+            problem=problem,
+            waiting=len(budget_lease.waiting),
+        )
         budget_lease.take_back(ask)
         self._refused.add(budget_lease.key)
         self._tell(budget_lease, is_answered=False)

@@ -1,4 +1,6 @@
-"""What a caller is told whose request goes over a limit: which one, its figure, when to come back, who can raise it."""
+"""What a caller is told whose request goes over a limit: which one, its figure, when to come back,
+who can raise it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> 
 def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
     """One request that is larger than the limit."""
     return RateLimited(
-        f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 seconds: it will never "
+        f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 "
+        "seconds: it will never "
         f"fit. Ask for fewer output tokens, or {_ask_for(limit_id, LimitUnit.TOKENS)}"
     )
 

@@ -1,6 +1,7 @@
 """What one worker has in hand of the windows and slots that all workers share.
 
-Owns how much is taken ahead and when it goes back. Asking Postgres, and who waits for it, is the `limiter`'s.
+Owns how much is taken ahead and when it goes back. Asking Postgres, and who waits for it, is the
+`limiter`'s.
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ from collections.abc import Iterable
 from math import ceil
 from typing import TypeAlias
 
-from gateway.domain.budgets.limits import TICK_MS, WINDOW_S, LimitAsk, LimitGranted, Limits, LimitUnit, SlidingCounts
+from gateway.domain.budgets.limits import (
+    TICK_MS,
+    WINDOW_S,
+    LimitAsk,
+    LimitGranted,
+    Limits,
+    LimitUnit,
+    SlidingCounts,
+)
 
-# All workers together have at most a hundredth of a limit in hand, or one request each. That bounds both what an idle
-# worker can keep from a busy one and how far "the last 60 seconds" at the gateway can differ from those in Postgres.
+# All workers together have at most a hundredth of a limit in hand, or one request each. That bounds
+# both what an idle worker can keep from a busy one and how far "the last 60 seconds" at the gateway
+# can differ from those in Postgres.
 LOT_SHARE = 100
 AHEAD_S = 0.5  # a lot lasts so long at the rate of late
 LOT_LASTS_S = 0.9  # what is not used by then goes back
@@ -20,23 +30,35 @@ PEAK_LASTS_S = 0.5  # slots that were not in use in this half-second and the las
 GIVE_BACK_AFTER_S = 0.05  # settlements of so long go together
 MEASURE_EVERY_S = 0.1
 RATE_OVER_S = 0.5
-# Other workers may give back what they do not use at any time: then "nothing before T" was too dark.
+# Other workers may give back what they do not use at any time: then "nothing before T" was too
+# dark.
 ASK_AGAIN_S = 0.25
 RENEW_EVERY_S = 5.0
 SLOTS_LAST_S = 12.0  # Postgres forgets them after 15 s; our clock began before its own
 
 
 class UnitsInHand:
-    """What both have in common. `free` may be admitted from at once; `waiting` units are asked for by requests.
+    """What both have in common.
 
-    `corrections` are units by tick that Postgres does not know of yet, `sent` those of a question that has no answer:
-    they go with its number again, and with no other, until it has.
+    `free` may be admitted from at once; `waiting` units are asked for by requests.
+
+    `corrections` are units by tick that Postgres does not know of yet, `sent` those of a question
+    that has no answer: they go with its number again, and with no other, until it has.
     """
 
     __slots__ = (
-        "asks_again_s", "corrections", "due_s", "free", "is_listed", "is_wanted", "limit", "limit_id", "measure",
-        "sent", "waiting",
-    )  # fmt: skip
+        "asks_again_s",
+        "corrections",
+        "due_s",
+        "free",
+        "is_listed",
+        "is_wanted",
+        "limit",
+        "limit_id",
+        "measure",
+        "sent",
+        "waiting",
+    )
 
     def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
         self.limit_id, self.measure, self.limit = limit_id, measure, limit
@@ -50,7 +72,12 @@ class UnitsInHand:
     @property
     def needs_asking(self) -> bool:
         """Whether something is waited for or to be told."""
-        return self.is_wanted or self.free < self.waiting or bool(self.corrections) or self.sent is not None
+        return (
+            self.is_wanted
+            or self.free < self.waiting
+            or bool(self.corrections)
+            or self.sent is not None
+        )
 
     def take_back(self) -> None:
         """The question that was answered did not have this in it."""
@@ -81,7 +108,7 @@ class LimitWindow(UnitsInHand):
         "_slides",
         "_typical",
         "tick",
-    )  # fmt: skip
+    )
 
     def __init__(self, limit_id: str, measure: LimitUnit, limit: int) -> None:
         super().__init__(limit_id, measure, limit)
@@ -101,7 +128,10 @@ class LimitWindow(UnitsInHand):
     # ---- admitting
 
     def take(self, units: int, now_s: float) -> int:
-        """Take units of the lot in hand; return their tick. The caller has seen that there are as many."""
+        """Take units of the lot in hand; return their tick.
+
+        The caller has seen that there are as many.
+        """
         self.free -= units
         self._demand += units
         self._typical = units
@@ -114,7 +144,9 @@ class LimitWindow(UnitsInHand):
         return self.free <= self._low
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Whether this worker may admit them without asking: its part of the limit, or of what was left of it."""
+        """Whether this worker may admit them without asking: its part of the limit, or of what was
+        left of it.
+        """
         own = self._own.slide(now_s)
         left = self._left // workers - self._since_answer
         return own == 0 or own + units <= self.limit // workers or units <= left
@@ -128,7 +160,9 @@ class LimitWindow(UnitsInHand):
         return tick
 
     def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """Give back what was reserved beyond the use, or take what was used beyond it; True if something changed."""
+        """Give back what was reserved beyond the use, or take what was used beyond it; True if
+        something changed.
+        """
         if excess == 0 or now_s - taken_s > WINDOW_S:
             return False
         self._own.correct(taken_s, -excess)
@@ -139,7 +173,9 @@ class LimitWindow(UnitsInHand):
     # ---- refusing
 
     def refuses(self, units: int, now_s: float) -> bool:
-        """Whether Postgres has just said that there is no room, and this worker has made none since."""
+        """Whether Postgres has just said that there is no room, and this worker has made none
+        since.
+        """
         if now_s >= self.asks_again_s or units <= self._left + self._returned:
             return False
         return now_s < (self._known_ready_s(units) or 0.0)
@@ -169,12 +205,17 @@ class LimitWindow(UnitsInHand):
             return self.limit, 0.0
         back = sum(units for at_s, units in self._slides if at_s <= now_s)
         next_s = next((at_s for at_s, _ in self._slides if at_s > now_s), now_s)
-        return max(min(self._left + back + self.free - self._since_answer, self.limit), 0), next_s - now_s
+        return max(
+            min(self._left + back + self.free - self._since_answer, self.limit), 0
+        ), next_s - now_s
 
     # ---- asking
 
     def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
-        """What to ask now. What is in hand stays usable until the answer, unless it is too little or too much."""
+        """What to ask now.
+
+        What is in hand stays usable until the answer, unless it is too little or too much.
+        """
         self._measure_rate(now_s)
         is_short = self.free < self.waiting
         self._is_renewing = is_short or self.is_wanted or now_s - self._lot_s >= LOT_LASTS_S
@@ -186,13 +227,17 @@ class LimitWindow(UnitsInHand):
         if self.sent is None:
             self.sent, self.corrections, self._returned = self.corrections, {}, 0
         return LimitAsk(
-            limit_id=self.limit_id, measure=self.measure, most=self.limit, needs=needs, ahead=ahead,
+            limit_id=self.limit_id,
+            measure=self.measure,
+            most=self.limit,
+            needs=needs,
+            ahead=ahead,
             corrections=tuple(self.sent.items()),
-        )  # fmt: skip
+        )
 
     def answered(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take note of an answer."""
         self.sent = None
         self._left = self.limit - answered.used
@@ -296,15 +341,21 @@ class LimitSlots(UnitsInHand):
         self._count_free(now_s)
         ahead = self.in_use // 8 if self.waiting else 0
         return LimitAsk(
-            limit_id=self.limit_id, measure=self.measure, most=self.limit, needs=needs, ahead=ahead, kept=self.held
+            limit_id=self.limit_id,
+            measure=self.measure,
+            most=self.limit,
+            needs=needs,
+            ahead=ahead,
+            kept=self.held,
         )
 
     def answered(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take note of an answer."""
-        # After an outage there may be more in use than allowed. Each worker lets its part of that go as requests end:
-        # serving the next from each that ends, all of them together would stay over for as long as they are busy.
+        # After an outage there may be more in use than allowed. Each worker lets its part of that
+        # go as requests end: serving the next from each that ends, all of them together would stay
+        # over for as long as they are busy.
         over = max(answered.used - self.limit, 0)
         self.held, self._renewed_s = max(answered.granted - ceil(over / workers), 0), asked_s
         self._left = self.limit - answered.used

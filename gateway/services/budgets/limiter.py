@@ -1,7 +1,9 @@
-"""Admits requests under limits that hold for all workers together: from units in hand, else by asking Postgres.
+"""Admits requests under limits that hold for all workers together: from units in hand, else by
+asking Postgres.
 
-All requests that wait share one question, and a worker has one question under way. With Postgres away or slow a worker
-goes on with its own part of each limit: nothing is refused because a database is slow.
+All requests that wait share one question, and a worker has one question under way. With Postgres
+away or slow a worker goes on with its own part of each limit: nothing is refused because a database
+is slow.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from msgspec import Struct
 from gateway.domain.budgets.limits import LimitAnswer, LimitAsk, LimitedBy, Limits, LimitUnit
 from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.budgets.limit_refusals import never_fits, refusal
-from gateway.services.budgets.limit_windows import GIVE_BACK_AFTER_S, Limited, LimitWindow, Pool, grouped, tick_at
+from gateway.services.budgets.limit_windows import (
+    GIVE_BACK_AFTER_S,
+    Limited,
+    LimitWindow,
+    Pool,
+    grouped,
+    tick_at,
+)
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -43,7 +52,10 @@ class LimitStore(Protocol):
     """
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
-        """Ask for all limits at once; the same number again changes nothing. Raises `DatabaseUnavailable`."""
+        """Ask for all limits at once; the same number again changes nothing.
+
+        Raises `DatabaseUnavailable`.
+        """
 
     def close(self) -> None:
         """Give the connection back."""
@@ -74,7 +86,13 @@ class LimitGrant:
     __slots__ = ("_limiter", "_taken", "_taken_s", "_tokens", "is_alone")
 
     def __init__(
-        self, limiter: Limiter, taken: list[tuple[Pool, int]], *, taken_s: float, tokens: int, is_alone: bool = False
+        self,
+        limiter: Limiter,
+        taken: list[tuple[Pool, int]],
+        *,
+        taken_s: float,
+        tokens: int,
+        is_alone: bool = False,
     ) -> None:
         """`is_alone`: Postgres was not asked, or did not answer in time."""
         self._limiter, self._taken, self._taken_s, self._tokens = limiter, taken, taken_s, tokens
@@ -102,11 +120,16 @@ class _Waiter:
 class Limiter:
     """One worker's part. Lives on its event loop; `run` must be running.
 
-    One `exchange` should have ended before the first request: until then a worker believes itself alone.
+    One `exchange` should have ended before the first request: until then a worker believes itself
+    alone.
     """
 
-    def __init__(self, store: LimitStore, clock: Clock, *, worker: UUID, wait_s: float = WAIT_S) -> None:
-        """`worker` is this worker's name, new with each start; no request waits longer than `wait_s` for Postgres."""
+    def __init__(
+        self, store: LimitStore, clock: Clock, *, worker: UUID, wait_s: float = WAIT_S
+    ) -> None:
+        """`worker` is this worker's name, new with each start; no request waits longer than
+        `wait_s` for Postgres.
+        """
         self._store, self._clock, self._worker, self._wait_s = store, clock, worker, wait_s
         self._known: dict[str, Limited] = {}
         self._listed: list[Pool] = []  # with something in hand or to tell
@@ -124,15 +147,21 @@ class Limiter:
 
     @property
     def is_alone(self) -> bool:
-        """True while Postgres does not answer: then this worker keeps to its own part of each limit."""
+        """True while Postgres does not answer: then this worker keeps to its own part of each
+        limit.
+        """
         return self._is_failing or self._is_late(self._clock.monotonic())
 
     # ---- admitting
 
-    async def admit(self, limited: Sequence[LimitedBy], tokens: int, *, takes_slots: bool = True) -> LimitGrant:
-        """Take one request, `tokens` tokens and one slot of every limit that applies: all of them or none.
+    async def admit(
+        self, limited: Sequence[LimitedBy], tokens: int, *, takes_slots: bool = True
+    ) -> LimitGrant:
+        """Take one request, `tokens` tokens and one slot of every limit that applies: all of them
+        or none.
 
-        Raises `RateLimited` or `ConcurrencyLimited`. Waits only where this worker has too little in hand.
+        Raises `RateLimited` or `ConcurrencyLimited`. Waits only where this worker has too little in
+        hand.
         """
         now_s = self._clock.monotonic()
         claim = self._claim(limited, tokens, now_s, takes_slots=takes_slots)
@@ -153,7 +182,8 @@ class Limiter:
     async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
         """Take one request of every limit on requests: for what is read here and sent nowhere.
 
-        Raises `RateLimited`. Slots are for what is sent: a team whose streams fill them may still look at its figures.
+        Raises `RateLimited`. Slots are for what is sent: a team whose streams fill them may still
+        look at its figures.
         """
         return await self.admit(limited, 0, takes_slots=False)
 
@@ -170,7 +200,9 @@ class Limiter:
             tokens=_figures(known.tokens, limits.tokens_per_minute, now_s),
         )
 
-    def _claim(self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool) -> Claim:
+    def _claim(
+        self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool
+    ) -> Claim:
         """What the request takes of which window."""
         claim: Claim = []
         for limit_id, limits in limited:
@@ -208,7 +240,8 @@ class Limiter:
         for pool, units in claim:
             if not pool.has_share(units, now_s=now_s, workers=self._workers):
                 wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
-                # Of a Postgres that is late we will hear soon: what the others have left is not known now.
+                # Of a Postgres that is late we will hear soon: what the others have left is not
+                # known now.
                 wait_s = wait_s if self._is_failing else min(wait_s, LATE_RETRY_S)
                 raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=wait_s)
         self.admitted_alone += 1
@@ -245,10 +278,16 @@ class Limiter:
             raise
         finally:
             self._leave(waiter)
-        return future.result() if future.done() else self._take_share(claim, tokens, self._clock.monotonic())
+        return (
+            future.result()
+            if future.done()
+            else self._take_share(claim, tokens, self._clock.monotonic())
+        )
 
     async def _hear(self, is_enough: Callable[[], bool]) -> None:
-        """Let an answer in that has arrived: where this process was busy elsewhere, Postgres was not slow."""
+        """Let an answer in that has arrived: where this process was busy elsewhere, Postgres was
+        not slow.
+        """
         for _ in range(TURNS):
             if is_enough():
                 return
@@ -274,11 +313,15 @@ class Limiter:
                 await self.exchange()
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):  # `wait_for` may swallow a cancellation (Python 3.11)
+                async with asyncio.timeout(
+                    pause_s
+                ):  # `wait_for` may swallow a cancellation (Python 3.11)
                     await self._stirred.wait()
 
     async def close(self) -> None:
-        """Give everything back that is in hand; `run` has ended, and requests are no longer admitted."""
+        """Give everything back that is in hand; `run` has ended, and requests are no longer
+        admitted.
+        """
         if not self._is_failing:
             for pool in self._listed:
                 pool.let_go()
@@ -287,7 +330,10 @@ class Limiter:
         self._store.close()
 
     async def exchange(self) -> None:
-        """Ask Postgres once for all that is needed or due, and serve those who wait. One at a time."""
+        """Ask Postgres once for all that is needed or due, and serve those who wait.
+
+        One at a time.
+        """
         self._began_s = now_s = self._clock.monotonic()
         self._due_s = now_s + HEARTBEAT_S
         pools = self._due_pools(now_s)
@@ -309,17 +355,25 @@ class Limiter:
 
     def _due_pools(self, now_s: float) -> list[Pool]:
         soon_s = now_s + SPACING_S
-        due = [pool for pool in self._listed if pool.needs_asking or (pool.due_s is not None and pool.due_s <= soon_s)]
+        due = [
+            pool
+            for pool in self._listed
+            if pool.needs_asking or (pool.due_s is not None and pool.due_s <= soon_s)
+        ]
         return due[:MOST_ASKS]
 
     def _asks(self, pools: Sequence[Pool], now_s: float) -> list[LimitAsk]:
         needs: dict[Pool, list[int]] = {pool: [] for pool in pools}
         for waiter in self._waiters:
-            waiter.is_asked = all(pool in needs or pool.free >= pool.waiting for pool, _ in waiter.claim)
+            waiter.is_asked = all(
+                pool in needs or pool.free >= pool.waiting for pool, _ in waiter.claim
+            )
             for pool, units in waiter.claim:
                 if waiter.is_asked and pool in needs:
                     needs[pool].append(units)
-        return [pool.ask(grouped(needs[pool]), now_s=now_s, workers=self._workers) for pool in pools]
+        return [
+            pool.ask(grouped(needs[pool]), now_s=now_s, workers=self._workers) for pool in pools
+        ]
 
     def _note_answer(self, answer: LimitAnswer, pools: Sequence[Pool], *, asked_s: float) -> None:
         now_s = self._clock.monotonic()
@@ -334,7 +388,13 @@ class Limiter:
             if own is None:
                 pool.take_back()
             else:
-                pool.answered(own, asked_s=asked_s, now_s=now_s, workers=self._workers, is_repeat=answer.is_repeat)
+                pool.answered(
+                    own,
+                    asked_s=asked_s,
+                    now_s=now_s,
+                    workers=self._workers,
+                    is_repeat=answer.is_repeat,
+                )
         if not answer.is_repeat:
             self._serve(now_s)
         self._forget(now_s)
@@ -342,7 +402,9 @@ class Limiter:
 
     def _serve(self, now_s: float) -> None:
         """Answer those whose needs were asked for; the others wait for the next answer."""
-        for waiter in [waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()]:
+        for waiter in [
+            waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()
+        ]:
             self._leave(waiter)
             short = next(((pool, units) for pool, units in waiter.claim if pool.free < units), None)
             if short is None:
@@ -358,7 +420,9 @@ class Limiter:
         for waiter in [waiter for waiter in self._waiters if not waiter.future.done()]:
             self._leave(waiter)
             try:
-                waiter.future.set_result(self._take_share(waiter.claim, waiter.tokens, self._clock.monotonic()))
+                waiter.future.set_result(
+                    self._take_share(waiter.claim, waiter.tokens, self._clock.monotonic())
+                )
             except RequestError as refused:
                 waiter.future.set_exception(refused)
 
@@ -412,4 +476,6 @@ def _figures(window: LimitWindow, limit: int | None, now_s: float) -> LimitUsage
 
 
 def _refusal(pool: Pool, units: int, now_s: float) -> RequestError:
-    return refusal(pool.limit_id, pool.measure, pool.limit, wait_s=pool.ready_s(units, now_s) - now_s)
+    return refusal(
+        pool.limit_id, pool.measure, pool.limit, wait_s=pool.ready_s(units, now_s) - now_s
+    )

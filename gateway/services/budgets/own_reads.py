@@ -1,4 +1,6 @@
-"""Reads of callers' own figures (usage, receipts): a few at once, fewer for one team, and none for long."""
+"""Reads of callers' own figures (usage, receipts): a few at once, fewer for one team, and none for
+long.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,15 @@ class OwnReads:
             async with asyncio.timeout(self._patience_s):
                 await places.acquire()
                 reading = asyncio.get_running_loop().run_in_executor(self._threads, work)
-                reading.add_done_callback(lambda _: places.release())  # its thread is done, its caller may be gone
+                reading.add_done_callback(
+                    lambda _: places.release()
+                )  # its thread is done, its caller may be gone
                 await asyncio.wait({reading})
                 return reading.result()
         except TimeoutError:
             raise Unavailable(
-                f"The ledger did not answer within {self._patience_s:g} s, or too many of team {team}'s own reads are "
+                f"The ledger did not answer within {self._patience_s:g} s, or too many of team "
+                f"{team}'s own reads are "
                 f"under way. Nothing was changed. Try again in 5 seconds.",
                 retry_after_s=5,
             ) from None

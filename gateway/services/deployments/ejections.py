@@ -1,7 +1,8 @@
-"""Takes a deployment out of use whose upstream says that it ran elsewhere than promised: here at once, soon everywhere.
+"""Takes a deployment out of use whose upstream says that it ran elsewhere than promised: here at
+once, soon everywhere.
 
-What is noted here counts from the same moment in this worker; Postgres hears of it in the background, and from there
-every other one. In again it comes by `tollgate policy readmit` alone.
+What is noted here counts from the same moment in this worker; Postgres hears of it in the
+background, and from there every other one. In again it comes by `tollgate policy readmit` alone.
 """
 
 from __future__ import annotations
@@ -38,10 +39,22 @@ class Ejections:
     """What this worker has seen contradicted. `run` must be running for others to hear of it."""
 
     def __init__(
-        self, store: EjectionNotes, clock: Clock, *, on_ejected: Callable[[str], None], retry_s: float = RETRY_S
+        self,
+        store: EjectionNotes,
+        clock: Clock,
+        *,
+        on_ejected: Callable[[str], None],
+        retry_s: float = RETRY_S,
     ) -> None:
-        self._store, self._clock, self._on_ejected, self._retry_s = store, clock, on_ejected, retry_s
-        self.noted = 0  # how often this changed: decisions made before the last time are of the past
+        self._store, self._clock, self._on_ejected, self._retry_s = (
+            store,
+            clock,
+            on_ejected,
+            retry_s,
+        )
+        self.noted = (
+            0  # how often this changed: decisions made before the last time are of the past
+        )
         self._stated: dict[str, str] = {}
         self._told_s: dict[str, float] = {}
         self._queue: asyncio.Queue[tuple[Contradiction, UUID, int]] = asyncio.Queue()
@@ -51,9 +64,13 @@ class Ejections:
         if found.deployment in self._stated:
             return
         log.error(
-            "residency_contradicted", deployment=found.deployment, promised=found.promised, stated=found.stated,
-            request_id=str(request_id), attempt=attempt,
-        )  # fmt: skip
+            "residency_contradicted",
+            deployment=found.deployment,
+            promised=found.promised,
+            stated=found.stated,
+            request_id=str(request_id),
+            attempt=attempt,
+        )
         self._stated[found.deployment] = found.stated
         self.noted += 1
         self._on_ejected(found.deployment)
@@ -64,7 +81,9 @@ class Ejections:
         return deployment in self._stated
 
     def out(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """What each deployment said that is out of use; `known` is what Postgres knew when the snapshot was read."""
+        """What each deployment said that is out of use; `known` is what Postgres knew when the
+        snapshot was read.
+        """
         if not self._stated:
             return known
         now_s = self._clock.monotonic()
@@ -76,7 +95,9 @@ class Ejections:
         return {**self._stated, **known}
 
     async def run(self) -> None:
-        """Tell Postgres, until cancelled; as long as it is away this worker keeps to what it has seen."""
+        """Tell Postgres, until cancelled; as long as it is away this worker keeps to what it has
+        seen.
+        """
         while True:
             found, request_id, attempt = await self._queue.get()
             is_told = False
@@ -92,7 +113,9 @@ class Ejections:
 
     async def _tell(self, found: Contradiction, request_id: UUID, attempt: int) -> bool:
         try:
-            await asyncio.to_thread(self._store.eject, found, request_id=request_id, attempt=attempt)
+            await asyncio.to_thread(
+                self._store.eject, found, request_id=request_id, attempt=attempt
+            )
         except DatabaseUnavailable as away:
             log.warning("ejection_not_told", deployment=found.deployment, problem=away.message)
             return False

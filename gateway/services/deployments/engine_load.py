@@ -1,7 +1,8 @@
-"""How busy each engine of our own is, as this worker knows it: asked for often, because a queue fills in a second.
+"""How busy each engine of our own is, as this worker knows it: asked for often, because a queue
+fills in a second.
 
-Every worker asks for itself: what one knows is in its memory, and nothing is shared that could be waited for. The
-samples that are kept for the accounts are `engine_watch`'s.
+Every worker asks for itself: what one knows is in its memory, and nothing is shared that could be
+waited for. The samples that are kept for the accounts are `engine_watch`'s.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ WINDOW_S = 10.0  # rates and means are over so long: within one second little en
 STILL_S = 4.0  # a long prompt may take a while in which no figure moves
 MOST_LOOKS = 16  # those of a window, and some more
 FORGET_S = 2 * IDLE_EVERY_S + 5  # a look as old as that says nothing of whether it is alive
-MOST_AT_ONCE = 32  # threads, made as they are needed; an engine that hangs has one of them for a few seconds
+MOST_AT_ONCE = (
+    32  # threads, made as they are needed; an engine that hangs has one of them for a few seconds
+)
 PATHS = tuple(dict.fromkeys(dialect.path for dialect in SIGNALS.values()))
 
 
@@ -74,7 +77,9 @@ class _Engine:
         if figures is None:
             return
         if figures == EngineMetrics():
-            if not self._looks:  # not here, or not yet: an engine that loads its model has no figures
+            if (
+                not self._looks
+            ):  # not here, or not yet: an engine that loads its model has no figures
                 self.path = (self.path + 1) % len(PATHS)
             return
         if not self._looks or is_moving(self._looks[-1][1], figures):
@@ -88,7 +93,9 @@ class _Engine:
         self._looks.append((at_s, figures))
 
     def _remembered(self, load: EngineLoad) -> EngineLoad:
-        """With its room, and the rate at which it finishes when that is taken: with little to do it finishes little."""
+        """With its room, and the rate at which it finishes when that is taken: with little to do it
+        finishes little.
+        """
         if load.waiting and load.running:
             self._room = max(load.running, self._room or 0.0)
             self._full_per_s = load.finished_per_s or self._full_per_s
@@ -101,17 +108,23 @@ class _Engine:
 
     def load(self, now_s: float) -> EngineLoad | None:
         seen = self._seen if now_s - self._seen_s <= FRESH_S else None
-        noted = self._noted if self._noted_s > self._seen_s and now_s - self._noted_s <= FRESH_S else None
+        noted = (
+            self._noted
+            if self._noted_s > self._seen_s and now_s - self._noted_s <= FRESH_S
+            else None
+        )
         if noted is None:
             if seen is None:
                 return None
             return replace(seen, sent_since=self.sent - self._sent_then, age_s=now_s - self._seen_s)
         load = seen or EngineLoad()
         return replace(
-            load, waiting=load.waiting if noted.waiting is None else noted.waiting,
-            kv_use=load.kv_use if noted.kv_use is None else noted.kv_use, sent_since=self.sent - self._sent_when_noted,
+            load,
+            waiting=load.waiting if noted.waiting is None else noted.waiting,
+            kv_use=load.kv_use if noted.kv_use is None else noted.kv_use,
+            sent_since=self.sent - self._sent_when_noted,
             age_s=now_s - self._noted_s,
-        )  # fmt: skip
+        )
 
     def looks_alive(self, now_s: float) -> bool | None:
         if self._answered is None or now_s - self._looked_s > FORGET_S:
@@ -139,12 +152,17 @@ class _Engine:
 class EngineLoads:
     """Asks the engines of the policy in force and says what they answered.
 
-    `page` fetches the text of a metrics page, by deployment and path: None where nothing answered, and no exception.
-    One look at a time at each engine, and each in a thread: one that hangs delays no other.
+    `page` fetches the text of a metrics page, by deployment and path: None where nothing answered,
+    and no exception. One look at a time at each engine, and each in a thread: one that hangs delays
+    no other.
     """
 
     def __init__(
-        self, *, policy: Callable[[], PolicyVersion | None], page: Callable[[Deployment, str], str | None], clock: Clock
+        self,
+        *,
+        policy: Callable[[], PolicyVersion | None],
+        page: Callable[[Deployment, str], str | None],
+        clock: Clock,
     ) -> None:
         self._policy, self._page, self._clock = policy, page, clock
         self._engines: dict[str, _Engine] = {}
@@ -152,7 +170,9 @@ class EngineLoads:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine-load")
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """The load of a deployment's engine; None where it is not one of ours, or said nothing for five seconds."""
+        """The load of a deployment's engine; None where it is not one of ours, or said nothing for
+        five seconds.
+        """
         engine = self._engines.get(deployment)
         return None if engine is None else engine.load(self._clock.monotonic())
 
@@ -170,9 +190,11 @@ class EngineLoads:
             engine.note_header(noted, self._clock.monotonic())
 
     def looks_alive(self, deployment: str) -> bool | None:
-        """False for an engine whose page is silent, or stands still for seconds although it has work; None: not known.
+        """False for an engine whose page is silent, or stands still for seconds although it has
+        work; None: not known.
 
-        The work that counts is what the page shows and what this worker has sent since it last moved.
+        The work that counts is what the page shows and what this worker has sent since it last
+        moved.
         """
         engine = self._engines.get(deployment)
         return None if engine is None else engine.looks_alive(self._clock.monotonic())
@@ -214,7 +236,9 @@ class EngineLoads:
 
     async def _look(self, engine: _Engine, sent_then: int) -> None:
         try:
-            figures = await asyncio.get_running_loop().run_in_executor(self._threads, self._figures, engine)
+            figures = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._figures, engine
+            )
             engine.note_look(figures, at_s=engine.asked_s, sent_then=sent_then)
         except Exception:  # the task's boundary: the next turn tries again
             log.exception("engine_load_not_read", deployment=engine.deployment.name)

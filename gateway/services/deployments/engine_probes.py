@@ -1,9 +1,11 @@
-"""Looks after self-hosted engines: passes over what hangs, and asks what is passed over whether it is back.
+"""Looks after self-hosted engines: passes over what hangs, and asks what is passed over whether it
+is back.
 
-A hung engine answers 200 on `/health`, so it is believed by what comes of the attempts under way there, and by one
-token that it makes. A probe is charged to nobody: what it costs is a part of the engine's own bill that no team
-caused. Its tokens are noted before and after, for unknown attempts are settled from the engine's counters. One that
-cannot be noted is not sent: then a caller's request, which is metered, finds out.
+A hung engine answers 200 on `/health`, so it is believed by what comes of the attempts under way
+there, and by one token that it makes. A probe is charged to nobody: what it costs is a part of the
+engine's own bill that no team caused. Its tokens are noted before and after, for unknown attempts
+are settled from the engine's counters. One that cannot be noted is not sent: then a caller's
+request, which is metered, finds out.
 """
 
 from __future__ import annotations
@@ -55,15 +57,24 @@ class ProbeNotes(Protocol):
 class EngineProbes:
     """A job of each worker. `policy` is the one in force, None before the first.
 
-    `looks_alive` is False for a deployment whose engine's own figures stand still or cannot be read, None where nobody
-    knows: then nothing is said to hang that may be merely slow.
+    `looks_alive` is False for a deployment whose engine's own figures stand still or cannot be
+    read, None where nobody knows: then nothing is said to hang that may be merely slow.
     """
 
     def __init__(
-        self, health: Health, *, transport: Transport, providers: Mapping[str, Provider],
-        policy: Callable[[], PolicyVersion | None], ejections: Ejections, clock: Clock, new_id: Callable[[], UUID],
-        region: str, looks_alive: Callable[[str], bool | None], notes: ProbeNotes,
-    ) -> None:  # fmt: skip
+        self,
+        health: Health,
+        *,
+        transport: Transport,
+        providers: Mapping[str, Provider],
+        policy: Callable[[], PolicyVersion | None],
+        ejections: Ejections,
+        clock: Clock,
+        new_id: Callable[[], UUID],
+        region: str,
+        looks_alive: Callable[[str], bool | None],
+        notes: ProbeNotes,
+    ) -> None:
         self._health, self._transport, self._providers = health, transport, providers
         self._policy, self._ejections, self._clock, self._new_id = policy, ejections, clock, new_id
         self._region, self._looks_alive, self._notes = region, looks_alive, notes
@@ -71,7 +82,10 @@ class EngineProbes:
         self._notes_away_until_s = -inf
 
     async def run(self) -> None:
-        """Look until cancelled. As long as this runs and can note its probes, no caller's request has to be one."""
+        """Look until cancelled.
+
+        As long as this runs and can note its probes, no caller's request has to be one.
+        """
         try:
             while True:
                 self.look()
@@ -98,7 +112,11 @@ class EngineProbes:
             if standing.breaker.opened_s is None:
                 if self._hangs(standing, now_s):
                     self._health.open(deployment, HANGS, now_s=now_s)
-            elif self._health.probes_engines and standing.breaker.is_due(now_s) and self._may_be_probed(deployment):
+            elif (
+                self._health.probes_engines
+                and standing.breaker.is_due(now_s)
+                and self._may_be_probed(deployment)
+            ):
                 probe = asyncio.get_running_loop().create_task(self._probe(version, deployment))
                 self._under_way[deployment.name] = probe
                 probe.add_done_callback(partial(self._forget, deployment.name))
@@ -107,10 +125,14 @@ class EngineProbes:
         self._under_way.pop(name, None)
 
     def _may_be_probed(self, deployment: Deployment) -> bool:
-        return deployment.name not in self._under_way and not self._ejections.is_out(deployment.name)
+        return deployment.name not in self._under_way and not self._ejections.is_out(
+            deployment.name
+        )
 
     def _hangs(self, standing: DeploymentState, now_s: float) -> bool:
-        """Whether attempts are under way, none of them has heard anything for long, and the engine's figures stand."""
+        """Whether attempts are under way, none of them has heard anything for long, and the
+        engine's figures stand.
+        """
         heard_s = [slot.heard_s for slot in standing.under_way]
         is_silent = bool(heard_s) and now_s - max(heard_s) >= HANGS_AFTER_S
         return is_silent and self._looks_alive(standing.deployment.name) is False
@@ -126,18 +148,26 @@ class EngineProbes:
             await self._ask(version, deployment, probe_id, answer)
         except RequestError as error:
             answer.problem = error
-        except Exception:  # the task's boundary; the breaker takes a probe that nobody hears of for lost
+        except (
+            Exception
+        ):  # the task's boundary; the breaker takes a probe that nobody hears of for lost
             log.exception("engine_not_probed", deployment=deployment.name)
             return
-        self._health.note_probe(deployment, answer.problem, began_s=began_s, now_s=self._clock.monotonic())
+        self._health.note_probe(
+            deployment, answer.problem, began_s=began_s, now_s=self._clock.monotonic()
+        )
         await self._note(partial(self._notes.ended, probe_id, answer.made))
 
-    async def _ask(self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer) -> None:
+    async def _ask(
+        self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer
+    ) -> None:
         """Have it make one token. Raises what went wrong."""
         provider = self._providers[deployment.provider]
         day = self._clock.now().date()
         permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
-        upstream = await self._transport.send(permit, provider.probe(deployment, probe_id), within_s=PROBE_S)
+        upstream = await self._transport.send(
+            permit, provider.probe(deployment, probe_id), within_s=PROBE_S
+        )
         answer.made = None
         try:
             status, headers = await upstream.head()
@@ -166,7 +196,9 @@ class EngineProbes:
 
 @dataclass(slots=True)
 class _Answer:
-    """What came of a probe: nothing is made before it is sent, and what is made after that only an answer says."""
+    """What came of a probe: nothing is made before it is sent, and what is made after that only an
+    answer says.
+    """
 
     made: Tokens | None = NOTHING
     problem: RequestError | None = None

@@ -1,4 +1,6 @@
-"""Settles unknown attempts of self-hosted engines from the engines' own counters, once the engines were idle."""
+"""Settles unknown attempts of self-hosted engines from the engines' own counters, once the engines
+were idle.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,15 @@ MOST_REMEMBERED = 10_000
 
 
 class ResidualStore(Protocol):
-    """Finds windows and books adjustments; `storage.deployments.engine_residuals.EngineResiduals` is one."""
+    """Finds windows and books adjustments; `storage.deployments.engine_residuals.EngineResiduals`
+    is one.
+    """
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> Sequence[IdleWindow]:
-        """Windows with unknown attempts that are over and fully written. Raises `DatabaseUnavailable`."""
+        """Windows with unknown attempts that are over and fully written.
+
+        Raises `DatabaseUnavailable`.
+        """
 
     def book(self, window: IdleWindow, resolved: Sequence[Resolved]) -> int:
         """Book a settling adjustment for each attempt. Raises `DatabaseUnavailable`."""
@@ -37,7 +44,10 @@ class EngineResolution:
         self._warned: set[UUID] = set()
 
     def settle(self, now: datetime) -> None:
-        """Settle what can be settled now; warn once of each attempt that cannot. Raises `DatabaseUnavailable`."""
+        """Settle what can be settled now; warn once of each attempt that cannot.
+
+        Raises `DatabaseUnavailable`.
+        """
         policy = self._policy()
         names = [] if policy is None else alone(policy.policy)
         for window in self._store.windows(names, now=now) if names else ():
@@ -56,13 +66,22 @@ class EngineResolution:
             self._warned.clear()
         self._warned |= new
         log.warning(
-            "unknown_not_resolved", deployment=window.deployment, attempts=len(window.unknown), problem=problem,
+            "unknown_not_resolved",
+            deployment=window.deployment,
+            attempts=len(window.unknown),
+            problem=problem,
             begin=window.readings[0].at.isoformat() if window.readings else None,
-        )  # fmt: skip
+        )
 
 
 def alone(policy: Policy) -> list[str]:
-    """Names of the self-hosted deployments whose counters are theirs alone: no other one has the same model there."""
+    """Names of the self-hosted deployments whose counters are theirs alone: no other one has the
+    same model there.
+    """
     own = [deployment for deployment in policy.deployments.values() if deployment.is_self_hosted]
     places = Counter((origin_of(deployment.base_url), deployment.model) for deployment in own)
-    return [deployment.name for deployment in own if places[origin_of(deployment.base_url), deployment.model] == 1]
+    return [
+        deployment.name
+        for deployment in own
+        if places[origin_of(deployment.base_url), deployment.model] == 1
+    ]

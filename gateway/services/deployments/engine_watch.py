@@ -1,4 +1,5 @@
-"""Looks at every self-hosted engine once a minute: how long it is up, and how many tokens it has made.
+"""Looks at every self-hosted engine once a minute: how long it is up, and how many tokens it has
+made.
 
 One worker of all does it; where that one ends, another takes over at its next turn.
 """
@@ -24,9 +25,13 @@ FORGET_EVERY = timedelta(hours=6)
 
 
 class SampleStore(Protocol):
-    """Keeps samples and what they prove; `storage.deployments.engine_samples.EngineSamples` is one."""
+    """Keeps samples and what they prove; `storage.deployments.engine_samples.EngineSamples` is
+    one.
+    """
 
-    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+    def record(
+        self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
+    ) -> None:
         """Keep one round. Raises `DatabaseUnavailable`."""
 
     def forget(self, *, now: datetime) -> int:
@@ -41,16 +46,23 @@ class SamplingLeadership(Protocol):
 
 
 class EngineWatch:
-    """`policy` is the one in force, None before the first; `look_at` asks one engine and raises nothing.
+    """`policy` is the one in force, None before the first; `look_at` asks one engine and raises
+    nothing.
 
-    `after_round` is called with the leader's time after each round that was kept: what follows from the samples.
+    `after_round` is called with the leader's time after each round that was kept: what follows from
+    the samples.
     """
 
     def __init__(
-        self, *, policy: Callable[[], PolicyVersion | None], look_at: Callable[[Deployment], EngineSample],
-        store: SampleStore, leadership: SamplingLeadership, clock: Clock,
+        self,
+        *,
+        policy: Callable[[], PolicyVersion | None],
+        look_at: Callable[[Deployment], EngineSample],
+        store: SampleStore,
+        leadership: SamplingLeadership,
+        clock: Clock,
         after_round: Callable[[datetime], None] = lambda now: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._policy, self._look_at, self._store = policy, look_at, store
         self._leadership, self._clock, self._after_round = leadership, clock, after_round
         self._forgot_at: datetime | None = None
@@ -76,8 +88,14 @@ class EngineWatch:
 
     async def _round(self, policy: PolicyVersion) -> None:
         at = self._clock.now()
-        own = [deployment for deployment in policy.policy.deployments.values() if deployment.is_self_hosted]
-        samples = await asyncio.gather(*(asyncio.to_thread(self._look_at, deployment) for deployment in own))
+        own = [
+            deployment
+            for deployment in policy.policy.deployments.values()
+            if deployment.is_self_hosted
+        ]
+        samples = await asyncio.gather(
+            *(asyncio.to_thread(self._look_at, deployment) for deployment in own)
+        )
         await asyncio.to_thread(self._store.record, samples, policy, at=at)
         await asyncio.to_thread(self._after_round, at)
         if self._forgot_at is None or at - self._forgot_at >= FORGET_EVERY:

@@ -1,7 +1,7 @@
 """What this worker has learned of each deployment, and so in which order a request tries them.
 
-Learned from settled attempts and from what engines say of themselves; per worker, in memory, and forgotten within
-minutes. How it is used to order is `domain.routing.objectives`'.
+Learned from settled attempts and from what engines say of themselves; per worker, in memory, and
+forgotten within minutes. How it is used to order is `domain.routing.objectives`'.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from gateway.domain.routing.predictions import (
 from gateway.domain.samples import PRIOR_SAMPLES, Mean, Quantiles
 from gateway.services.ports import Clock
 
-FRESH_S = 0.1  # quantiles are computed this often at most: within a tenth of a second an order may be a little old
+# quantiles are computed this often at most: within a tenth of a second an order may be a little old
+FRESH_S = 0.1
 MOST_VIEWS = 1024  # decisions that are ranked; a snapshot has a few hundred
 MOST_DEPLOYMENTS = 4096
-MOST_PAIRS = 10_000  # of route and team, for each thing that is learned of them: a few hundred bytes each
+MOST_PAIRS = (
+    10_000  # of route and team, for each thing that is learned of them: a few hundred bytes each
+)
 
 Pair = tuple[str, str]  # route and team
 
@@ -59,15 +62,28 @@ class _NoLoads:
 
 
 class _DeploymentStats:
-    """What was seen of one engine. Another model, price or address under the same name is another one.
+    """What was seen of one engine.
+
+    Another model, price or address under the same name is another one.
 
     `base_url` is None as long as it is known from events alone.
     """
 
     __slots__ = (
-        "_at_s", "_figures", "_is_new", "_prior", "base_url", "bytes", "cached", "model", "overhead", "price_id",
-        "tokens", "tpot", "ttft",
-    )  # fmt: skip
+        "_at_s",
+        "_figures",
+        "_is_new",
+        "_prior",
+        "base_url",
+        "bytes",
+        "cached",
+        "model",
+        "overhead",
+        "price_id",
+        "tokens",
+        "tpot",
+        "ttft",
+    )
 
     def __init__(self, model: str, price_id: str | None) -> None:
         self.model, self.price_id = model, price_id
@@ -107,12 +123,18 @@ class _DeploymentStats:
             share = min(1.0, usage.cached_input_tokens / usage.input_tokens)
             _mean_of(self.cached, (event.route, event.team)).add(share, now_s)
         bound = features.get("input_bound_tokens")
-        if isinstance(bound, int) and bound > self.overhead and UNSEEN_PROMPT.isdisjoint(features.get("features", ())):
+        if (
+            isinstance(bound, int)
+            and bound > self.overhead
+            and UNSEEN_PROMPT.isdisjoint(features.get("features", ()))
+        ):
             self.tokens.add(usage.input_tokens, now_s)
             self.bytes.add(bound - self.overhead, now_s)
 
     def figures(self, now_s: float) -> tuple[float, float, float, float, float]:
-        """TTFT (median, 95th percentile), TPOT, samples, tokens per byte: as new as they need to be."""
+        """TTFT (median, 95th percentile), TPOT, samples, tokens per byte: as new as they need to
+        be.
+        """
         old_s = now_s - self._at_s
         if old_s >= FRESH_S and (self._is_new or old_s >= 10 * FRESH_S):
             prior: LatencyPrior = self._prior
@@ -123,7 +145,10 @@ class _DeploymentStats:
         return self._figures
 
     def _tokens_per_byte(self, now_s: float) -> float:
-        """Tokens ÷ bytes of all prompts: long ones count as much as they cost. Five of the mean size are assumed."""
+        """Tokens ÷ bytes of all prompts: long ones count as much as they cost.
+
+        Five of the mean size are assumed.
+        """
         weight = self.bytes.weight(now_s)
         if weight <= 1e-3:
             return TOKENS_PER_BYTE
@@ -134,7 +159,10 @@ class _DeploymentStats:
 
 
 class _View(Struct):
-    """One decision, ready to be ranked. It is kept with its decision, so that no other gets its identity."""
+    """One decision, ready to be ranked.
+
+    It is kept with its decision, so that no other gets its identity.
+    """
 
     candidates: Candidates
     engines: tuple[int, ...]  # the places of those that may say how loaded they are
@@ -153,7 +181,9 @@ class Estimates:
         self._seen: dict[str, _DeploymentStats] = {}
         self._outputs: dict[Pair, Mean] = {}
         self._views: dict[int, _View] = {}
-        self._late: dict[Pair, set[str]] = {}  # by route and priority: those that missed its latency bound last
+        self._late: dict[
+            Pair, set[str]
+        ] = {}  # by route and priority: those that missed its latency bound last
         self._in_flight: dict[str, int] = {}
 
     @property
@@ -163,8 +193,11 @@ class Estimates:
 
     def rank(
         self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
-    ) -> Ranking:  # fmt: skip
-        """Return the order in which to try them. `degrade` decides about the route's `degrade_to`; it is asked late."""
+    ) -> Ranking:
+        """Return the order in which to try them.
+
+        `degrade` decides about the route's `degrade_to`; it is asked late.
+        """
         facts = request.body.facts
         if not decision.is_ordered and _fits(facts, decision.least_window):
             return decision.as_listed
@@ -172,15 +205,21 @@ class Estimates:
 
         def degraded() -> tuple[Candidates, Conditions] | None:
             other = degrade() if degrade is not None else None
-            return None if other is None or not other.eligible else self.look(other, facts.operation)
+            return (
+                None if other is None or not other.eligible else self.look(other, facts.operation)
+            )
 
-        ranking = rank(view.candidates, facts, view.live, session=session_of(request), degrade=degraded)
+        ranking = rank(
+            view.candidates, facts, view.live, session=session_of(request), degrade=degraded
+        )
         if ranking.late or view.late:
             view.late.difference_update(view.candidates.names)
             view.late.update(ranking.late)
         return ranking
 
-    def look(self, decision: Decision, operation: Operation = Operation.CHAT) -> tuple[Candidates, Conditions]:
+    def look(
+        self, decision: Decision, operation: Operation = Operation.CHAT
+    ) -> tuple[Candidates, Conditions]:
         """What is known now of a decision's eligible."""
         view = self._view(decision, operation)
         return view.candidates, view.live
@@ -210,9 +249,15 @@ class Estimates:
                 return  # it began before the policy put another engine there
             seen = self._keep(event.deployment, _DeploymentStats(event.model, event.price_id))
         seen.note(event, now_s)
-        if event.outcome is Outcome.OK and event.usage.output_tokens and event.operation != Operation.EMBEDDINGS:
+        if (
+            event.outcome is Outcome.OK
+            and event.usage.output_tokens
+            and event.operation != Operation.EMBEDDINGS
+        ):
             choices = event.features.get("choices", 1)
-            _mean_of(self._outputs, (event.route, event.team)).add(event.usage.output_tokens / choices, now_s)
+            _mean_of(self._outputs, (event.route, event.team)).add(
+                event.usage.output_tokens / choices, now_s
+            )
 
     def _view(self, decision: Decision, operation: Operation) -> _View:
         view = self._views.get(id(decision))
@@ -228,9 +273,12 @@ class Estimates:
     def _viewed(self, decision: Decision, operation: Operation) -> _View:
         candidates = candidates_of(decision, operation)
         late = self._late.setdefault((decision.route.name, decision.team.priority), set())
-        engines = tuple(i for i, one in enumerate(candidates.choices) if one.candidate.deployment.is_self_hosted)
+        engines = tuple(
+            i for i, one in enumerate(candidates.choices) if one.candidate.deployment.is_self_hosted
+        )
         if len(self._views) >= MOST_VIEWS:
-            self._views.clear()  # old snapshots' decisions are among them, and each keeps its policy
+            # old snapshots' decisions are among them, and each keeps its policy
+            self._views.clear()
         predictions: list[Prediction] = []
         view = _View(candidates, engines, late, predictions, Conditions(predictions=predictions))
         self._views[id(decision)] = view
@@ -239,13 +287,19 @@ class Estimates:
     def _refresh(self, view: _View, now_s: float) -> None:
         decision = view.candidates.decision
         pair = (decision.route.name, decision.team.name)
-        view.predictions = [self._prediction(choice.candidate, pair, now_s) for choice in view.candidates.choices]
+        view.predictions = [
+            self._prediction(choice.candidate, pair, now_s) for choice in view.candidates.choices
+        ]
         outputs = self._outputs.get(pair)
         view.live = Conditions(
-            predictions=view.predictions, in_flight=self._in_flight, late=view.late,
-            output_tokens=OUTPUT_TOKENS if outputs is None else outputs.value(now_s, prior=OUTPUT_TOKENS),
+            predictions=view.predictions,
+            in_flight=self._in_flight,
+            late=view.late,
+            output_tokens=OUTPUT_TOKENS
+            if outputs is None
+            else outputs.value(now_s, prior=OUTPUT_TOKENS),
             output_samples=0.0 if outputs is None else outputs.weight(now_s),
-        )  # fmt: skip
+        )
         view.fresh_until_s = now_s + FRESH_S
 
     def _prediction(self, candidate: Candidate, pair: Pair, now_s: float) -> Prediction:
@@ -253,13 +307,19 @@ class Estimates:
         ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte = seen.figures(now_s)
         cached = seen.cached.get(pair)
         return Prediction(
-            ttft_s, ttft_p95_s, tpot_s, samples, tokens_per_byte,
+            ttft_s,
+            ttft_p95_s,
+            tpot_s,
+            samples,
+            tokens_per_byte,
             0.0 if cached is None else cached.value(now_s, prior=0.0, prior_weight=PRIOR_SAMPLES),
             0.0 if cached is None else cached.weight(now_s),
-        )  # fmt: skip
+        )
 
     def _engine(self, view: _View, place: int, now_s: float) -> Prediction:
-        """The same for an engine of one's own: what it says of itself now counts, not what was seen."""
+        """The same for an engine of one's own: what it says of itself now counts, not what was
+        seen.
+        """
         candidate, known = view.candidates.choices[place].candidate, view.predictions[place]
         ttft_s, ttft_p95_s, tpot_s, samples, _ = self._of(candidate).figures(now_s)
         load = self._loads.of(candidate.deployment.name)
@@ -269,12 +329,22 @@ class Estimates:
             first_s = ttft_s if load.prefill_s is None else load.prefill_s
             first_p95_s = ttft_p95_s if load.prefill_s is None else load.prefill_s
             queued_s, late_s = queue_s(load, ttft_s=first_s)
-            ttft_s, ttft_p95_s, waiting = first_s + queued_s, first_p95_s + late_s, load.waiting or 0.0
+            ttft_s, ttft_p95_s, waiting = (
+                first_s + queued_s,
+                first_p95_s + late_s,
+                load.waiting or 0.0,
+            )
             tpot_s = tpot_s if load.tpot_s is None else load.tpot_s
         return Prediction(
-            ttft_s, ttft_p95_s, tpot_s, samples, known.tokens_per_byte, known.cached_share, known.cached_samples,
+            ttft_s,
+            ttft_p95_s,
+            tpot_s,
+            samples,
+            known.tokens_per_byte,
+            known.cached_share,
+            known.cached_samples,
             waiting,
-        )  # fmt: skip
+        )
 
     def _of(self, candidate: Candidate) -> _DeploymentStats:
         """What was seen of the engine that is behind a deployment now."""
@@ -294,12 +364,20 @@ class Estimates:
 
 
 def _fits(facts: RequestFacts, window: int | None) -> bool:
-    """True where nobody needs to look closer: a token has two bytes or more in nearly every prompt."""
-    return window is None or facts.body_bytes // 2 + (facts.output_bound_tokens or 0) * facts.choices <= window
+    """True where nobody needs to look closer: a token has two bytes or more in nearly every
+    prompt.
+    """
+    return (
+        window is None
+        or facts.body_bytes // 2 + (facts.output_bound_tokens or 0) * facts.choices <= window
+    )
 
 
 def _mean_of(means: dict[Pair, Mean], pair: Pair) -> Mean:
-    """The mean of a route and team. The one that was begun first makes room where there are too many."""
+    """The mean of a route and team.
+
+    The one that was begun first makes room where there are too many.
+    """
     mean = means.get(pair)
     if mean is None:
         if len(means) >= MOST_PAIRS:

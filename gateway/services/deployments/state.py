@@ -1,6 +1,8 @@
-"""How each deployment does, as this worker sees it: whether to pass it over, whether one more try is covered.
+"""How each deployment does, as this worker sees it: whether to pass it over, whether one more try
+is covered.
 
-Nothing is shared between workers, so nothing is waited for. What is kept is bounded by what the policy declares.
+Nothing is shared between workers, so nothing is waited for. What is kept is bounded by what the
+policy declares.
 """
 
 from __future__ import annotations
@@ -32,8 +34,14 @@ OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear th
 SAYS_NOTHING = (UpstreamNotCalled,)
 SILENT = (UpstreamUnreachable, UpstreamTimeout)
 FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
-FORBIDDEN_S = 60.0  # two teams that hear 403 within this time hear it of the deployment, not of their prompts
-ANSWERED = (InvalidRequest, ContextLengthExceeded, ModelNotFound)  # it works: what it was sent does not
+FORBIDDEN_S = (
+    60.0  # two teams that hear 403 within this time hear it of the deployment, not of their prompts
+)
+ANSWERED = (
+    InvalidRequest,
+    ContextLengthExceeded,
+    ModelNotFound,
+)  # it works: what it was sent does not
 
 
 class DeploymentState:
@@ -60,9 +68,11 @@ class DeploymentState:
 
 
 class Slot(Struct, eq=False):
-    """An in-flight slot at one deployment: taken before any wait, and released when its attempt is settled.
+    """An in-flight slot at one deployment: taken before any wait, and released when its attempt is
+    settled.
 
-    `started_s` is when its attempt started, None until then; `heard_s` when something last came from upstream.
+    `started_s` is when its attempt started, None until then; `heard_s` when something last came
+    from upstream.
     """
 
     standing: DeploymentState
@@ -70,7 +80,10 @@ class Slot(Struct, eq=False):
     heard_s: float = inf
 
     def release(self, event: UsageEvent | None = None) -> None:
-        """Free it: an attempt's listener, or by itself if there is no attempt. A second time does nothing."""
+        """Free it: an attempt's listener, or by itself if there is no attempt.
+
+        A second time does nothing.
+        """
         standing = self.standing
         if self not in standing.under_way:
             return
@@ -80,22 +93,32 @@ class Slot(Struct, eq=False):
 
 
 class Health:
-    """What this worker has seen. `max_in_flight` is how many attempts a deployment has that declares no bound.
+    """What this worker has seen.
 
-    `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers; `on_retry(deployment)` of each attempt
-    after a request's first, `on_retry_refused(deployment)` of each that no budget covered,
-    `on_begin(deployment)` of all at engines of one's own.
+    `max_in_flight` is how many attempts a deployment has that declares no bound.
+
+    `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers;
+    `on_retry(deployment)` of each attempt after a request's first, `on_retry_refused(deployment)`
+    of each that no budget covered, `on_begin(deployment)` of all at engines of one's own.
     """
 
     def __init__(
-        self, *, max_in_flight: float = inf, on_open: Callable[[str, str], None] = lambda name, reason: None,
-        on_close: Callable[[str], None] = lambda name: None, on_retry: Callable[[str], None] = lambda name: None,
+        self,
+        *,
+        max_in_flight: float = inf,
+        on_open: Callable[[str, str], None] = lambda name, reason: None,
+        on_close: Callable[[str], None] = lambda name: None,
+        on_retry: Callable[[str], None] = lambda name: None,
         on_retry_refused: Callable[[str], None] = lambda name: None,
         on_begin: Callable[[str], None] = lambda name: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._max_in_flight = max_in_flight
         self._on_open, self._on_close = on_open, on_close
-        self._on_retry, self._on_retry_refused, self._on_begin = on_retry, on_retry_refused, on_begin
+        self._on_retry, self._on_retry_refused, self._on_begin = (
+            on_retry,
+            on_retry_refused,
+            on_begin,
+        )
         self._standings: dict[str, DeploymentState] = {}
         self._teams: dict[str, RetryBudget] = {}
         self.probes_engines = False  # true while someone does: then no caller's request has to
@@ -104,17 +127,23 @@ class Health:
         """What is known of a deployment; of one at another address, nothing yet."""
         standing = self._standings.get(deployment.name)
         if standing is None or (
-            standing.deployment is not deployment and standing.deployment.base_url != deployment.base_url
+            standing.deployment is not deployment
+            and standing.deployment.base_url != deployment.base_url
         ):
             standing = self._standings[deployment.name] = DeploymentState(deployment)
         return standing
 
     def is_open(self, standing: DeploymentState, now_s: float) -> bool:
-        """Whether to pass a deployment over. One that a probe is due for is not, where a request must be that probe."""
+        """Whether to pass a deployment over.
+
+        One that a probe is due for is not, where a request must be that probe.
+        """
         breaker = standing.breaker
         if breaker.opened_s is None:
             return False
-        return (self.probes_engines and standing.deployment.is_self_hosted) or not breaker.is_due(now_s)
+        return (self.probes_engines and standing.deployment.is_self_hosted) or not breaker.is_due(
+            now_s
+        )
 
     def is_full(self, standing: DeploymentState, deployment: Deployment) -> bool:
         """Whether it has as many attempts under way as one worker may have there."""
@@ -139,7 +168,9 @@ class Health:
             standing.breaker.began(now_s)
 
     def take_retry(self, standing: DeploymentState, team: str, *, now_s: float) -> bool:
-        """Take what one more try costs from the budgets of its deployment and its team; False where one is empty."""
+        """Take what one more try costs from the budgets of its deployment and its team; False where
+        one is empty.
+        """
         of_team, name = self._team(team), standing.deployment.name
         if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
             self._on_retry_refused(name)
@@ -169,13 +200,17 @@ class Health:
         elif isinstance(error, ANSWERED):
             self._succeeded(standing, began_s, now_s)
 
-    def note_probe(self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float) -> None:
+    def note_probe(
+        self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float
+    ) -> None:
         """A probe ended: with a token, or with an error."""
         standing = self.of(deployment)
         if error is None:
             self._succeeded(standing, began_s, now_s)
         else:
-            if isinstance(error, OPENS_AT_ONCE):  # its content is fixed: a 403 is not about a prompt
+            if isinstance(
+                error, OPENS_AT_ONCE
+            ):  # its content is fixed: a 403 is not about a prompt
                 self._open(standing, error.code, now_s=now_s)
             self._failed(standing, error, began_s, now_s)
 
@@ -191,7 +226,9 @@ class Health:
         if standing.breaker.succeeded(began_s, now_s):
             self._on_close(standing.deployment.name)
 
-    def _failed(self, standing: DeploymentState, error: RequestError, began_s: float, now_s: float) -> None:
+    def _failed(
+        self, standing: DeploymentState, error: RequestError, began_s: float, now_s: float
+    ) -> None:
         if standing.breaker.failed(began_s, now_s, is_silent=isinstance(error, SILENT)):
             self._on_open(standing.deployment.name, error.code)
 

@@ -1,8 +1,9 @@
-"""Tells people that a budget has reached a threshold: once each, in the log, in the metrics and by webhook.
+"""Tells people that a budget has reached a threshold: once each, in the log, in the metrics and by
+webhook.
 
-One worker of all does it; where that one ends, another takes over at its next turn. What was raised is in Postgres
-before anybody hears of it, and how far its delivery has come is too: so nothing is lost where a worker is killed. An
-alert may then come twice, under the same id.
+One worker of all does it; where that one ends, another takes over at its next turn. What was raised
+is in Postgres before anybody hears of it, and how far its delivery has come is too: so nothing is
+lost where a worker is killed. An alert may then come twice, under the same id.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from uuid import UUID
 
 import structlog
 
-from gateway.domain.budgets.alerts import BudgetAlert, Delivery, NotDelivered, plain_share, retry_pause_s, text
+from gateway.domain.budgets.alerts import (
+    BudgetAlert,
+    Delivery,
+    NotDelivered,
+    plain_share,
+    retry_pause_s,
+    text,
+)
 from gateway.domain.money import plain_usd
 from gateway.domain.policy.policy import Alerts, PolicyVersion
 from gateway.errors import OperatorError
@@ -26,14 +34,18 @@ log = structlog.get_logger()
 LOOK_EVERY_S = 2.0
 # Who does not lead asks on a new connection each time.
 STAND_BY_S = 10.0
-# Longer than any try: a leader that lost its job in the middle of one is not overtaken, one that was killed is soon.
+# Longer than any try: a leader that lost its job in the middle of one is not overtaken, one that
+# was killed is soon.
 TAKEN_FOR = timedelta(seconds=30)
 # A receiver that is slow must not keep new alerts from being raised.
 LONGEST_ROUND_S = 5.0
 
 
 class AlertStore(Protocol):
-    """Keeps alerts; `storage.budgets.alerts.BudgetAlertStore` is one. In threads; each raises `DatabaseUnavailable`."""
+    """Keeps alerts; `storage.budgets.alerts.BudgetAlertStore` is one.
+
+    In threads; each raises `DatabaseUnavailable`.
+    """
 
     def raise_crossed(self, *, now: datetime) -> None:
         """Raise each threshold that is reached and was not raised in its period."""
@@ -71,15 +83,24 @@ class AlertLeadership(Protocol):
 class BudgetAlerts:
     """`policy` is the one in force, None before the first; `draw` gives a number from 0 to 1.
 
-    `on_raised` is called with each alert, `on_given_up` where one is not tried any more, `on_waiting` with how many
-    are to be delivered: 0 in workers that do not lead, and where the policy names no receiver.
+    `on_raised` is called with each alert, `on_given_up` where one is not tried any more,
+    `on_waiting` with how many are to be delivered: 0 in workers that do not lead, and where the
+    policy names no receiver.
     """
 
     def __init__(
-        self, *, store: AlertStore, receiver: AlertReceiver, policy: Callable[[], PolicyVersion | None],
-        leadership: AlertLeadership, clock: Clock, draw: Callable[[], float], on_raised: Callable[[BudgetAlert], None],
-        on_given_up: Callable[[], None], on_waiting: Callable[[int], None],
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        store: AlertStore,
+        receiver: AlertReceiver,
+        policy: Callable[[], PolicyVersion | None],
+        leadership: AlertLeadership,
+        clock: Clock,
+        draw: Callable[[], float],
+        on_raised: Callable[[BudgetAlert], None],
+        on_given_up: Callable[[], None],
+        on_waiting: Callable[[int], None],
+    ) -> None:
         self._store, self._receiver, self._policy = store, receiver, policy
         self._leadership, self._clock, self._draw = leadership, clock, draw
         self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
@@ -113,23 +134,37 @@ class BudgetAlerts:
                 self._announced.append(alert.alert_id)
                 self._announce(alert)
         if self._announced:
-            await asyncio.to_thread(self._store.note_announced, tuple(self._announced), now=self._clock.now())
+            await asyncio.to_thread(
+                self._store.note_announced, tuple(self._announced), now=self._clock.now()
+            )
             self._announced.clear()
 
     def _announce(self, alert: BudgetAlert) -> None:
         """One line, and one more in the metrics."""
         say = log.error if alert.is_refusing else log.warning
         say(
-            "budget_alert", alert_id=str(alert.alert_id), budget=alert.account_id, scope=alert.scope.value,
-            team=alert.team, owner=alert.owner, kind=alert.kind.value, period=alert.period.value,
-            starts_at=alert.starts_at.isoformat(), threshold=plain_share(alert.threshold),
-            limit_usd=plain_usd(alert.limit_nusd), granted_usd=plain_usd(alert.granted_nusd),
-            spent_usd=plain_usd(alert.spent_nusd), text=text(alert),
-        )  # fmt: skip
+            "budget_alert",
+            alert_id=str(alert.alert_id),
+            budget=alert.account_id,
+            scope=alert.scope.value,
+            team=alert.team,
+            owner=alert.owner,
+            kind=alert.kind.value,
+            period=alert.period.value,
+            starts_at=alert.starts_at.isoformat(),
+            threshold=plain_share(alert.threshold),
+            limit_usd=plain_usd(alert.limit_nusd),
+            granted_usd=plain_usd(alert.granted_nusd),
+            spent_usd=plain_usd(alert.spent_nusd),
+            text=text(alert),
+        )
         self._on_raised(alert)
 
     async def _deliver(self) -> None:
-        """Send what is due. One that fails ends the round: the receiver is the same for all of them."""
+        """Send what is due.
+
+        One that fails ends the round: the receiver is the same for all of them.
+        """
         policy = self._policy()
         alerts = policy.policy.alerts if policy is not None else None
         if alerts is None:
@@ -158,26 +193,45 @@ class BudgetAlerts:
             now = self._clock.now()
             pause_s = retry_pause_s(tries, draw=self._draw())
             log.warning(
-                "budget_alert_not_delivered", alert_id=str(alert.alert_id), budget=alert.account_id,
-                threshold=plain_share(alert.threshold), tries=tries, next_try_s=round(pause_s, 1), problem=str(problem),
-            )  # fmt: skip
+                "budget_alert_not_delivered",
+                alert_id=str(alert.alert_id),
+                budget=alert.account_id,
+                threshold=plain_share(alert.threshold),
+                tries=tries,
+                next_try_s=round(pause_s, 1),
+                problem=str(problem),
+            )
             next_try_at = now + timedelta(seconds=pause_s)
-            return Delivery(alert_id=alert.alert_id, tries=tries, error=str(problem), next_try_at=next_try_at)
-        log.info("budget_alert_delivered", alert_id=str(alert.alert_id), budget=alert.account_id, tries=tries)
+            return Delivery(
+                alert_id=alert.alert_id, tries=tries, error=str(problem), next_try_at=next_try_at
+            )
+        log.info(
+            "budget_alert_delivered",
+            alert_id=str(alert.alert_id),
+            budget=alert.account_id,
+            tries=tries,
+        )
         return Delivery(alert_id=alert.alert_id, tries=tries, delivered_at=self._clock.now())
 
     def _given_up(self, alert: BudgetAlert) -> Delivery:
-        # One that was never tried had nowhere to go: there was no receiver in the policy while it was new.
+        # One that was never tried had nowhere to go: there was no receiver in the policy while it
+        # was new.
         if alert.tries:
             log.error(
-                "budget_alert_given_up", alert_id=str(alert.alert_id), budget=alert.account_id,
-                threshold=plain_share(alert.threshold), tries=alert.tries,
-            )  # fmt: skip
+                "budget_alert_given_up",
+                alert_id=str(alert.alert_id),
+                budget=alert.account_id,
+                threshold=plain_share(alert.threshold),
+                tries=alert.tries,
+            )
             self._on_given_up()
         return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
 
     async def _write(self) -> None:
-        """Write how the last try ended. Where Postgres is away it is kept: it was delivered, whoever knows of it."""
+        """Write how the last try ended.
+
+        Where Postgres is away it is kept: it was delivered, whoever knows of it.
+        """
         if self._unwritten is not None:
             await asyncio.to_thread(self._store.note, self._unwritten)
             self._unwritten = None

@@ -1,4 +1,6 @@
-"""Booking what was set aside: records that the tables could not hold when they came, and may hold now."""
+"""Booking what was set aside: records that the tables could not hold when they came, and may hold
+now.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ class Letters(Protocol):
     """Where they wait; `storage.ledger.dead_letters.DeadLetters` is one."""
 
     def waiting(self) -> list[DeadLetter]:
-        """Those nobody has dealt with, in the order in which they came. Raises `DatabaseUnavailable`."""
+        """Those nobody has dealt with, in the order in which they came.
+
+        Raises `DatabaseUnavailable`.
+        """
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
         """Note what became of one; False where somebody had. Raises `DatabaseUnavailable`."""
@@ -39,7 +44,9 @@ class Retried:
 
 
 def retry(letters: Letters, ledger: Documents, *, only: UUID | None = None) -> Iterator[Retried]:
-    """Try to book each that waits, or one alone. Cut off in between it can be repeated: nothing is booked twice.
+    """Try to book each that waits, or one alone.
+
+    Cut off in between it can be repeated: nothing is booked twice.
 
     Raises `DatabaseUnavailable`.
     """

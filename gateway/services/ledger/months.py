@@ -19,7 +19,9 @@ RETRY_AFTER_S = 60.0
 
 
 class MonthKeeper:
-    """`ensure` makes the missing months from one day to another and returns what it made; it runs in a thread."""
+    """`ensure` makes the missing months from one day to another and returns what it made; it runs
+    in a thread.
+    """
 
     def __init__(self, ensure: Callable[[date, date], Sequence[str]], clock: Clock) -> None:
         self._ensure, self._clock = ensure, clock

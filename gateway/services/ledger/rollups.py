@@ -1,4 +1,6 @@
-"""Keeps the ledger's sums up to date and ends what nobody ended in time: unknown holds and lost journals."""
+"""Keeps the ledger's sums up to date and ends what nobody ended in time: unknown holds and lost
+journals.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 60.0
-# The running hour is summed again and again, the longer the fuller it is: at most a twentieth of the time goes there.
+# The running hour is summed again and again, the longer the fuller it is: at most a twentieth of
+# the time goes there.
 LEAST_PAUSES = 20
 
 
 class RollupKeeper:
-    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are too old, `lose`
-    gives up journals not heard of for too long, and each returns how many. All run in a thread, in every worker:
-    Postgres lets one of them at it at a time."""
+    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are
+    too old, `lose` gives up journals not heard of for too long, and each returns how many. All run
+    in a thread, in every worker: Postgres lets one of them at it at a time.
+    """
 
     def __init__(
-        self, refresh: Callable[[], int], expire: Callable[[], int], lose: Callable[[], int], clock: Clock
+        self,
+        refresh: Callable[[], int],
+        expire: Callable[[], int],
+        lose: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self._refresh, self._expire, self._lose, self._clock = refresh, expire, lose, clock
 
@@ -32,12 +40,17 @@ class RollupKeeper:
         while True:
             began_s = self._clock.monotonic()
             await self.look()
-            await asyncio.sleep(max(LOOK_EVERY_S, LEAST_PAUSES * (self._clock.monotonic() - began_s)))
+            await asyncio.sleep(
+                max(LOOK_EVERY_S, LEAST_PAUSES * (self._clock.monotonic() - began_s))
+            )
 
     async def look(self) -> bool:
-        """Do once what is due; False where the database could not be asked. Reports are right without it, but slow.
+        """Do once what is due; False where the database could not be asked.
 
-        A step that fails keeps none of the others from its turn. Raises what the first of them failed with.
+        Reports are right without it, but slow.
+
+        A step that fails keeps none of the others from its turn. Raises what the first of them
+        failed with.
         """
         problem: OperatorError | None = None
         defect: Exception | None = None

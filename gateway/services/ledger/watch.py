@@ -1,4 +1,6 @@
-"""Looks at the ledger from time to time, so that readiness and metrics can say what Postgres knows of it."""
+"""Looks at the ledger from time to time, so that readiness and metrics can say what Postgres knows
+of it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,18 @@ LOOK_EVERY_S = 60.0
 class LedgerWatch:
     """Keeps the latest `LedgerState`. `read` asks Postgres and runs in a thread."""
 
-    def __init__(self, read: Callable[[], LedgerState], *, on_state: Callable[[LedgerState], None]) -> None:
+    def __init__(
+        self, read: Callable[[], LedgerState], *, on_state: Callable[[LedgerState], None]
+    ) -> None:
         self._read, self._on_state = read, on_state
         self._state: LedgerState | None = None
         self._problem = "the ledger has not been looked at yet"
 
     def checks(self) -> tuple[Check, ...]:
-        """What the latest look found. A look that failed hides what an older one found: it may be over."""
+        """What the latest look found.
+
+        A look that failed hides what an older one found: it may be over.
+        """
         if self._state is None:
             return (Check("ledger", Status.UNKNOWN, self._problem),)
         return state_checks(self._state)

@@ -1,8 +1,8 @@
 """From the journals to Postgres: settled events in batches, let go only when they are committed.
 
-Events are read from the journal and not kept in memory: so memory stays flat however long Postgres is away, and a
-start after a crash is nothing special. A batch that was committed without our hearing of it is written again; the
-ledger takes each event once.
+Events are read from the journal and not kept in memory: so memory stays flat however long Postgres
+is away, and a start after a crash is nothing special. A batch that was committed without our
+hearing of it is written again; the ledger takes each event once.
 """
 
 from __future__ import annotations
@@ -51,16 +51,23 @@ class CommittedBatch:
 class EventWriter:
     """Writes what the journals hold: first those of processes that are gone, then our own.
 
-    `adopt` takes over the journals of processes that are gone. It is asked now and then: what a dead neighbour had
-    leased comes back with its journal, and nobody else may start for days.
+    `adopt` takes over the journals of processes that are gone. It is asked now and then: what a
+    dead neighbour had leased comes back with its journal, and nobody else may start for days.
     """
 
     def __init__(
-        self, own: OwnEvents, adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger,
-        journals: JournalNotes, clock: Clock,
-        *, every_s: float, on_written: Callable[[CommittedBatch], None], on_failure: Callable[[], None],
+        self,
+        own: OwnEvents,
+        adopt: Callable[[], Sequence[LeftEvents]],
+        ledger: EventLedger,
+        journals: JournalNotes,
+        clock: Clock,
+        *,
+        every_s: float,
+        on_written: Callable[[CommittedBatch], None],
+        on_failure: Callable[[], None],
         replica: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._own, self._adopt = own, adopt
         self._adopted: list[LeftEvents] = []
         self._adopted_at_s: float | None = None
@@ -89,7 +96,11 @@ class EventWriter:
     @property
     def failing_s(self) -> float | None:
         """For how long Postgres has taken nothing; None where it takes what it is given."""
-        return None if self._failing_since_s is None else self._clock.monotonic() - self._failing_since_s
+        return (
+            None
+            if self._failing_since_s is None
+            else self._clock.monotonic() - self._failing_since_s
+        )
 
     async def run(self) -> None:
         """Write until told to stop, and then once more; later after a failure."""
@@ -98,7 +109,9 @@ class EventWriter:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._pause_s)
         if await self.write_all() and self._own.is_drained:
-            with suppress(DatabaseUnavailable):  # the journal is left then, and the next start takes leave of it
+            with suppress(
+                DatabaseUnavailable
+            ):  # the journal is left then, and the next start takes leave of it
                 await self._in_thread(self._journals.drained, self._own.journal_id)
                 self.has_taken_leave = True
         self._thread.shutdown(wait=False)
@@ -108,7 +121,10 @@ class EventWriter:
         self._stopping.set()
 
     async def write_all(self) -> bool:
-        """Write all that is settled now. False, having lost nothing, where Postgres did not take it."""
+        """Write all that is settled now.
+
+        False, having lost nothing, where Postgres did not take it.
+        """
         is_written = False
         try:
             await self._look_for_left()
@@ -117,7 +133,10 @@ class EventWriter:
                 await self._write_left(journal)
             await self._write(self._own)
             is_written = True
-        except (DatabaseUnavailable, OSError) as problem:  # Postgres is away, or our journal cannot be read just now
+        except (
+            DatabaseUnavailable,
+            OSError,
+        ) as problem:  # Postgres is away, or our journal cannot be read just now
             log.warning("events_not_written", problem=str(problem), retry_s=round(self._pause_s, 1))
         finally:
             self._note_result(is_written)
@@ -130,7 +149,9 @@ class EventWriter:
             if written is None:
                 break
             journal.let_go(batch)
-            self._on_written(CommittedBatch(tuple(batch.keys), written, is_own=journal is self._own))
+            self._on_written(
+                CommittedBatch(tuple(batch.keys), written, is_own=journal is self._own)
+            )
         journal.let_go(batch)
         if journal is self._own:
             self._whole_until_s = started_s
@@ -145,15 +166,24 @@ class EventWriter:
     async def _note_alive(self) -> None:
         """Tell Postgres of our journal: that it is there, and from time to time that it still is.
 
-        After a failure always, before anything is read: a database that is away should not cost a batch with each try.
+        After a failure always, before anything is read: a database that is away should not cost a
+        batch with each try.
         """
         now_s = self._clock.monotonic()
-        if self._noted_at_s is None or self._failing_since_s is not None or now_s - self._noted_at_s >= NOTE_EVERY_S:
-            await self._in_thread(partial(self._journals.register, self._own.journal_id, replica=self._replica))
+        if (
+            self._noted_at_s is None
+            or self._failing_since_s is not None
+            or now_s - self._noted_at_s >= NOTE_EVERY_S
+        ):
+            await self._in_thread(
+                partial(self._journals.register, self._own.journal_id, replica=self._replica)
+            )
             self._noted_at_s = now_s
 
     async def _write_left(self, journal: LeftEvents) -> None:
-        """Write it and take leave of it; if it cannot be read, leave it to the next look and keep no other waiting."""
+        """Write it and take leave of it; if it cannot be read, leave it to the next look and keep
+        no other waiting.
+        """
         try:
             await self._write(journal)
             await self._in_thread(self._journals.drained, journal.journal_id)
@@ -183,8 +213,13 @@ class EventWriter:
             self._failing_since_s = self._clock.monotonic()
 
 
-def write_left(adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes) -> None:
-    """Write what processes left that are gone, at once: a start needs the room. Raises `DatabaseUnavailable`."""
+def write_left(
+    adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes
+) -> None:
+    """Write what processes left that are gone, at once: a start needs the room.
+
+    Raises `DatabaseUnavailable`.
+    """
     for journal in adopt():
         try:
             while (batch := journal.read(journal.end(), max_events=BATCH_EVENTS)).documents:

@@ -47,7 +47,9 @@ class PolicyShelf(Protocol):
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
     ) -> int:
-        """Make a document the current one, with all the budgets it declares, and return its version."""
+        """Make a document the current one, with all the budgets it declares, and return its
+        version.
+        """
 
 
 class Book(Protocol):
@@ -57,7 +59,9 @@ class Book(Protocol):
         """The price that `price add` set for a deployment at a moment."""
 
     def has_listed(self, deployment: Deployment) -> bool:
-        """True where the list's price of its model was imported: then that counts, not the bundled list."""
+        """True where the list's price of its model was imported: then that counts, not the bundled
+        list.
+        """
 
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
         """The list price of its model at a moment, as imported."""
@@ -95,22 +99,35 @@ class Applied:
 
 
 def apply_policy(
-    document: str, *, policies: PolicyShelf, prices: PriceShelf, builtin: BuiltinPrices, author: str,
-    message: str, now: datetime, is_demo: bool = False, expected_version: int | None = None,
-) -> Applied:  # fmt: skip
+    document: str,
+    *,
+    policies: PolicyShelf,
+    prices: PriceShelf,
+    builtin: BuiltinPrices,
+    author: str,
+    message: str,
+    now: datetime,
+    is_demo: bool = False,
+    expected_version: int | None = None,
+) -> Applied:
     """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
 
-    The same document again makes no version, but its prices are brought up to date: so an apply that was
-    cut off between its two transactions is fixed by repeating it.
+    The same document again makes no version, but its prices are brought up to date: so an apply
+    that was cut off between its two transactions is fixed by repeating it.
     """
     policy = parse(document).policy
     digest = document_sha256(document)
     current = policies.current()
     is_new = current is None or current.sha256 != digest or current.is_demo != is_demo
     version = policies.apply(
-        document, sha256=digest, author=author, message=message, is_demo=is_demo, expected_version=expected_version,
+        document,
+        sha256=digest,
+        author=author,
+        message=message,
+        is_demo=is_demo,
+        expected_version=expected_version,
         budgets=policy.budgets,
-    )  # fmt: skip
+    )
     deployments = policy.deployments.values()
     prices.pin(deployments, author=author, reason=f"first used by policy version {version}")
     found = prices_of(policy, at=now, builtin=builtin, book=prices.book(deployments))
@@ -124,15 +141,22 @@ def document_sha256(document: str) -> str:
 
 
 def version_of(stored: StoredDocument) -> PolicyVersion:
-    """The stored document, read. Raises `PolicyRejected` where this Tollgate is stricter than its writer."""
-    return PolicyVersion(version=stored.version, sha256=stored.sha256, policy=parse(stored.document).policy)
+    """The stored document, read.
+
+    Raises `PolicyRejected` where this Tollgate is stricter than its writer.
+    """
+    return PolicyVersion(
+        version=stored.version, sha256=stored.sha256, policy=parse(stored.document).policy
+    )
 
 
 def require_current(policies: PolicyShelf) -> PolicyVersion:
     """The policy in force. Raises `NothingFound` where none was applied yet."""
     stored = policies.current()
     if stored is None:
-        raise NothingFound("No policy was applied yet. Write one and run: tollgate policy apply FILE")
+        raise NothingFound(
+            "No policy was applied yet. Write one and run: tollgate policy apply FILE"
+        )
     return version_of(stored)
 
 
@@ -140,26 +164,34 @@ def require_team(version: PolicyVersion, name: str) -> Team:
     """A team of the policy. Raises `NothingFound` with the nearest name."""
     teams = version.policy.teams
     if name not in teams:
-        raise NothingFound(f"There is no team '{name}' in policy version {version.version}.{_near(name, teams)}")
+        raise NothingFound(
+            f"There is no team '{name}' in policy version {version.version}.{_near(name, teams)}"
+        )
     return teams[name]
 
 
-def prices_of(policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None) -> dict[str, Price]:
+def prices_of(
+    policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None
+) -> dict[str, Price]:
     """The price of each deployment at a moment; a deployment without any is absent. See `price_of`.
 
     Without a book (for a document that is not applied anywhere) the bundled list alone is asked.
     """
     found = {
-        name: price_of(deployment, at=at, builtin=builtin, book=book) for name, deployment in policy.deployments.items()
+        name: price_of(deployment, at=at, builtin=builtin, book=book)
+        for name, deployment in policy.deployments.items()
     }
     return {name: price for name, price in found.items() if price is not None}
 
 
-def price_of(deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+def price_of(
+    deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None
+) -> Price | None:
     """The price of one deployment at a moment, by the one order of precedence.
 
-    The policy's own, else `price add`, else the GPU standard cost, else the list's (as imported, else as bundled),
-    else the policy's stand-in. A self-hosted one never takes the list's: that is another's price.
+    The policy's own, else `price add`, else the GPU standard cost, else the list's (as imported,
+    else as bundled), else the policy's stand-in. A self-hosted one never takes the list's: that is
+    another's price.
     """
     if deployment.price is not None:
         return deployment.price
@@ -173,14 +205,20 @@ def price_of(deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, bo
 
 
 def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
-    """The deployments that nobody can be charged for: their requests are refused (`unpriced_model`)."""
+    """The deployments that nobody can be charged for: their requests are refused
+    (`unpriced_model`).
+    """
     return tuple(name for name in policy.deployments if name not in prices)
 
 
-def _list_price(deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None) -> Price | None:
+def _list_price(
+    deployment: Deployment, at: datetime, builtin: BuiltinPrices, book: Book | None
+) -> Price | None:
     if book is not None and book.has_listed(deployment):
         return book.listed(deployment, at=at)
-    return builtin(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at)
+    return builtin(
+        provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at
+    )
 
 
 def _near(word: str, names: Mapping[str, object]) -> str:

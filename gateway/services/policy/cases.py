@@ -21,7 +21,10 @@ _WORDS = {code: word for word, code in DENIALS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a case. `expected` and `got` are deployments in order, or `denied: …`; `why` is in words."""
+    """What became of a case.
+
+    `expected` and `got` are deployments in order, or `denied: …`; `why` is in words.
+    """
 
     case: Case
     expected: str
@@ -41,22 +44,35 @@ def run_cases(
     return tuple(_result(case, version, prices, place) for case in cases)
 
 
-def _result(case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place) -> Result:
+def _result(
+    case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place
+) -> Result:
     got, why = _decided(case, version, prices, place)
     expected = ", ".join(case.expect) if case.denied is None else f"denied: {case.denied}"
     return Result(case=case, expected=expected, got=got, why=why)
 
 
-def _decided(case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place) -> tuple[str, str]:
+def _decided(
+    case: Case, version: PolicyVersion, prices: Mapping[str, Price], place: Place
+) -> tuple[str, str]:
     try:
         decide_for = partial(
-            decision_for, version, team=case.team, prices=prices, place=place, data_class=case.data_class,
+            decision_for,
+            version,
+            team=case.team,
+            prices=prices,
+            place=place,
+            data_class=case.data_class,
             data_tags=case.data_tags,
-        )  # fmt: skip
+        )
         asked = unsent(case.operation, case.route, capabilities=case.needs)
         decision = decide_for(asked)
         other = decision.route.degrade_to
-        degrade = None if other is None else lambda: decide_for(replace(asked, model=other), is_degraded_to=True)
+        degrade = (
+            None
+            if other is None
+            else lambda: decide_for(replace(asked, model=other), is_degraded_to=True)
+        )
         if refused := decision.refusal():
             raise refused
     except RequestError as error:

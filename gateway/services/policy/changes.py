@@ -12,14 +12,20 @@ from gateway.wire.policy import effective
 from gateway.wire.policy.allowances import budget_to_wire
 
 _ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they come or go
-_TAKEN_APART = ("budgets", "limits", "projects", "keys")  # fields of a team that are compared one by one
+_TAKEN_APART = (
+    "budgets",
+    "limits",
+    "projects",
+    "keys",
+)  # fields of a team that are compared one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One difference between two policies.
 
-    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has one: what it is.
+    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has
+    one: what it is.
     """
 
     verb: str  # added, removed or changed
@@ -55,7 +61,9 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
         mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
     for team in document["teams"]:
         # Each budget is a line of its own: nobody finds a changed number in a list of lists.
-        mappings["team", team["name"]] = {name: value for name, value in team.items() if name not in _TAKEN_APART}
+        mappings["team", team["name"]] = {
+            name: value for name, value in team.items() if name not in _TAKEN_APART
+        }
         mappings |= {("limits", owner): limits for owner, limits in _limits(team)}
     for centre in document["cost_centres"]:
         mappings["cost centre", centre["name"]] = {"time_zone": centre["time_zone"]}

@@ -1,4 +1,6 @@
-"""Whether all that a team sent was allowed: each kind of attempt decided again by the policy it was sent under."""
+"""Whether all that a team sent was allowed: each kind of attempt decided again by the policy it was
+sent under.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from gateway.errors import InvalidRequest
 
 
 class SentAttempts(Protocol):
-    """Attempts that are alike in all that residency depends on; `reports.questions.residency.Sent` is one."""
+    """Attempts that are alike in all that residency depends on; `reports.questions.residency.Sent`
+    is one.
+    """
 
     @property
     def day(self) -> date: ...
@@ -88,22 +92,33 @@ class Verified:
     facts: Sequence[UsedFact]
 
 
-def verify_sent(sent: Sequence[SentAttempts], versions: Mapping[int, PolicyVersion], *, team: str) -> Verified:
+def verify_sent(
+    sent: Sequence[SentAttempts], versions: Mapping[int, PolicyVersion], *, team: str
+) -> Verified:
     """Decide every kind of attempt again. `versions` are those that could be read, by number."""
     outside, unverified = [], []
     for one in sent:
         version = versions.get(one.policy_version)
-        broken, unknown = _broken(one, version, team) if version is not None else ([], "its policy cannot be read")
+        broken, unknown = (
+            _broken(one, version, team)
+            if version is not None
+            else ([], "its policy cannot be read")
+        )
         if broken:
             outside.append(_doubt(one, ", ".join(broken)))
         elif unknown:
             unverified.append(_doubt(one, unknown))
         if one.contradicted:
-            outside.append(_doubt(one, "its upstream said that it ran elsewhere", attempts=one.contradicted))
+            outside.append(
+                _doubt(one, "its upstream said that it ran elsewhere", attempts=one.contradicted)
+            )
     return Verified(
-        attempts=sum(one.attempts for one in sent), places=_places(sent), outside=outside, unverified=unverified,
+        attempts=sum(one.attempts for one in sent),
+        places=_places(sent),
+        outside=outside,
+        unverified=unverified,
         facts=_facts(sent, versions),
-    )  # fmt: skip
+    )
 
 
 def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[str], str]:
@@ -115,21 +130,31 @@ def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[
     if (version.sha256, deployment.region) != (one.policy_sha256, one.region):
         return [], "its record and its policy do not agree"
     try:
-        rules = rules_for(policy, asking, data_class=DataClass[one.data_class.upper()], data_tags=one.data_tags)
+        rules = rules_for(
+            policy, asking, data_class=DataClass[one.data_class.upper()], data_tags=one.data_tags
+        )
     except InvalidRequest as unknown:
         return [], unknown.message
     found = denials(
-        rules, deployment, regions=policy.region_tree, gateway_region=one.gateway_region, day=one.day,
+        rules,
+        deployment,
+        regions=policy.region_tree,
+        gateway_region=one.gateway_region,
+        day=one.day,
         valid_days=policy.facts_valid_days,
-    )  # fmt: skip
+    )
     return [f"{denial.rule_id}/{denial.field}" for denial in found if not denial.is_shadow], ""
 
 
 def _doubt(one: SentAttempts, why: str, *, attempts: int | None = None) -> Doubt:
     return Doubt(
-        day=one.day, deployment=one.deployment, data_class=one.data_class, policy_version=one.policy_version,
-        attempts=one.attempts if attempts is None else attempts, why=why,
-    )  # fmt: skip
+        day=one.day,
+        deployment=one.deployment,
+        data_class=one.data_class,
+        policy_version=one.policy_version,
+        attempts=one.attempts if attempts is None else attempts,
+        why=why,
+    )
 
 
 def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
@@ -138,21 +163,37 @@ def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
         place = (one.region, one.host, one.deployment, one.data_class, tuple(sorted(one.data_tags)))
         counted[place] += one.attempts
     return [
-        PlaceCount(region=region, host=host, deployment=name, data_class=label, data_tags=tags, attempts=attempts)
+        PlaceCount(
+            region=region,
+            host=host,
+            deployment=name,
+            data_class=label,
+            data_tags=tags,
+            attempts=attempts,
+        )
         for (region, host, name, label, tags), attempts in sorted(counted.items())
     ]
 
 
 def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) -> list[UsedFact]:
     """What was believed of each deployment that was used, under which versions."""
-    used = sorted({(one.deployment, one.policy_version) for one in sent if one.policy_version in versions})
+    used = sorted(
+        {(one.deployment, one.policy_version) for one in sent if one.policy_version in versions}
+    )
     found: dict[tuple[str, str, str, str, date | None], list[int]] = {}
     for name, number in used:
         deployment = versions[number].policy.deployments.get(name)
         for fact, value, source, as_of in _of(deployment) if deployment is not None else ():
             found.setdefault((name, fact, value, source, as_of), []).append(number)
     return [
-        UsedFact(deployment=name, fact=fact, value=value, source=source, as_of=as_of, versions=tuple(numbers))
+        UsedFact(
+            deployment=name,
+            fact=fact,
+            value=value,
+            source=source,
+            as_of=as_of,
+            versions=tuple(numbers),
+        )
         for (name, fact, value, source, as_of), numbers in found.items()
     ]
 
@@ -160,8 +201,16 @@ def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) 
 def _of(deployment: Deployment) -> Iterable[tuple[str, str, str, date | None]]:
     facts = deployment.facts
     named: tuple[tuple[str, Fact[str] | Fact[int | None] | Fact[str | None]], ...] = (
-        ("processing", facts.processing), ("at rest", facts.at_rest), ("telemetry", facts.telemetry),
-        ("retention (days)", facts.retention_days), ("sub-processor", facts.sub_processor),
-    )  # fmt: skip
+        ("processing", facts.processing),
+        ("at rest", facts.at_rest),
+        ("telemetry", facts.telemetry),
+        ("retention (days)", facts.retention_days),
+        ("sub-processor", facts.sub_processor),
+    )
     for name, fact in named:
-        yield name, "unknown" if fact.value is None else str(fact.value), fact.source or "the policy", fact.as_of
+        yield (
+            name,
+            "unknown" if fact.value is None else str(fact.value),
+            fact.source or "the policy",
+            fact.as_of,
+        )

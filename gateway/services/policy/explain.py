@@ -1,4 +1,6 @@
-"""A decision in words: each candidate with its rank or why it lost, and what its expectations stand on."""
+"""A decision in words: each candidate with its rank or why it lost, and what its expectations stand
+on.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from gateway.domain.routing.decide import Candidate, Decision, Ranking
 class CandidateVerdict:
     """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
 
-    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in words. `route` is the
-    route that is degraded to, where it is that one's.
+    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in
+    words. `route` is the route that is degraded to, where it is that one's.
     """
 
     deployment: str
@@ -38,7 +40,8 @@ class CandidateVerdict:
 class Explanation:
     """A decision in words, for one team, route and data class.
 
-    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the expectations stand on.
+    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the
+    expectations stand on.
     """
 
     policy_version: int
@@ -54,22 +57,31 @@ class Explanation:
     def record(self) -> dict[str, object]:
         """All but the candidates, which command line and HTTP show each in its own way."""
         record: dict[str, object] = {
-            "policy_version": self.policy_version, "team": self.team, "route": self.route,
-            "data_class": self.data_class, "outcome": self.outcome, "is_refused": self.is_refused,
-        }  # fmt: skip
+            "policy_version": self.policy_version,
+            "team": self.team,
+            "route": self.route,
+            "data_class": self.data_class,
+            "outcome": self.outcome,
+            "is_refused": self.is_refused,
+        }
         if self.basis:
             record |= {"degraded": self.degraded, "basis": self.basis}
         return record
 
 
 def explain(
-    decision: Decision, *, usage: TokenUsage | None = None, ranking: Ranking | None = None, basis: str = "",
+    decision: Decision,
+    *,
+    usage: TokenUsage | None = None,
+    ranking: Ranking | None = None,
+    basis: str = "",
     facts: RequestFacts | None = None,
-) -> Explanation:  # fmt: skip
-    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost there.
+) -> Explanation:
+    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost
+    there.
 
-    `ranking` is the order of a request, with what is expected of each; without it they stand as listed. `facts` is the
-    request itself, if there is one.
+    `ranking` is the order of a request, with what is expected of each; without it they stand as
+    listed. `facts` is the request itself, if there is one.
     """
     refusal = decision.refusal(facts)
     ranked = decision.as_listed if ranking is None else ranking
@@ -96,23 +108,33 @@ def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
     known = (
         "what this worker of the gateway has seen lately"
         if is_live
-        else "what the policy declares: this command knows nothing of the running gateway, POST /v1/route/explain does"
+        else "what the policy declares: this command knows nothing of the running gateway, "
+        "POST /v1/route/explain does"
     )
     return f"For {prompt}{answer}, from {known}."
 
 
-def _verdicts(decision: Decision, ranking: Ranking, usage: TokenUsage | None) -> Iterator[CandidateVerdict]:
+def _verdicts(
+    decision: Decision, ranking: Ranking, usage: TokenUsage | None
+) -> Iterator[CandidateVerdict]:
     """The route's own candidates as it lists them, then those of a route that is degraded to."""
     ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
     for candidate in decision.candidates:
-        yield _verdict(candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage)
+        yield _verdict(
+            candidate, decision, ranking, rank=ranks.get(candidate.deployment.name), usage=usage
+        )
     for rank, choice in enumerate(ranking.choices):
         if choice.decision is not decision:
             yield _verdict(choice.candidate, choice.decision, ranking, rank=rank, usage=usage)
 
 
 def _verdict(
-    candidate: Candidate, decision: Decision, ranking: Ranking, *, rank: int | None, usage: TokenUsage | None
+    candidate: Candidate,
+    decision: Decision,
+    ranking: Ranking,
+    *,
+    rank: int | None,
+    usage: TokenUsage | None,
 ) -> CandidateVerdict:
     deployment = candidate.deployment
     expected = ranking.expected[rank].record() if rank is not None and ranking.expected else None
@@ -122,12 +144,20 @@ def _verdict(
         deployment=deployment.name,
         region=deployment.region,
         rank=None if rank is None else rank + 1,
-        reason="; ".join((_reason(candidate.obstacles) or _place(rank, decision), *missed, *_in_shadow(candidate))),
+        reason="; ".join(
+            (
+                _reason(candidate.obstacles) or _place(rank, decision),
+                *missed,
+                *_in_shadow(candidate),
+            )
+        ),
         price=candidate.price,
         cost_usd=_cost_usd(candidate.price, usage, expected),
         route=other,
         expected=expected,
-        arithmetic="" if expected is None else prediction_messages.arithmetic(expected, candidate.price),
+        arithmetic=""
+        if expected is None
+        else prediction_messages.arithmetic(expected, candidate.price),
     )
 
 
@@ -148,8 +178,12 @@ def _place(rank: int | None, decision: Decision) -> str:
     return f"first by {objective}" if rank == 0 else f"eligible, but after others by {objective}"
 
 
-def _cost_usd(price: Price | None, usage: TokenUsage | None, expected: Mapping[str, Any] | None) -> Decimal | None:
-    """What the tokens asked about cost; without a length of the answer, what is expected, the answer included."""
+def _cost_usd(
+    price: Price | None, usage: TokenUsage | None, expected: Mapping[str, Any] | None
+) -> Decimal | None:
+    """What the tokens asked about cost; without a length of the answer, what is expected, the
+    answer included.
+    """
     if price is None or usage is None:
         return None
     if not usage.output_tokens and expected is not None:

@@ -14,9 +14,11 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
 class PastPrices:
-    """Prices by deployment at a moment, looked up once an hour, and once a minute where they change inside one.
+    """Prices by deployment at a moment, looked up once an hour, and once a minute where they change
+    inside one.
 
-    The policy's own prices count as if they had always been there; those of the book and the list as they were dated.
+    The policy's own prices count as if they had always been there; those of the book and the list
+    as they were dated.
     """
 
     def __init__(self, policy: Policy, *, builtin: BuiltinPrices, book: Book | None) -> None:

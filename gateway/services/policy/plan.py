@@ -1,4 +1,6 @@
-"""A plan: what applying a document would change, what of that hurts, and in one sentence what it comes to."""
+"""A plan: what applying a document would change, what of that hurts, and in one sentence what it
+comes to.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ class Hurt:
 class Surroundings:
     """What is there besides the documents.
 
-    `live_keys` counts keys by team, `traffic` attempts of the last week by team and route; `unresolved` says by
-    deployment what is wrong with its secret on this machine; `prices` are the new document's, now.
+    `live_keys` counts keys by team, `traffic` attempts of the last week by team and route;
+    `unresolved` says by deployment what is wrong with its secret on this machine; `prices` are the
+    new document's, now.
     """
 
     live_keys: Mapping[str, int]
@@ -52,7 +55,12 @@ class Plan:
 
 
 def plan(
-    before: PolicyVersion | None, after: PolicyVersion, *, around: Surroundings, replay: Replay | None, now: datetime
+    before: PolicyVersion | None,
+    after: PolicyVersion,
+    *,
+    around: Surroundings,
+    replay: Replay | None,
+    now: datetime,
 ) -> Plan:
     """Compare two documents."""
     differences = changes(None if before is None else before.policy, after.policy)
@@ -62,7 +70,9 @@ def plan(
         hurts=hurts,
         changes=differences,
         replay=replay,
-        sentence=_without_replay(differences, hurts) if replay is None else sentence(replay, after.policy, now=now),
+        sentence=_without_replay(differences, hurts)
+        if replay is None
+        else sentence(replay, after.policy, now=now),
     )
 
 
@@ -77,7 +87,10 @@ def _hurts(before: Policy | None, after: PolicyVersion, around: Surroundings) ->
             message=f"deployment {name} has no price: its requests are refused (unpriced_model)",
         )
     for name, problem in around.unresolved.items():
-        message = f"the secret of deployment {name} is not on this machine: {problem}. The gateways need it"
+        message = (
+            f"the secret of deployment {name} is not on this machine: {problem}. The "
+            "gateways need it"
+        )
         yield Hurt(kind="secret", name=name, message=message, is_note=True)
 
 
@@ -86,26 +99,40 @@ def _removed_teams(before: Policy | None, after: Policy, around: Surroundings) -
     for name in known:
         keys = around.live_keys.get(name, 0)
         if keys and name not in after.teams:
-            message = f"team {name} is removed and has {_number(keys, 'live key')}: they are turned away (401)"
+            message = (
+                f"team {name} is removed and has {_number(keys, 'live key')}: they are "
+                "turned away (401)"
+            )
             yield Hurt(kind="team", name=name, message=message)
 
 
 def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
-    """Routes that are gone, and those that a team may no longer use, with what came there lately."""
+    """Routes that are gone, and those that a team may no longer use, with what came there
+    lately.
+    """
     if before is None:
         return
     for name in before.routes:
-        used = {team: attempts for (team, route), attempts in around.traffic.items() if route == name and attempts}
+        used = {
+            team: attempts
+            for (team, route), attempts in around.traffic.items()
+            if route == name and attempts
+        }
         if not used:
             continue
         if name not in after.routes:
             by = ", ".join(sorted(used))
-            message = f"route {name} is removed: {_number(sum(used.values()), 'request')} last week, from {by}"
+            message = (
+                f"route {name} is removed: {_number(sum(used.values()), 'request')} last "
+                f"week, from {by}"
+            )
             yield Hurt(kind="route", name=name, message=message)
             continue
         for team, attempts in sorted(used.items()):
             if team in after.teams and name not in after.teams[team].routes:
-                message = f"team {team} loses route {name}: {_number(attempts, 'request')} last week"
+                message = (
+                    f"team {team} loses route {name}: {_number(attempts, 'request')} last week"
+                )
                 yield Hurt(kind="route", name=f"{team}/{name}", message=message)
 
 
@@ -115,19 +142,33 @@ def _dead_ends(after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
         for name in team.routes:
             reason = _dead_end(after, team, after.policy.routes[name], around)
             if reason is not None:
-                what = f"route {name} has no deployment for team {team.name} (class {team.data_class.label})"
+                what = (
+                    f"route {name} has no deployment for team {team.name} (class "
+                    f"{team.data_class.label})"
+                )
                 yield Hurt(kind="eligible", name=f"{team.name}/{name}", message=f"{what}: {reason}")
 
 
 def _dead_end(after: PolicyVersion, team: Team, route: Route, around: Surroundings) -> str | None:
-    operations = {kind for name in route.deployments for kind in after.policy.deployments[name].operations}
+    operations = {
+        kind for name in route.deployments for kind in after.policy.deployments[name].operations
+    }
     refusals = []
     for operation in sorted(operations):
         asked = Alike(
-            team=team.name, project=None, key_id="", route=route.name, deployment="", region="", model="",
-            data_class=team.data_class.label, class_source="team", operation=operation, service_tier=None,
+            team=team.name,
+            project=None,
+            key_id="",
+            route=route.name,
+            deployment="",
+            region="",
+            model="",
+            data_class=team.data_class.label,
+            class_source="team",
+            operation=operation,
+            service_tier=None,
             price_id=None,
-        )  # fmt: skip
+        )
         fate = fate_of(asked, after, prices=around.prices, place=around.place)
         if fate.refusal is None:
             return None
@@ -140,7 +181,10 @@ def _without_replay(differences: Iterable[Change], hurts: Iterable[Hurt]) -> str
     if not changed:
         return "Nothing changes in meaning."
     felt = f"they hurt in {_number(hurting, 'way')}" if hurting else "nobody is turned away by them"
-    return f"{_number(changed, 'change')}; {felt}; --replay 30d says what the last 30 days would have cost."
+    return (
+        f"{_number(changed, 'change')}; {felt}; --replay 30d says what the last 30 days "
+        "would have cost."
+    )
 
 
 def _number(count: int, noun: str) -> str:

@@ -1,4 +1,6 @@
-"""A replay in words: the one sentence that a plan ends in, and what a reader must know before believing its figures."""
+"""A replay in words: the one sentence that a plan ends in, and what a reader must know before
+believing its figures.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def _cost(replay: Replay, now: datetime) -> str:
     when = _when(replay, now)
     if not change:
         return f"{when} would have cost the same"
-    return f"{when} would have cost {format_usd(usd_from_nusd(abs(change)))} {'more' if change > 0 else 'less'}"
+    return (
+        f"{when} would have cost {format_usd(usd_from_nusd(abs(change)))} "
+        f"{'more' if change > 0 else 'less'}"
+    )
 
 
 def _when(replay: Replay, now: datetime) -> str:
@@ -84,23 +89,39 @@ def _places(replay: Replay, policy: Policy) -> Iterator[str]:
 
 
 def _notes(replay: Replay) -> Iterator[str]:
-    yield "A refused request leaves no event: what this policy would let in that was refused before is not known."
+    yield (
+        "A refused request leaves no event: what this policy would let in that was refused "
+        "before is not known."
+    )
     unknown = sum(tally.unknown for tally in replay.tallies)
     if unknown:
-        yield f"{unknown:,} have no cost that is known both before and after: they are in neither figure."
+        yield (
+            f"{unknown:,} have no cost that is known both before and after: they are in "
+            "neither figure."
+        )
     if replay.earlier_attempts:
         cost = format_usd(usd_from_nusd(replay.earlier_cost_nusd))
         count = f"{replay.earlier_attempts:,} attempts"
         yield f"{count} failed before another answered: what they cost, {cost}, is left out."
-    to_other_models = sum(moved.to_other_model for tally in replay.tallies for moved in tally.ways.values())
+    to_other_models = sum(
+        moved.to_other_model for tally in replay.tallies for moved in tally.ways.values()
+    )
     if to_other_models:
         yield (
-            f"{to_other_models:,} go to another model: their tokens are taken as they were, though it may count and "
+            f"{to_other_models:,} go to another model: their tokens are taken as they were, "
+            "though it may count and "
             f"answer otherwise."
         )
-    used = {way.after for tally in replay.tallies for way, moved in tally.ways.items() if moved.requests}
-    slow = sorted(name for name in used if name not in replay.speeds or replay.speeds[name].ttft_s is None)
+    used = {
+        way.after for tally in replay.tallies for way, moved in tally.ways.items() if moved.requests
+    }
+    slow = sorted(
+        name for name in used if name not in replay.speeds or replay.speeds[name].ttft_s is None
+    )
     if slow:
         yield f"How fast {', '.join(slow)} answers is not known: no stream of this time went there."
     if any(tally.blocked for tally in replay.tallies):
-        yield "Budgets are walked one request after another; what ran at the same time held more than is shown."
+        yield (
+            "Budgets are walked one request after another; what ran at the same time held "
+            "more than is shown."
+        )

@@ -1,4 +1,6 @@
-"""Bringing the price book up to date with the built-in list, and pricing open months again by today's book."""
+"""Bringing the price book up to date with the built-in list, and pricing open months again by
+today's book.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from functools import cached_property
 from typing import Protocol
 
 from gateway.domain.policy.policy import Policy
-from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey, PriceBook, PriceOrigin, latest, same_rates
+from gateway.domain.policy.price_book import (
+    BookEntry,
+    Dated,
+    ModelKey,
+    PriceBook,
+    PriceOrigin,
+    latest,
+    same_rates,
+)
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
 from gateway.domain.pricing.repricing import Adjustment, PricedEvent, refuse_unless_open
 from gateway.errors import NothingFound
@@ -28,13 +38,17 @@ class RateChange:
     becomes: Rate | None
 
 
-def sync_steps(key: ModelKey, listed: Sequence[Dated], book: PriceBook, *, now: datetime) -> tuple[Dated, ...]:
-    """What must be added so that the book says of a model what the list says, as far as the list knows since when.
+def sync_steps(
+    key: ModelKey, listed: Sequence[Dated], book: PriceBook, *, now: datetime
+) -> tuple[Dated, ...]:
+    """What must be added so that the book says of a model what the list says, as far as the list
+    knows since when.
 
-    The list is best effort about the past. A beginning that the book does not have yet is taken as it is dated. From
-    now on the book follows the list wherever either of them changes: so a price that was changed in place holds from
-    now on, since nobody knows since when, and one that was announced and is no more does not come. What the list says
-    otherwise of a past that the book has is left: it was charged as it was known.
+    The list is best effort about the past. A beginning that the book does not have yet is taken as
+    it is dated. From now on the book follows the list wherever either of them changes: so a price
+    that was changed in place holds from now on, since nobody knows since when, and one that was
+    announced and is no more does not come. What the list says otherwise of a past that the book has
+    is left: it was charged as it was known.
     """
     entries = book.list_entries(key)
     units = _units(listed)
@@ -80,11 +94,18 @@ class RepriceLedger(Protocol):
     def state(self, month: date) -> str | None:
         """The state of a month; None where it has no events yet."""
 
-    def events(self, month: date, *, route: str | None, deployment: str | None) -> Iterator[PricedEvent]:
+    def events(
+        self, month: date, *, route: str | None, deployment: str | None
+    ) -> Iterator[PricedEvent]:
         """The month's events, demo data left out."""
 
-    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str) -> int:
-        """Write adjustments in one transaction, each once; return how many were new. Raises if the month closed."""
+    def post(
+        self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
+    ) -> int:
+        """Write adjustments in one transaction, each once; return how many were new.
+
+        Raises if the month closed.
+        """
 
 
 PolicyOf = Callable[[int], Policy | None]
@@ -95,8 +116,8 @@ BookOf = Callable[[Policy], Book]
 class Repricing:
     """Prices the events of one open month again, each by what today's book says of its moment.
 
-    `policy_of` returns a policy version, None where it cannot be read any more. Events are only read; differences
-    become adjustments.
+    `policy_of` returns a policy version, None where it cannot be read any more. Events are only
+    read; differences become adjustments.
     """
 
     ledger: RepriceLedger
@@ -111,7 +132,9 @@ class Repricing:
         """Raises `NothingFound` or `OperatorError` unless the month may still change."""
         state = self.ledger.state(self.month)
         if state is None:
-            raise NothingFound(f"There is nothing in {self.month:%Y-%m}: no event was booked in it.")
+            raise NothingFound(
+                f"There is nothing in {self.month:%Y-%m}: no event was booked in it."
+            )
         refuse_unless_open(self.month, state)
 
     def differences(self) -> tuple[list[Difference], Mapping[str, int]]:
@@ -129,7 +152,14 @@ class Repricing:
             sums[1] += _cost(event)
             sums[2] += becomes
         differences = [
-            Difference(team=team, model=model, deployment=name, events=n, was_nusd=was, becomes_nusd=becomes)
+            Difference(
+                team=team,
+                model=model,
+                deployment=name,
+                events=n,
+                was_nusd=was,
+                becomes_nusd=becomes,
+            )
             for (team, model, name), (n, was, becomes) in sorted(found.items())
         ]
         return differences, kept
@@ -168,7 +198,12 @@ class Repricing:
         policy, book = self._known(event.policy_version)
         if policy is None or book is None or event.deployment not in policy.deployments:
             return None
-        return price_of(policy.deployments[event.deployment], at=event.occurred_at, builtin=self.builtin, book=book)
+        return price_of(
+            policy.deployments[event.deployment],
+            at=event.occurred_at,
+            builtin=self.builtin,
+            book=book,
+        )
 
     def _known(self, version: int) -> tuple[Policy | None, Book | None]:
         if version not in self._versions:
@@ -204,20 +239,35 @@ def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
 
 
 def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
-    """Steps as if they were in the book already: a later one must be compared with what they change."""
+    """Steps as if they were in the book already: a later one must be compared with what they
+    change.
+    """
     for number, dated in enumerate(added):
         yield BookEntry(
-            entry_id=2**62 + number, origin=PriceOrigin.LIST, provider=key.provider, model=key.model, deployment=None,
-            dated=dated, source="", author="", reason="", created_at=now,
-        )  # fmt: skip
+            entry_id=2**62 + number,
+            origin=PriceOrigin.LIST,
+            provider=key.provider,
+            model=key.model,
+            deployment=None,
+            dated=dated,
+            source="",
+            author="",
+            reason="",
+            created_at=now,
+        )
 
 
 def _says(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> bool:
     """True where the book charges what the unit does, at every time of the day."""
-    windows = [dated.daily for dated in (*unit, *(entry.dated for entry in entries)) if dated.daily is not None]
+    windows = [
+        dated.daily
+        for dated in (*unit, *(entry.dated for entry in entries))
+        if dated.daily is not None
+    ]
     edges = {time(), *(edge for window in windows for edge in (window.since, window.until))}
     return all(
-        same_rates(_price_in(latest(entries, at, clock=edge)), _price_of_unit(unit, clock=edge)) for edge in edges
+        same_rates(_price_in(latest(entries, at, clock=edge)), _price_of_unit(unit, clock=edge))
+        for edge in edges
     )
 
 
@@ -227,9 +277,13 @@ def _price_of_unit(unit: Sequence[Dated], *, clock: time) -> Price | None:
 
 
 def _in_force(entries: Sequence[BookEntry], step: Dated) -> Price | None:
-    """What the book says where a step begins: the price of the day, or that of the step's window."""
+    """What the book says where a step begins: the price of the day, or that of the step's
+    window.
+    """
     if step.daily is None:
-        return _price_in(latest([entry for entry in entries if entry.dated.daily is None], step.valid_from))
+        return _price_in(
+            latest([entry for entry in entries if entry.dated.daily is None], step.valid_from)
+        )
     return _price_in(latest(entries, step.valid_from, clock=step.daily.since))
 
 

@@ -1,4 +1,6 @@
-"""Past requests under another policy, summed by team and route: where they go, what they cost, what is refused."""
+"""Past requests under another policy, summed by team and route: where they go, what they cost, what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,10 @@ class Moved(Struct):
 
 
 class Latency(NamedTuple):
-    """What a request that is served may expect. None where a deployment that is used has no past."""
+    """What a request that is served may expect.
+
+    None where a deployment that is used has no past.
+    """
 
     ttft_before_s: float | None
     ttft_after_s: float | None
@@ -102,8 +107,8 @@ class Latency(NamedTuple):
 class RouteTally:
     """One team's requests on one route.
 
-    Costs are of those alone that are known before and after; what is refused or blocked cost something before and
-    nothing after. `unknown` could not be compared.
+    Costs are of those alone that are known before and after; what is refused or blocked cost
+    something before and nothing after. `unknown` could not be compared.
     """
 
     team: str
@@ -123,10 +128,18 @@ class RouteTally:
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def latency(self, speeds: Mapping[str, Speed]) -> Latency:
-        """How fast they were answered, and would be: medians of each deployment, weighed by what goes there."""
-        before = [(speeds.get(way.before), moved) for way, moved in self.ways.items() if moved.requests]
-        after = [(speeds.get(way.after), moved) for way, moved in self.ways.items() if moved.requests]
-        return Latency(_mean_ttft_s(before), _mean_ttft_s(after), _mean_tpot_s(before), _mean_tpot_s(after))
+        """How fast they were answered, and would be: medians of each deployment, weighed by what
+        goes there.
+        """
+        before = [
+            (speeds.get(way.before), moved) for way, moved in self.ways.items() if moved.requests
+        ]
+        after = [
+            (speeds.get(way.after), moved) for way, moved in self.ways.items() if moved.requests
+        ]
+        return Latency(
+            _mean_ttft_s(before), _mean_ttft_s(after), _mean_tpot_s(before), _mean_tpot_s(after)
+        )
 
     @property
     def refusals(self) -> int:
@@ -136,10 +149,12 @@ class RouteTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a policy would have done to past requests. `first_at` and `last_at` are None where there was none.
+    """What a policy would have done to past requests.
 
-    `regions_before` and `regions_after` count requests; `earlier_attempts` failed before another answered: they are in
-    no figure, nor is what they cost.
+    `first_at` and `last_at` are None where there was none.
+
+    `regions_before` and `regions_after` count requests; `earlier_attempts` failed before another
+    answered: they are in no figure, nor is what they cost.
     """
 
     first_at: datetime | None
@@ -168,14 +183,19 @@ class Replay:
 
 
 class _Ordered(Struct):
-    """Alike requests of which each is ordered by itself, and what is known of those that go to one deployment."""
+    """Alike requests of which each is ordered by itself, and what is known of those that go to one
+    deployment.
+    """
 
     ordering: Ordering
     alikes: dict[str, _Alikes] = {}
 
 
 class _Alikes(Struct):
-    """What is known of alike requests at the same prices. `alike` is kept, so that nothing else gets its identity."""
+    """What is known of alike requests at the same prices.
+
+    `alike` is kept, so that nothing else gets its identity.
+    """
 
     alike: Alike
     fate: Fate
@@ -187,10 +207,17 @@ class _Alikes(Struct):
 
 
 def replay(
-    version: PolicyVersion, past: PastSource, *, prices: PastPrices, place: Place,
+    version: PolicyVersion,
+    past: PastSource,
+    *,
+    prices: PastPrices,
+    place: Place,
     on_progress: Callable[[float, int], None] = lambda done, requests: None,
-) -> Replay:  # fmt: skip
-    """Decide all past requests again. `on_progress` hears how far it is, from 0 to 1, and how many are done."""
+) -> Replay:
+    """Decide all past requests again.
+
+    `on_progress` hears how far it is, from 0 to 1, and how many are done.
+    """
     walk = _walk(version.policy, past)
     speeds = past.speeds()
     run = _Run(version, prices, place, walk=walk, paces=_paces(speeds))
@@ -200,20 +227,36 @@ def replay(
             run.take(request)
         on_progress(((run.last_ms / 1000) - past.since.timestamp()) / whole_s, run.requests)
     return Replay(
-        first_at=_moment(run.first_ms), last_at=_moment(run.last_ms),
+        first_at=_moment(run.first_ms),
+        last_at=_moment(run.last_ms),
         tallies=tuple(sorted(run.tallies.values(), key=lambda tally: (tally.team, tally.route))),
-        regions_before=dict(run.regions_before), regions_after=dict(run.regions_after), speeds=speeds,
-        earlier_attempts=run.earlier_attempts, earlier_cost_nusd=run.earlier_cost_nusd,
-    )  # fmt: skip
+        regions_before=dict(run.regions_before),
+        regions_after=dict(run.regions_after),
+        speeds=speeds,
+        earlier_attempts=run.earlier_attempts,
+        earlier_cost_nusd=run.earlier_cost_nusd,
+    )
 
 
 class _Run:
     """The sums while they grow."""
 
     def __init__(
-        self, version: PolicyVersion, prices: PastPrices, place: Place, *, walk: BudgetWalk, paces: Mapping[str, Pace]
+        self,
+        version: PolicyVersion,
+        prices: PastPrices,
+        place: Place,
+        *,
+        walk: BudgetWalk,
+        paces: Mapping[str, Pace],
     ) -> None:
-        self._version, self._prices, self._place, self._walk, self._paces = version, prices, place, walk, paces
+        self._version, self._prices, self._place, self._walk, self._paces = (
+            version,
+            prices,
+            place,
+            walk,
+            paces,
+        )
         self._known: dict[tuple[int, int], _Alikes | _Ordered] = {}
         self.tallies: dict[tuple[str, str], RouteTally] = {}
         self.regions_before: Counter[str] = Counter()
@@ -271,7 +314,8 @@ class _Run:
         tally.cost_after_nusd += after_nusd
 
     def _alikes(self, request: PastRequest) -> _Alikes:
-        # A reader makes one `Alike` of all that are alike, so its identity stands for it: to hash it takes longer.
+        # A reader makes one `Alike` of all that are alike, so its identity stands for it: to hash
+        # it takes longer.
         number = self._prices.at(request.at_ms)
         place = (id(request.alike), number)
         found = self._known.get(place)
@@ -288,22 +332,30 @@ class _Run:
 
     def _decided(self, alike: Alike, number: int) -> _Alikes | _Ordered:
         prices = self._prices.prices(number)
-        ordering = ordering_of(alike, self._version, prices=prices, place=self._place, paces=self._paces)
+        ordering = ordering_of(
+            alike, self._version, prices=prices, place=self._place, paces=self._paces
+        )
         if ordering is not None:
             return _Ordered(ordering)
         return self._going(alike, fate_of(alike, self._version, prices=prices, place=self._place))
 
     def _going(self, alike: Alike, fate: Fate) -> _Alikes:
-        tally = self.tallies.setdefault((alike.team, alike.route), RouteTally(team=alike.team, route=alike.route))
+        tally = self.tallies.setdefault(
+            (alike.team, alike.route), RouteTally(team=alike.team, route=alike.route)
+        )
         if fate.deployment is None:
             return _Alikes(alike, fate, tally, None, False, alike.region, None)
         way = tally.ways.setdefault(Way(alike.deployment, fate.deployment.name), Moved())
         is_other_model = alike.model != fate.deployment.model
-        return _Alikes(alike, fate, tally, way, is_other_model, alike.region, fate.deployment.region)
+        return _Alikes(
+            alike, fate, tally, way, is_other_model, alike.region, fate.deployment.region
+        )
 
 
 def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
-    """The medians of the past: what a bound of the 95th percentile would have missed at some moment is not in them."""
+    """The medians of the past: what a bound of the 95th percentile would have missed at some moment
+    is not in them.
+    """
     return {
         name: Pace(speed.ttft_s, speed.ttft_s, speed.tpot_s or 0.0)
         for name, speed in speeds.items()
@@ -317,7 +369,9 @@ def _mean_ttft_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
 
 
 def _mean_tpot_s(ways: Sequence[tuple[Speed | None, Moved]]) -> float | None:
-    measured = [(None if speed is None else speed.tpot_s, moved.later_tokens) for speed, moved in ways]
+    measured = [
+        (None if speed is None else speed.tpot_s, moved.later_tokens) for speed, moved in ways
+    ]
     return _mean([(value, weight) for value, weight in measured if weight])
 
 
@@ -330,7 +384,9 @@ def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
 
 
 def _walk(policy: Policy, past: PastSource) -> BudgetWalk:
-    """Budgets as they stand when the past begins: with what was spent of the periods that run then."""
+    """Budgets as they stand when the past begins: with what was spent of the periods that run
+    then.
+    """
     hard = [rule for rule in policy.budgets if rule.is_hard]
     if not hard:
         return BudgetWalk()

@@ -1,4 +1,6 @@
-"""Deciding and ordering a request that is not sent: for explanations, and for the cases a policy is tested with."""
+"""Deciding and ordering a request that is not sent: for explanations, and for the cases a policy is
+tested with.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,21 @@ PROMPT_TOKENS = 1000  # where nobody says how long the prompt is
 
 
 def decision_for(
-    version: PolicyVersion, facts: RequestFacts, *, team: str, prices: Mapping[str, Price], place: Place,
-    data_class: str | None = None, data_tags: frozenset[str] = frozenset(),
-    ejected: Mapping[str, str] = NONE_EJECTED, is_degraded_to: bool = False,
-) -> Decision:  # fmt: skip
+    version: PolicyVersion,
+    facts: RequestFacts,
+    *,
+    team: str,
+    prices: Mapping[str, Price],
+    place: Place,
+    data_class: str | None = None,
+    data_tags: frozenset[str] = frozenset(),
+    ejected: Mapping[str, str] = NONE_EJECTED,
+    is_degraded_to: bool = False,
+) -> Decision:
     """Decide for a request that is not sent; its model names the route.
 
-    A route that is degraded to need not be one of the team's. Raises `NothingFound`, `BadUsage` or the caller's own
-    error.
+    A route that is degraded to need not be one of the team's. Raises `NothingFound`, `BadUsage` or
+    the caller's own error.
     """
     policy = version.policy
     asking = require_team(version, team)
@@ -36,7 +45,9 @@ def decision_for(
     return decide(
         version,
         team=asking,
-        route=policy.routes[facts.model] if is_degraded_to else find_route(policy, asking, facts.model),
+        route=policy.routes[facts.model]
+        if is_degraded_to
+        else find_route(policy, asking, facts.model),
         data_class=wanted,
         data_tags=data_tags,
         facts=facts,
@@ -48,20 +59,28 @@ def decision_for(
 
 
 def imagined(
-    decision: Decision, facts: RequestFacts, *, session: str, degrade: Callable[[], Decision] | None = None,
-    estimates: Estimates | None = None, tokens: int | None = None, answer_tokens: int = 0,
-) -> Ranking | None:  # fmt: skip
+    decision: Decision,
+    facts: RequestFacts,
+    *,
+    session: str,
+    degrade: Callable[[], Decision] | None = None,
+    estimates: Estimates | None = None,
+    tokens: int | None = None,
+    answer_tokens: int = 0,
+) -> Ranking | None:
     """The order of a request that is not sent, None where it is refused.
 
-    From what `estimates` has seen, without one from what the policy declares. `tokens` and `answer_tokens`, where they
-    are given, are taken as they are.
+    From what `estimates` has seen, without one from what the policy declares. `tokens` and
+    `answer_tokens`, where they are given, are taken as they are.
     """
     if not decision.eligible:
         return None
     operation = facts.operation
 
     def look(of: Decision) -> tuple[Candidates, Conditions]:
-        candidates, live = _assumed(of, operation) if estimates is None else estimates.look(of, operation)
+        candidates, live = (
+            _assumed(of, operation) if estimates is None else estimates.look(of, operation)
+        )
         return candidates, _as_said(live, exact=tokens is not None, answer_tokens=answer_tokens)
 
     def degraded() -> tuple[Candidates, Conditions] | None:
@@ -79,10 +98,15 @@ def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
         return own
     if asked.upper() not in DataClass.__members__ or DataClass[asked.upper()] not in policy.classes:
         declared = [data_class.label for data_class in sorted(policy.classes)]
-        raise NothingFound(f"There is no data class '{asked}' in the policy. Declared: {', '.join(declared)}.")
+        raise NothingFound(
+            f"There is no data class '{asked}' in the policy. Declared: {', '.join(declared)}."
+        )
     wanted = DataClass[asked.upper()]
     if wanted < own:
-        raise BadUsage(f"A request may raise its class, never lower it: the team's class is {own.label}, not {asked}.")
+        raise BadUsage(
+            f"A request may raise its class, never lower it: the team's class is {own.label}, "
+            f"not {asked}."
+        )
     return wanted
 
 
@@ -93,7 +117,13 @@ def _assumed(decision: Decision, operation: Operation) -> tuple[Candidates, Cond
 
 def _as_said(live: Conditions, *, exact: bool, answer_tokens: int) -> Conditions:
     """The same with sizes that were said: then a size counts tokens, not bytes."""
-    predictions = [replace(one, tokens_per_byte=1.0) for one in live.predictions] if exact else live.predictions
+    predictions = (
+        [replace(one, tokens_per_byte=1.0) for one in live.predictions]
+        if exact
+        else live.predictions
+    )
     return replace(
-        live, predictions=predictions, output_tokens=float(answer_tokens) if answer_tokens else live.output_tokens
+        live,
+        predictions=predictions,
+        output_tokens=float(answer_tokens) if answer_tokens else live.output_tokens,
     )

@@ -1,4 +1,6 @@
-"""What a request must pass before anything is sent: its limits, its key, and for each attempt room and budgets."""
+"""What a request must pass before anything is sent: its limits, its key, and for each attempt room
+and budgets.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from gateway.services.snapshot.snapshot import RequestTerms
 
 @dataclass(frozen=True, slots=True)
 class AttemptGrant:
-    """What an attempt was given. Its `on_settled` listeners give all of it back when the attempt ends."""
+    """What an attempt was given.
+
+    Its `on_settled` listeners give all of it back when the attempt ends.
+    """
 
     holds: tuple[Hold, ...]
     on_settled: tuple[OnSettled, ...]
@@ -38,7 +43,10 @@ NOTHING_TAKEN = AttemptGrant((), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Admits requests and attempts. Everything it takes is given back by the listeners that it hands out."""
+    """Admits requests and attempts.
+
+    Everything it takes is given back by the listeners that it hands out.
+    """
 
     budget_leases: BudgetLeases
     limiter: Limiter
@@ -49,10 +57,12 @@ class Admission:
     async def admit(
         self, request: Request, terms: RequestTerms, *, decision: Decision, most_tokens: int
     ) -> RequestTotals:
-        """Take a request under its limits and claim its key. A limit in shadow refuses nothing, but counts.
+        """Take a request under its limits and claim its key.
 
-        Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or `Unavailable`; then
-        nothing is taken.
+        A limit in shadow refuses nothing, but counts.
+
+        Raises `RateLimited`, `ConcurrencyLimited`, `IdempotencyConflict`, `IdempotencyMismatch` or
+        `Unavailable`; then nothing is taken.
         """
         totals = RequestTotals()
         try:
@@ -76,9 +86,15 @@ class Admission:
         return totals
 
     async def take(
-        self, accounts: Sequence[Account], bound: Bound, deployment: Deployment, *, decision: Decision
+        self,
+        accounts: Sequence[Account],
+        bound: Bound,
+        deployment: Deployment,
+        *,
+        decision: Decision,
     ) -> AttemptGrant:
-        """Take room for an attempt at its deployment, and hold the most that it can cost, on every budget.
+        """Take room for an attempt at its deployment, and hold the most that it can cost, on every
+        budget.
 
         Raises the error for the caller; then nothing is taken and nothing held.
         """
@@ -105,13 +121,17 @@ class Admission:
         """What the tightest hard budget of an attempt has room for; None where it has none."""
         return self.budget_leases.remaining_nusd(holds)
 
-    async def _room(self, deployment: Deployment, bound: Bound, decision: Decision) -> LimitGrant | None:
+    async def _room(
+        self, deployment: Deployment, bound: Bound, decision: Decision
+    ) -> LimitGrant | None:
         limits = limits_of_deployment(deployment.name, deployment.limits)
         if not deployment.limits.is_shadow:
             return await self.limiter.admit(limits, bound.tokens)
         return await self._in_shadow(limits[0], bound.tokens, decision)
 
-    async def _in_shadow(self, limited: LimitedBy, tokens: int, decision: Decision) -> LimitGrant | None:
+    async def _in_shadow(
+        self, limited: LimitedBy, tokens: int, decision: Decision
+    ) -> LimitGrant | None:
         """What the limit gives, None where it would have refused."""
         try:
             return await self.limiter.admit((limited,), tokens)
@@ -119,8 +139,12 @@ class Admission:
             self.refusals.note(decision, f"{SHADOW}{refused.code}", rules=(limited[0],))
             return None
 
-    async def _hold(self, accounts: Sequence[Account], bound: Bound, deployment: Deployment) -> tuple[Hold, ...]:
-        if not bound.is_certain and (hard := [account for account in accounts if account.rule.is_hard]):
+    async def _hold(
+        self, accounts: Sequence[Account], bound: Bound, deployment: Deployment
+    ) -> tuple[Hold, ...]:
+        if not bound.is_certain and (
+            hard := [account for account in accounts if account.rule.is_hard]
+        ):
             raise InvalidRequest(messages.unbounded(hard[0], deployment.name), param="max_tokens")
         return await self.budget_leases.hold(accounts, bound.nusd, moment=self.clock.now())
 

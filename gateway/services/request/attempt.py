@@ -1,4 +1,6 @@
-"""One attempt: held before it is sent, timed while it runs, settled exactly once however it ends."""
+"""One attempt: held before it is sent, timed while it runs, settled exactly once however it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,11 @@ SHORTEST_WAIT_S = 0.001  # less is the gate's own work, and as such overhead
 class Attempt(Struct, kw_only=True):
     """The life of one upstream call. `observed` is filled by the relay as the answer passes.
 
-    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it. Each listener of
-    `on_settled` is called once, when the attempt ends. `slot` is its place at the deployment. `queue_s` is what it
-    waited here for room, for budget or for a pause to end, from when it was wanted (see `Attempts.begin`) to when it
-    could be sent; None if nobody noted it. `received_s` and `started_s` are moments of the clock.
+    `begun` is the event that stands if nothing more is ever heard of it; `event` what became of it.
+    Each listener of `on_settled` is called once, when the attempt ends. `slot` is its place at the
+    deployment. `queue_s` is what it waited here for room, for budget or for a pause to end, from
+    when it was wanted (see `Attempts.begin`) to when it could be sent; None if nobody noted it.
+    `received_s` and `started_s` are moments of the clock.
     """
 
     request: Request
@@ -69,8 +72,8 @@ class Attempt(Struct, kw_only=True):
     max_gap_s: float | None = None
     _pieces: int = 0
     event: UsageEvent | None = None
-    # What the answer was told it costs, and for which usage. It is booked if that is still the last word: the caller
-    # has seen the figure, and its receipt must not differ.
+    # What the answer was told it costs, and for which usage. It is booked if that is still the last
+    # word: the caller has seen the figure, and its receipt must not differ.
     _shown: tuple[TokenUsage, Settlement] | None = None
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
@@ -80,7 +83,10 @@ class Attempt(Struct, kw_only=True):
         self.stated_region = stated_region(headers, None)
 
     def note_progress(self) -> None:
-        """Some of the answer has come. What holds no content, such as a comment that keeps a line open, is silence."""
+        """Some of the answer has come.
+
+        What holds no content, such as a comment that keeps a line open, is silence.
+        """
         pieces = self.observed.pieces
         if pieces == self._pieces:
             return
@@ -96,7 +102,9 @@ class Attempt(Struct, kw_only=True):
         self.last_token_s = self.slot.heard_s = now_s
 
     def cost_text(self, usage: TokenUsage) -> str | None:
-        """What the answer may say it cost if `usage` is its last word: plain dollars, None where it is not known."""
+        """What the answer may say it cost if `usage` is its last word: plain dollars, None where it
+        is not known.
+        """
         settlement = self._settlement(usage, was_served=True)
         if settlement.cost_nusd is None:
             return None
@@ -105,37 +113,53 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def overhead_s(self) -> float | None:
-        """The gateway's own share of the time to the first byte it sent; None before the upstream answered.
+        """The gateway's own share of the time to the first byte it sent; None before the upstream
+        answered.
 
-        From when the request came, without what it waited here. Of a later attempt it includes those before it.
+        From when the request came, without what it waited here. Of a later attempt it includes
+        those before it.
         """
         if self.headers_s is None:
             return None
         return self.started_s - self.received_s - (self.queue_s or 0.0)
 
     def intend(self) -> Awaitable[None]:
-        """Write down that this attempt will be sent; resolves when that is durable. Raises `JournalFull`."""
-        # Running usage comes from engines, which have one tier: of a listed price with many the rest is not needed.
-        intent = Intent(event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output)
+        """Write down that this attempt will be sent; resolves when that is durable.
+
+        Raises `JournalFull`.
+        """
+        # Running usage comes from engines, which have one tier: of a listed price with many the
+        # rest is not needed.
+        intent = Intent(
+            event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output
+        )
         try:
             return self.meter.intend(intent, self)
         except BaseException:
             self._end(None)
             raise
 
-    def settle(self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None) -> UsageEvent:
-        """Replace the hold by the true cost and hand the event over. No await; a second call changes nothing.
+    def settle(
+        self, outcome: Outcome, *, was_served: bool = True, counted: Counted | None = None
+    ) -> UsageEvent:
+        """Replace the hold by the true cost and hand the event over.
 
-        `was_served` is False where provably nothing was generated; `counted` is what we counted ourselves. An answer
-        that cannot be settled is booked at its hold: an attempt without an event would keep its money and slot.
-        Never raises.
+        No await; a second call changes nothing.
+
+        `was_served` is False where provably nothing was generated; `counted` is what we counted
+        ourselves. An answer that cannot be settled is booked at its hold: an attempt without an
+        event would keep its money and slot. Never raises.
         """
         if self.event is None:
             try:
                 event = self._settled(outcome, was_served=was_served, counted=counted)
                 self.meter.settle(event)
             except Exception:  # the last resort, whatever the answer held
-                log.exception("settlement_failed", request_id=str(self.request.request_id), attempt=self.number)
+                log.exception(
+                    "settlement_failed",
+                    request_id=str(self.request.request_id),
+                    attempt=self.number,
+                )
                 event = self._settle_at_its_hold(outcome)
             self.event = event
             self._end(event)
@@ -146,7 +170,11 @@ class Attempt(Struct, kw_only=True):
         try:
             self.meter.settle(event)
         except Exception:  # the intent stays in the journal, and the next start books it
-            log.exception("settlement_not_written", request_id=str(self.request.request_id), attempt=self.number)
+            log.exception(
+                "settlement_not_written",
+                request_id=str(self.request.request_id),
+                attempt=self.number,
+            )
             self.meter.give_up(event)
         return event
 
@@ -157,10 +185,16 @@ class Attempt(Struct, kw_only=True):
             try:
                 listener(event)
             except Exception:  # the others must hear of it too
-                log.exception("end_not_told", request_id=str(self.request.request_id), attempt=self.number)
+                log.exception(
+                    "end_not_told", request_id=str(self.request.request_id), attempt=self.number
+                )
 
-    def _settled(self, outcome: Outcome, *, was_served: bool, counted: Counted | None) -> UsageEvent:
-        event = self._as_event(outcome, self._last_settlement(was_served=was_served, counted=counted))
+    def _settled(
+        self, outcome: Outcome, *, was_served: bool, counted: Counted | None
+    ) -> UsageEvent:
+        event = self._as_event(
+            outcome, self._last_settlement(was_served=was_served, counted=counted)
+        )
         found = self._contradiction()
         if found is None:
             return event
@@ -168,10 +202,16 @@ class Attempt(Struct, kw_only=True):
         return replace(event, is_suspect=True, decision={**event.decision, "stated": found.stated})
 
     def _at_its_hold(self, outcome: Outcome) -> UsageEvent:
-        """Return the event of an attempt of which nothing can be read: unknown, at its hold, to be looked at."""
+        """Return the event of an attempt of which nothing can be read: unknown, at its hold, to be
+        looked at.
+        """
         duration_s = self.clock.monotonic() - self.started_s
         return replace(
-            self.begun, outcome=outcome, http_status=self.http_status, duration_s=duration_s, is_suspect=True
+            self.begun,
+            outcome=outcome,
+            http_status=self.http_status,
+            duration_s=duration_s,
+            is_suspect=True,
         )
 
     def _contradiction(self) -> Contradiction | None:
@@ -183,9 +223,13 @@ class Attempt(Struct, kw_only=True):
             return None
         decision = self.decision
         return contradiction(
-            stated, self.candidate.deployment, rules=decision.rules, regions=decision.policy.policy.region_tree,
-            gateway_region=decision.gateway_region, day=decision.day,
-        )  # fmt: skip
+            stated,
+            self.candidate.deployment,
+            rules=decision.rules,
+            regions=decision.policy.policy.region_tree,
+            gateway_region=decision.gateway_region,
+            day=decision.day,
+        )
 
     @property
     def _price(self) -> Price:
@@ -207,14 +251,24 @@ class Attempt(Struct, kw_only=True):
             return self._shown[1]
         return self._settlement(final, was_served=was_served, counted=counted)
 
-    def _settlement(self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None) -> Settlement:
+    def _settlement(
+        self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None
+    ) -> Settlement:
         return settle(
-            final, running=self.observed.running, counted=counted, was_served=was_served, price=self._price,
-            held_nusd=self.bound.nusd, writes_output=self._writes_output,
-            least_output_tokens=self.observed.least_output_tokens, service_tier=self.service_tier,
+            final,
+            running=self.observed.running,
+            counted=counted,
+            was_served=was_served,
+            price=self._price,
+            held_nusd=self.bound.nusd,
+            writes_output=self._writes_output,
+            least_output_tokens=self.observed.least_output_tokens,
+            service_tier=self.service_tier,
             sent_output_tokens=self.bound.sent_output_tokens,
-            has_prompt=final is None or not final.lacks_prompt or has_prompt_text(self.request.body),
-        )  # fmt: skip
+            has_prompt=final is None
+            or not final.lacks_prompt
+            or has_prompt_text(self.request.body),
+        )
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         observed = self.observed
@@ -246,14 +300,19 @@ class Attempt(Struct, kw_only=True):
 
     def _tpot_s(self, usage: TokenUsage) -> float | None:
         """Time per output token after the first; None for fewer than two tokens."""
-        if self.first_token_s is None or self.last_token_s is None or (usage.output_tokens or 0) < 2:
+        if (
+            self.first_token_s is None
+            or self.last_token_s is None
+            or (usage.output_tokens or 0) < 2
+        ):
             return None
         assert usage.output_tokens is not None
         return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
 
 
 class AdmittedRequest(Struct):
-    """A request on its way through its attempts, which all end by `deadline_s`, a moment of the clock.
+    """A request on its way through its attempts, which all end by `deadline_s`, a moment of the
+    clock.
 
     `totals` adds its attempts up; None if nothing waits for the request's end.
     """
@@ -292,13 +351,19 @@ class Attempts:
     event_templates: EventTemplates = field(default_factory=lambda: EventTemplates())
 
     def begin(
-        self, admitted: AdmittedRequest, choice: Choice, grant: AttemptGrant, slot: Slot, *, number: int,
+        self,
+        admitted: AdmittedRequest,
+        choice: Choice,
+        grant: AttemptGrant,
+        slot: Slot,
+        *,
+        number: int,
         wanted_s: float | None = None,
-    ) -> Attempt:  # fmt: skip
+    ) -> Attempt:
         """Start the clock of an attempt for which everything was granted.
 
-        `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was ranked, or as the
-        attempt before it had ended.
+        `wanted_s` is when nothing but room, budget or a pause stood before it: as its request was
+        ranked, or as the attempt before it had ended.
         """
         request, clock = admitted.request, self.clock
         started_s = slot.heard_s = clock.monotonic()
@@ -312,18 +377,34 @@ class Attempts:
             admitted.totals.note_started()
             on_settled.append(admitted.totals.note_settled)
         return Attempt(
-            request=request, decision=choice.decision, candidate=choice.candidate, number=number, started_s=started_s,
-            received_s=admitted.received_s, bound=bound, clock=clock, meter=self.meter, slot=slot,
-            on_settled=on_settled, queue_s=queue_s,
+            request=request,
+            decision=choice.decision,
+            candidate=choice.candidate,
+            number=number,
+            started_s=started_s,
+            received_s=admitted.received_s,
+            bound=bound,
+            clock=clock,
+            meter=self.meter,
+            slot=slot,
+            on_settled=on_settled,
+            queue_s=queue_s,
             begun=_begun(
-                self.event_templates.of(choice, request.body.facts.operation), admitted, choice, bound, number=number,
-                started_at=clock.now(), holds=grant.holds, queue_s=queue_s,
+                self.event_templates.of(choice, request.body.facts.operation),
+                admitted,
+                choice,
+                bound,
+                number=number,
+                started_at=clock.now(),
+                holds=grant.holds,
+                queue_s=queue_s,
             ),
-        )  # fmt: skip
+        )
 
 
 class EventTemplates:
-    """The events with which attempts begin, but for what is their request's: put together once for each choice.
+    """The events with which attempts begin, but for what is their request's: put together once for
+    each choice.
 
     Choices are known by identity, for which each is kept with its own.
     """
@@ -332,7 +413,9 @@ class EventTemplates:
         self._kept: dict[tuple[int, Operation], tuple[Choice, UsageEvent]] = {}
 
     def of(self, choice: Choice, operation: Operation) -> UsageEvent:
-        """The event of an attempt of which nothing is known but where it goes: interrupted, its usage unknown."""
+        """The event of an attempt of which nothing is known but where it goes: interrupted, its
+        usage unknown.
+        """
         kept = self._kept.get((id(choice), operation))
         if kept is None:
             if len(self._kept) >= MOST_OPENINGS:
@@ -347,7 +430,11 @@ _NO_ID, _NO_TIME = UUID(int=0), datetime.min.replace(tzinfo=UTC)
 
 def _opening(choice: Choice, operation: Operation) -> UsageEvent:
     """An event of nobody, for `_begun` to complete."""
-    decision, deployment, price = choice.decision, choice.candidate.deployment, choice.candidate.price
+    decision, deployment, price = (
+        choice.decision,
+        choice.candidate.deployment,
+        choice.candidate.price,
+    )
     assert price is not None
     nothing = unknown_settlement(0)
     return UsageEvent(
@@ -387,9 +474,16 @@ def _opening(choice: Choice, operation: Operation) -> UsageEvent:
 
 
 def _begun(
-    opening: UsageEvent, admitted: AdmittedRequest, choice: Choice, bound: Bound, *, number: int, started_at: datetime,
-    holds: tuple[Hold, ...], queue_s: float | None,
-) -> UsageEvent:  # fmt: skip
+    opening: UsageEvent,
+    admitted: AdmittedRequest,
+    choice: Choice,
+    bound: Bound,
+    *,
+    number: int,
+    started_at: datetime,
+    holds: tuple[Hold, ...],
+    queue_s: float | None,
+) -> UsageEvent:
     """The event of an attempt of which only its beginning is known: interrupted, at its hold."""
     request, ranking = admitted.request, admitted.ranking
     return replace(
@@ -422,7 +516,9 @@ def _asked_tier(request: Request) -> str | None:
 
 
 def _features(request: Request, bound: Bound, of_team: frozenset[str]) -> Mapping[str, object]:
-    """What a replay of the decision needs to know of the request; the team's own data tags come with its policy."""
+    """What a replay of the decision needs to know of the request; the team's own data tags come
+    with its policy.
+    """
     facts = request.body.facts
     features: dict[str, object] = {
         "max_output_tokens": facts.output_bound_tokens,

@@ -1,4 +1,5 @@
-"""Where one request is tried next, and whether at all: the next candidate, the best one again, or the error.
+"""Where one request is tried next, and whether at all: the next candidate, the best one again, or
+the error.
 
 All rules of failing over are here; what happens in an attempt is not.
 """
@@ -25,11 +26,19 @@ from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentState, Health
 
 ANOTHER_MAY_DO_BETTER = (
-    UpstreamUnreachable, UpstreamTimeout, UpstreamError, UpstreamAuth, RateLimited, Overloaded, ContextLengthExceeded,
-)  # fmt: skip
+    UpstreamUnreachable,
+    UpstreamTimeout,
+    UpstreamError,
+    UpstreamAuth,
+    RateLimited,
+    Overloaded,
+    ContextLengthExceeded,
+)
 MOST_TIMEOUTS = 2  # each costs its caller a minute
 PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
-LONGEST_ASKED_PAUSE_S = 10.0  # of an upstream's `retry-after`: who would wait longer is told to come back
+LONGEST_ASKED_PAUSE_S = (
+    10.0  # of an upstream's `retry-after`: who would wait longer is told to come back
+)
 
 
 class _Tried(Struct):
@@ -71,7 +80,10 @@ class Failover(Struct, kw_only=True):
         return self._standing
 
     def next(self, now_s: float) -> Choice:
-        """The candidate to try now, after `pause_s`. Raises the error for the caller where there is none."""
+        """The candidate to try now, after `pause_s`.
+
+        Raises the error for the caller where there is none.
+        """
         if self._is_final or self.made == self.max_attempts or now_s >= self.deadline_s:
             raise self.error()
         self.pause_s = 0.0
@@ -80,7 +92,9 @@ class Failover(Struct, kw_only=True):
             raise self.error()
         if self.made and not self.health.take_retry(self.standing, self.team, now_s=now_s):
             error = self.error()
-            error.is_retry_useless = True  # the caller's own retries would be the storm that ours are not
+            error.is_retry_useless = (
+                True  # the caller's own retries would be the storm that ours are not
+            )
             raise error
         return choice
 
@@ -123,11 +137,17 @@ class Failover(Struct, kw_only=True):
         if self.failure is not None:
             return self.failure
         if self._is_out_of_use():
-            return ResidencyDenied("What this request could be sent to was just taken out of use. Try again.")
-        return UpstreamTimeout("The time of this request was over before it could be sent. Try again.")
+            return ResidencyDenied(
+                "What this request could be sent to was just taken out of use. Try again."
+            )
+        return UpstreamTimeout(
+            "The time of this request was over before it could be sent. Try again."
+        )
 
     def _fresh(self, now_s: float) -> Choice | None:
-        """The next candidate in the ranking's order that may be tried and whose breaker is closed."""
+        """The next candidate in the ranking's order that may be tried and whose breaker is
+        closed.
+        """
         while self._at < len(self.choices):
             choice = self.choices[self._at]
             self._at += 1
@@ -137,7 +157,9 @@ class Failover(Struct, kw_only=True):
         return None
 
     def _again(self, now_s: float) -> Choice | None:
-        """The best of those tried, if it may be repeated: once as long as another was not tried at all."""
+        """The best of those tried, if it may be repeated: once as long as another was not tried at
+        all.
+        """
         is_other_left = any(self._looked_at(choice) is not None for choice in self._untried())
         for tried in self._tried:
             if tried.times > 1 and is_other_left:
@@ -152,13 +174,19 @@ class Failover(Struct, kw_only=True):
 
     def _opened(self) -> Choice | None:
         """One whose breaker is open, where no other stands: it may do, and an error is certain."""
-        return next((choice for choice in self._untried() if self._looked_at(choice) is not None), None)
+        return next(
+            (choice for choice in self._untried() if self._looked_at(choice) is not None), None
+        )
 
     def _untried(self) -> list[Choice]:
-        return [one for one in self.choices if not any(one is tried.choice for tried in self._tried)]
+        return [
+            one for one in self.choices if not any(one is tried.choice for tried in self._tried)
+        ]
 
     def _looked_at(self, choice: Choice) -> DeploymentState | None:
-        """A candidate's standing, None where it may not be tried; a full one is noted as the failure that it is."""
+        """A candidate's standing, None where it may not be tried; a full one is noted as the
+        failure that it is.
+        """
         deployment = choice.candidate.deployment
         if self.ejections.is_out(deployment.name):  # since this was decided
             return None
@@ -167,14 +195,17 @@ class Failover(Struct, kw_only=True):
         standing = self._standing = self.health.of(deployment)
         if self.health.is_full(standing, deployment):
             full = Overloaded(
-                f"{deployment.name} has as many requests under way here as it may. Try again.", retry_after_s=1
+                f"{deployment.name} has as many requests under way here as it may. Try again.",
+                retry_after_s=1,
             )
             self.note_full(choice, full)
             return None
         return standing
 
     def _pause_s(self, error: RequestError) -> float:
-        """How long to wait before the same is tried again: what it asked for, else a draw that grows."""
+        """How long to wait before the same is tried again: what it asked for, else a draw that
+        grows.
+        """
         if error.asked_wait_s is not None:
             return error.asked_wait_s
         return self.draw() * min(PAUSE_BASE_S * 2.0 ** (self.made - 1), LONGEST_PAUSE_S)
@@ -184,8 +215,12 @@ class Failover(Struct, kw_only=True):
         window = choice.candidate.deployment.context_window
         for other in self.choices:
             deployment = other.candidate.deployment
-            if deployment.context_window is None or (window is not None and deployment.context_window <= window):
+            if deployment.context_window is None or (
+                window is not None and deployment.context_window <= window
+            ):
                 self._excluded.add(deployment.name)
 
     def _is_out_of_use(self) -> bool:
-        return all(self.ejections.is_out(choice.candidate.deployment.name) for choice in self.choices)
+        return all(
+            self.ejections.is_out(choice.candidate.deployment.name) for choice in self.choices
+        )

@@ -1,8 +1,9 @@
-"""Idempotency-Key: one request of a team at a time has a key, and none after it that may have been charged.
+"""Idempotency-Key: one request of a team at a time has a key, and none after it that may have been
+charged.
 
-A claim is committed in Postgres before anything is sent. Its end is not waited for: it is written in the background,
-again and again until Postgres has it, and remembered here until then. What a worker that dies did not get to write is
-found in the ledger (`storage.budgets.idempotency`).
+A claim is committed in Postgres before anything is sent. Its end is not waited for: it is written
+in the background, again and again until Postgres has it, and remembered here until then. What a
+worker that dies did not get to write is found in the ledger (`storage.budgets.idempotency`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from uuid import UUID
 import structlog
 
 from gateway.domain.request.idempotency import Claim, Earlier, body_hash, key_hash
-from gateway.errors import DatabaseUnavailable, IdempotencyConflict, IdempotencyMismatch, RequestError, Unavailable
+from gateway.errors import (
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    IdempotencyMismatch,
+    RequestError,
+    Unavailable,
+)
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
@@ -29,8 +36,8 @@ PATIENCE_S = 1.0  # for one of the slots, and again for Postgres' answer
 SLOTS = 4  # claims that ask Postgres at once, each on a connection of its own
 RETRY_AFTER_S = 2.0
 TWIN_RETRY_AFTER_S = 1.0
-# Ends that wait to be written: of every request in flight, and of claims that nobody knows the fate of while Postgres
-# is away. More of those are not let in.
+# Ends that wait to be written: of every request in flight, and of claims that nobody knows the fate
+# of while Postgres is away. More of those are not let in.
 MOST_WAITING = 10_000
 BATCH = 100
 PAUSE_S = 1.0  # after a failure
@@ -45,10 +52,16 @@ class ClaimStore(Protocol):
     """
 
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
-        """Claim the key and return None, or who has it already. After an error the claim may be there or not."""
+        """Claim the key and return None, or who has it already.
+
+        After an error the claim may be there or not.
+        """
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each claim that is paired with True, release the others. All or nothing; a repetition is harmless."""
+        """Finish each claim that is paired with True, release the others.
+
+        All or nothing; a repetition is harmless.
+        """
 
     def forget(self) -> int:
         """Drop old claims; return how many."""
@@ -69,9 +82,15 @@ class Claims:
     """Claims keys for this worker's requests, which name its journal."""
 
     def __init__(
-        self, store: ClaimStore, clock: Clock, *, secret: bytes, journal_id: UUID, patience_s: float = PATIENCE_S,
+        self,
+        store: ClaimStore,
+        clock: Clock,
+        *,
+        secret: bytes,
+        journal_id: UUID,
+        patience_s: float = PATIENCE_S,
         most_waiting: int = MOST_WAITING,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store, self._clock, self._secret, self._journal_id = store, clock, secret, journal_id
         self._patience_s, self._most_waiting = patience_s, most_waiting
         self._slots = asyncio.Semaphore(SLOTS)
@@ -86,20 +105,27 @@ class Claims:
         """Ends that are not in Postgres yet."""
         return len(self._ended)
 
-    async def claim(self, team: str, key: str, *, endpoint: str, body: bytes, request_id: UUID) -> Claim:
-        """Claim `key` for a request that is to be sent; its holder calls `finish`, however the request ends.
+    async def claim(
+        self, team: str, key: str, *, endpoint: str, body: bytes, request_id: UUID
+    ) -> Claim:
+        """Claim `key` for a request that is to be sent; its holder calls `finish`, however the
+        request ends.
 
-        Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`: then nothing may be sent, and there is
-        nothing to finish. The same where it is cancelled.
+        Raises `IdempotencyMismatch`, `IdempotencyConflict` or `Unavailable`: then nothing may be
+        sent, and there is nothing to finish. The same where it is cancelled.
         """
-        claim = Claim(team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id)
+        claim = Claim(
+            team=team, key_hash=key_hash(team, key, secret=self._secret), request_id=request_id
+        )
         earlier = await self._answered(claim, partial(self._claimed, claim, endpoint, body))
         if earlier is not None:
             raise _refusal(earlier)
         return claim
 
     def finish(self, claim: Claim, *, was_charged: bool) -> None:
-        """Note how a claimed request ended. `was_charged`: it cost something or may have; else its key is free again.
+        """Note how a claimed request ended.
+
+        `was_charged`: it cost something or may have; else its key is free again.
 
         No await, and never fails: it is written in the background.
         """
@@ -110,13 +136,17 @@ class Claims:
         """Write ends as they come and drop old claims, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FORGET_EVERY_S):  # `wait_for` may swallow a cancellation (Python 3.11)
+                async with asyncio.timeout(
+                    FORGET_EVERY_S
+                ):  # `wait_for` may swallow a cancellation (Python 3.11)
                     await self._has_ended.wait()
             if not await self.look():
                 await asyncio.sleep(PAUSE_S)
 
     async def look(self) -> bool:
-        """Write all ends there are, and drop old claims if it is time; False where the database did not take it."""
+        """Write all ends there are, and drop old claims if it is time; False where the database did
+        not take it.
+        """
         try:
             await self._write()
             if self._clock.monotonic() - self._forgot_at_s >= FORGET_EVERY_S:
@@ -128,7 +158,10 @@ class Claims:
         return True
 
     async def close(self) -> None:
-        """Write what is left, for a short while. What Postgres does not take is closed by the journal's end."""
+        """Write what is left, for a short while.
+
+        What Postgres does not take is closed by the journal's end.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
                 await self.look()
@@ -137,7 +170,10 @@ class Claims:
         self._store.close()
 
     async def _answered(self, claim: Claim, ask: Callable[[], Earlier | None]) -> Earlier | None:
-        """Run `ask` in a thread for as long as a caller can wait. Whatever it did unheard is undone when it is over."""
+        """Run `ask` in a thread for as long as a caller can wait.
+
+        Whatever it did unheard is undone when it is over.
+        """
         if len(self._ended) >= self._most_waiting:
             raise _away()
         try:
@@ -164,7 +200,9 @@ class Claims:
 
     def _undo(self, claim: Claim, asked: asyncio.Future[Earlier | None]) -> None:
         problem = asked.exception()
-        may_be_there = asked.result() is None if problem is None else isinstance(problem, DatabaseUnavailable)
+        may_be_there = (
+            asked.result() is None if problem is None else isinstance(problem, DatabaseUnavailable)
+        )
         if may_be_there:
             self.finish(claim, was_charged=False)
 
@@ -184,7 +222,9 @@ class Claims:
         self._has_ended.clear()
         try:
             while batch := list(islice(self._ended.values(), BATCH)):
-                await self._in_background(partial(self._store.end, [(one.claim, one.was_charged) for one in batch]))
+                await self._in_background(
+                    partial(self._store.end, [(one.claim, one.was_charged) for one in batch])
+                )
                 for one in batch:
                     del self._ended[one.claim.request_id]
         finally:
@@ -199,26 +239,33 @@ def _refusal(earlier: Earlier) -> RequestError:
     receipt = f"GET /v1/requests/{earlier.request_id}"
     if not earlier.is_same_body:
         return IdempotencyMismatch(
-            f"This Idempotency-Key belongs to another request: {earlier.request_id} had another body or endpoint. "
+            f"This Idempotency-Key belongs to another request: {earlier.request_id} had "
+            "another body or endpoint. "
             f"Nothing was sent. Use a new key; what became of the other says {receipt}.",
             param="Idempotency-Key",
         )
     if earlier.is_finished:
         return IdempotencyConflict(
-            f"The request with this Idempotency-Key has ended and may have been charged, so nothing was sent again. "
+            "The request with this Idempotency-Key has ended and may have been charged, so "
+            "nothing was sent again. "
             f"Answers are not kept; its receipt is at {receipt}. To ask anew, use a new key.",
-            param="Idempotency-Key", request_id=earlier.request_id,
-        )  # fmt: skip
+            param="Idempotency-Key",
+            request_id=earlier.request_id,
+        )
     return IdempotencyConflict(
-        f"A request with this Idempotency-Key is under way: x-request-id {earlier.request_id}. Nothing was sent again. "
+        f"A request with this Idempotency-Key is under way: x-request-id {earlier.request_id}. "
+        "Nothing was sent again. "
         f"Ask for its receipt, {receipt}, or try again in a second.",
-        param="Idempotency-Key", request_id=earlier.request_id, retry_after_s=TWIN_RETRY_AFTER_S,
-    )  # fmt: skip
+        param="Idempotency-Key",
+        request_id=earlier.request_id,
+        retry_after_s=TWIN_RETRY_AFTER_S,
+    )
 
 
 def _away() -> Unavailable:
     return Unavailable(
-        "Postgres did not answer in time, and keyed requests need the database; nothing was sent. Try again in "
+        "Postgres did not answer in time, and keyed requests need the database; nothing was "
+        "sent. Try again in "
         "2 seconds, or send the request without an Idempotency-Key.",
         retry_after_s=RETRY_AFTER_S,
     )

@@ -1,4 +1,6 @@
-"""The meter: every attempt is written down before it is sent and settled after, and is seen here in between."""
+"""The meter: every attempt is written down before it is sent and settled after, and is seen here in
+between.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,24 @@ class LiveAttempt(Protocol):
 
 
 class Meter:
-    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not have yet.
+    """Writes intents and settlements to the journal, keeps what is live and what Postgres does not
+    have yet.
 
     Every settled event goes to each listener of `on_settled`.
     """
 
     def __init__(
-        self, journal: EventJournal, *, on_settled: Sequence[Callable[[UsageEvent], None]], ejections: Contradicted
+        self,
+        journal: EventJournal,
+        *,
+        on_settled: Sequence[Callable[[UsageEvent], None]],
+        ejections: Contradicted,
     ) -> None:
         self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
         self._live: dict[Key, LiveAttempt] = {}
-        self._recent: dict[Key, bytes] = {}  # documents: a third of the memory of events, and no work to throw away
+        self._recent: dict[
+            Key, bytes
+        ] = {}  # documents: a third of the memory of events, and no work to throw away
         self._settled = self._written = 0
         self._soon: asyncio.TimerHandle | None = None
 
@@ -57,7 +66,10 @@ class Meter:
         return self._settled - self._written
 
     def intend(self, intent: Intent, live: LiveAttempt) -> Awaitable[None]:
-        """Write an intent; resolves when it is durable. Raises `JournalFull` if there is no room: it is not in."""
+        """Write an intent; resolves when it is durable.
+
+        Raises `JournalFull` if there is no room: it is not in.
+        """
         durable = self._journal.intend(intent)
         self._live[intent.event.key] = live
         return durable
@@ -77,11 +89,16 @@ class Meter:
         for listener in self._on_settled:
             try:
                 listener(event)
-            except Exception:  # it is written down: a listener that fails must not look like an event that is not
+            except (
+                Exception
+            ):  # it is written down: a listener that fails must not look like an event that is not
                 log.exception("settlement_not_heard", request_id=str(key[0]), attempt=key[1])
 
     def give_up(self, event: UsageEvent) -> None:
-        """Forget an attempt that cannot be written down. Its intent stays in the journal: the next start books it."""
+        """Forget an attempt that cannot be written down.
+
+        Its intent stays in the journal: the next start books it.
+        """
         self._live.pop(event.key, None)
 
     def report_region_mismatch(self, found: Contradiction, key: Key) -> None:
@@ -103,7 +120,9 @@ class Meter:
     def saw_first_usage(self) -> None:
         """An attempt has its first running usage: note it soon rather than at the next turn."""
         if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(FIRST_PROGRESS_S, self._note_progress)
+            self._soon = asyncio.get_running_loop().call_later(
+                FIRST_PROGRESS_S, self._note_progress
+            )
 
     async def run(self) -> None:
         """Note the progress of all live attempts until cancelled."""
@@ -115,14 +134,22 @@ class Meter:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
-        running = {key: usage for key, live in self._live.items() if (usage := _usage_of(live, key)) is not None}
+        running = {
+            key: usage
+            for key, live in self._live.items()
+            if (usage := _usage_of(live, key)) is not None
+        }
         if not running:
             return
         try:
             self._journal.note_progress(running)
-        except Exception:  # one figure that cannot be written must not cost all other streams their notes
+        except (
+            Exception
+        ):  # one figure that cannot be written must not cost all other streams their notes
             log.exception("progress_not_noted")
-            self._journal.note_progress({key: usage for key, usage in running.items() if usage.is_plausible})
+            self._journal.note_progress(
+                {key: usage for key, usage in running.items() if usage.is_plausible}
+            )
 
 
 def _usage_of(live: LiveAttempt, key: Key) -> TokenUsage | None:

@@ -1,4 +1,7 @@
-"""Counts refusals and tells Postgres of them, a few seconds later. Counted is what was decided, never what was said."""
+"""Counts refusals and tells Postgres of them, a few seconds later.
+
+Counted is what was decided, never what was said.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 WRITE_EVERY_S = 2.0
-KEPT = timedelta(hours=2)  # what is older was written, or Postgres has been away for long and has it as of then
+KEPT = timedelta(
+    hours=2
+)  # what is older was written, or Postgres has been away for long and has it as of then
 MOST_KINDS = 10_000
 
 
@@ -31,15 +36,27 @@ class RefusalNotes(Protocol):
 
 
 class Refusals:
-    """One worker's counts. What was refused in the last two seconds before a crash is not counted."""
+    """One worker's counts.
 
-    def __init__(self, store: RefusalNotes, clock: Clock, *, journal_id: UUID, every_s: float = WRITE_EVERY_S) -> None:
-        self._store, self._clock, self._journal_id, self._every_s = store, clock, journal_id, every_s
+    What was refused in the last two seconds before a crash is not counted.
+    """
+
+    def __init__(
+        self, store: RefusalNotes, clock: Clock, *, journal_id: UUID, every_s: float = WRITE_EVERY_S
+    ) -> None:
+        self._store, self._clock, self._journal_id, self._every_s = (
+            store,
+            clock,
+            journal_id,
+            every_s,
+        )
         self._counts: Counter[Refused] = Counter()
         self._changed: set[Refused] = set()
 
     def note(self, decision: Decision, code: str, *, rules: tuple[str, ...] | None = None) -> None:
-        """A request was refused, or would have been; by the decision's own rules, unless others are named. No await."""
+        """A request was refused, or would have been; by the decision's own rules, unless others are
+        named. No await.
+        """
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         team, route = decision.team.name, decision.route.name
         named = decision.denying_rules if rules is None else rules
@@ -66,12 +83,16 @@ class Refusals:
             log.warning("refusals_not_written", problem=away.message)
         else:
             # Only now: a cancellation in between must leave them to be written at the close.
-            self._changed -= {refused for refused, times in changed.items() if self._counts[refused] == times}
+            self._changed -= {
+                refused for refused, times in changed.items() if self._counts[refused] == times
+            }
         self._forget()
 
     def _forget(self) -> None:
         before = self._clock.now() - KEPT
-        for refused in [known for known in self._counts if known.hour < before and known not in self._changed]:
+        for refused in [
+            known for known in self._counts if known.hour < before and known not in self._changed
+        ]:
             del self._counts[refused]
 
     async def close(self) -> None:

@@ -1,4 +1,6 @@
-"""The story of a request: decide, admit, then for each attempt hold, intend, send, relay and settle."""
+"""The story of a request: decide, admit, then for each attempt hold, intend, send, relay and
+settle.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,11 @@ OUTCOMES: dict[type[RequestError], Outcome] = {
 
 @dataclass(frozen=True, slots=True)
 class CallerAnswer:
-    """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the `rest`.
+    """What goes back to the caller: `body`, the whole of it or a stream's first piece, and the
+    `rest`.
 
-    Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what the tightest hard
-    budget has room for, None where there is none.
+    Whoever takes an answer closes `rest`: that settles the attempt. `budget_remaining_nusd` is what
+    the tightest hard budget has room for, None where there is none.
     """
 
     attempt: Attempt
@@ -62,9 +65,12 @@ class CallerAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestService:
-    """Carries requests to deployments, in the order the policy allows. `region` is where this gateway runs.
+    """Carries requests to deployments, in the order the policy allows.
 
-    `draw` gives numbers below 1, by which pauses before a second try differ, and `pause` is how they are waited for.
+    `region` is where this gateway runs.
+
+    `draw` gives numbers below 1, by which pauses before a second try differ, and `pause` is how
+    they are waited for.
     """
 
     transport: Transport
@@ -85,7 +91,9 @@ class RequestService:
     async def answer(
         self, request: Request, snapshot: Snapshot, *, terms: RequestTerms, received_s: float
     ) -> CallerAnswer:
-        """Return the first answer that a deployment gives. Raises the `RequestError` the caller must hear.
+        """Return the first answer that a deployment gives.
+
+        Raises the `RequestError` the caller must hear.
 
         `terms` are those of the request's team, project and key.
         """
@@ -95,12 +103,19 @@ class RequestService:
             raise refusal
         ranking = self._rank(request, decision, snapshot)
         admitted = AdmittedRequest(
-            request, ranking, terms.accounts, terms.needs_bound, received_s, received_s + decision.route.timeout_s
+            request,
+            ranking,
+            terms.accounts,
+            terms.needs_bound,
+            received_s,
+            received_s + decision.route.timeout_s,
         )
         if not (terms.limits or terms.shadow_limits or request.idempotency_key is not None):
             return await self._dispatch(admitted)
         most_tokens = admitted.bound_at(ranking.choices[0]).tokens
-        totals = await self.admission.admit(request, terms, decision=decision, most_tokens=most_tokens)
+        totals = await self.admission.admit(
+            request, terms, decision=decision, most_tokens=most_tokens
+        )
         try:
             admitted.totals = totals
             return await self._dispatch(admitted)
@@ -108,11 +123,18 @@ class RequestService:
             totals.close()
 
     async def _dispatch(self, admitted: AdmittedRequest) -> CallerAnswer:
-        """Try one deployment after the other until one answers; the failover says which, and when to give up."""
+        """Try one deployment after the other until one answers; the failover says which, and when
+        to give up.
+        """
         failover = Failover(
-            choices=admitted.ranking.choices, team=admitted.request.caller.team, deadline_s=admitted.deadline_s,
-            max_attempts=self.max_attempts, health=self.health, ejections=self.ejections, draw=self.draw,
-        )  # fmt: skip
+            choices=admitted.ranking.choices,
+            team=admitted.request.caller.team,
+            deadline_s=admitted.deadline_s,
+            max_attempts=self.max_attempts,
+            health=self.health,
+            ejections=self.ejections,
+            draw=self.draw,
+        )
         while True:
             wanted_s = self.clock.monotonic()
             choice = failover.next(wanted_s)
@@ -124,27 +146,38 @@ class RequestService:
                 failover.note_full(choice, error)
                 continue
             except RequestError as error:
-                raise failover.failure or error from None  # of two reasons the first is the one to fix
+                raise (
+                    failover.failure or error
+                ) from None  # of two reasons the first is the one to fix
             try:
                 return await self._attempt(attempt, admitted.deadline_s)
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
-                failover.note_failed(error)  # nothing reached the caller yet: another attempt may answer
+                failover.note_failed(
+                    error
+                )  # nothing reached the caller yet: another attempt may answer
 
     def decide(self, request: Request, snapshot: Snapshot) -> Decision:
-        """Decide where this request may go. Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`."""
+        """Decide where this request may go.
+
+        Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`.
+        """
         policy = snapshot.policy.policy
         route = find_route(policy, policy.teams[request.caller.team], request.body.facts.model)
         return self._decided(request, snapshot, route)
 
     def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
-        """The order for this request; the route to degrade to is decided only if it comes to that."""
+        """The order for this request; the route to degrade to is decided only if it comes to
+        that.
+        """
         below = decision.route.degrade_to
         if below is None:
             return self.estimates.rank(request, decision)
         route = snapshot.policy.policy.routes[below]
-        return self.estimates.rank(request, decision, degrade=lambda: self._decided(request, snapshot, route))
+        return self.estimates.rank(
+            request, decision, degrade=lambda: self._decided(request, snapshot, route)
+        )
 
     def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
         """The decision about a route; alike requests share it."""
@@ -167,18 +200,29 @@ class RequestService:
         decision = snapshot.decisions.get(depends_on)
         if decision is None:
             if len(snapshot.decisions) >= MOST_REMEMBERED:
-                snapshot.decisions.clear()  # a caller names tags in any mixture: no number of them may fill the memory
+                # a caller names tags in any mixture: no number of them may fill the memory
+                snapshot.decisions.clear()
             decision = snapshot.decisions[depends_on] = decide(
-                snapshot.policy, team=team, route=route, data_class=request.data_class, data_tags=request.data_tags,
-                facts=facts, prices=snapshot.prices, gateway_region=self.region, day=day or day_of(request.request_id),
+                snapshot.policy,
+                team=team,
+                route=route,
+                data_class=request.data_class,
+                data_tags=request.data_tags,
+                facts=facts,
+                prices=snapshot.prices,
+                gateway_region=self.region,
+                day=day or day_of(request.request_id),
                 ejected=ejected,
-            )  # fmt: skip
+            )
         return decision
 
     async def _begin(
         self, admitted: AdmittedRequest, choice: Choice, failover: Failover, *, wanted_s: float
-    ) -> Attempt:  # fmt: skip
-        """Begin an attempt that has room and is held for. Raises the error for the caller; then nothing is taken."""
+    ) -> Attempt:
+        """Begin an attempt that has room and is held for.
+
+        Raises the error for the caller; then nothing is taken.
+        """
         deployment = choice.candidate.deployment
         slot = self.health.take_slot(
             failover.standing
@@ -191,7 +235,9 @@ class RequestService:
             slot.release()
             raise
         number = failover.made + 1
-        attempt = self.attempts.begin(admitted, choice, grant, slot, number=number, wanted_s=wanted_s)
+        attempt = self.attempts.begin(
+            admitted, choice, grant, slot, number=number, wanted_s=wanted_s
+        )
         team = admitted.request.caller.team
         self.health.note_started(slot, team=team, number=number, now_s=attempt.started_s)
         if deployment.group is not None:
@@ -212,13 +258,23 @@ class RequestService:
                 self.estimates.note_load(attempt.candidate.deployment.name, exchange.said_load)
             if attempt.request.body.facts.is_stream:
                 relay = self._relay(exchange)
-                # The first piece is waited for, so that a stream which dies before it can still be tried elsewhere.
-                body, content_type, rest = await anext(relay, b""), "text/event-stream; charset=utf-8", relay
+                # The first piece is waited for, so that a stream which dies before it can still be
+                # tried elsewhere.
+                body, content_type, rest = (
+                    await anext(relay, b""),
+                    "text/event-stream; charset=utf-8",
+                    relay,
+                )
             else:
                 body, content_type, rest = await exchange.body(), exchange.content_type, None
                 exchange.upstream.close()
-                counted = await self.abandoned.count(exchange) if attempt.observed.final is None else None
-                attempt.settle(Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK, counted=counted)
+                counted = (
+                    await self.abandoned.count(exchange) if attempt.observed.final is None else None
+                )
+                attempt.settle(
+                    Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK,
+                    counted=counted,
+                )
             assert attempt.headers_s is not None, "an answer has a head"
             self.health.note_answer(attempt.slot, at_s=attempt.headers_s)
             return CallerAnswer(attempt, content_type, body, rest, self._remaining(attempt))
@@ -227,7 +283,9 @@ class RequestService:
             raise
         except (RequestError, EventTooLarge) as problem:
             error = _as_error(problem, exchange)
-            self._note_failure(attempt, error)  # before it is settled: else a probe ended without a word
+            self._note_failure(
+                attempt, error
+            )  # before it is settled: else a probe ended without a word
             self._failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
@@ -238,9 +296,17 @@ class RequestService:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
-        call = provider.call(deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens)
+        call = provider.call(
+            deployment, attempt.request, output_cap_tokens=attempt.bound.output_cap_tokens
+        )
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
-        return UpstreamAnswer(attempt=attempt, request=attempt.request, provider=provider, call=call, upstream=upstream)
+        return UpstreamAnswer(
+            attempt=attempt,
+            request=attempt.request,
+            provider=provider,
+            call=call,
+            upstream=upstream,
+        )
 
     def _note_failure(self, attempt: Attempt, error: RequestError) -> None:
         team, now_s = attempt.request.caller.team, self.clock.monotonic()
@@ -265,28 +331,38 @@ class RequestService:
         try:
             piece = await exchange.piece()
             if exchange.is_only_an_error:
-                raise UpstreamError(f"{attempt.candidate.deployment.name} failed before its first token.")
+                raise UpstreamError(
+                    f"{attempt.candidate.deployment.name} failed before its first token."
+                )
             while piece:
                 has_begun = True
                 yield piece
                 piece = await exchange.piece()
-            self.abandoned.done(exchange, Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK)
+            self.abandoned.done(
+                exchange, Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK
+            )
         except (RequestError, EventTooLarge) as problem:
             # "Done" and "failed" are two facts: `response.failed` is both.
-            is_whole = attempt.observed.is_done and not attempt.observed.is_error  # only its connection ended badly
+            is_whole = (
+                attempt.observed.is_done and not attempt.observed.is_error
+            )  # only its connection ended badly
             if is_whole and has_begun:
                 self.abandoned.done(exchange, Outcome.OK)
                 return
             error = _as_error(problem, exchange)
             if not has_begun:
-                error.is_final = error.is_final or is_whole  # it was lost behind an event that is too large
+                error.is_final = (
+                    error.is_final or is_whole
+                )  # it was lost behind an event that is too large
                 raise error from None
             self._note_failure(attempt, error)
             self.abandoned.done(exchange, _outcome(error, exchange))
-            # Official SDKs take a clean close for success, so a cut stream ends with an error event.
+            # Official SDKs take a clean close for success, so a cut stream ends with an error
+            # event.
             yield exchange.provider.error_event(attempt.request.body, error)
         except (asyncio.CancelledError, GeneratorExit):
-            # SDKs hang up as soon as they have read `[DONE]` or an error: that caller got all of its answer.
+            # SDKs hang up as soon as they have read `[DONE]` or an error: that caller got all of
+            # its answer.
             if attempt.observed.is_error:
                 self.abandoned.done(exchange, Outcome.UPSTREAM_ERROR)
             elif attempt.observed.is_done:
@@ -300,14 +376,21 @@ class RequestService:
 
 
 def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:
-    """How a failed attempt ended: an answer that had begun was cut, unless its upstream said what was wrong."""
+    """How a failed attempt ended: an answer that had begun was cut, unless its upstream said what
+    was wrong.
+    """
     observed = None if exchange is None or not exchange.has_begun else exchange.attempt.observed
     is_cut = observed is not None and not (observed.is_error or observed.is_whole)
     return OUTCOMES.get(type(error), Outcome.UPSTREAM_CUT if is_cut else Outcome.UPSTREAM_ERROR)
 
 
-def _as_error(problem: RequestError | EventTooLarge, exchange: UpstreamAnswer | None) -> RequestError:
-    """What the caller hears. Without its frames: they keep the request, and are kept by what they hold."""
+def _as_error(
+    problem: RequestError | EventTooLarge, exchange: UpstreamAnswer | None
+) -> RequestError:
+    """What the caller hears.
+
+    Without its frames: they keep the request, and are kept by what they hold.
+    """
     if isinstance(problem, RequestError):
         return problem.with_traceback(None)
     assert exchange is not None, "only an answer has events"

@@ -1,6 +1,7 @@
 """Says no early: what this replica cannot do well it refuses before it has read the request.
 
-A gateway that takes everything answers everything late; one that refuses a part of it answers the rest in time.
+A gateway that takes everything answers everything late; one that refuses a part of it answers the
+rest in time.
 """
 
 from __future__ import annotations
@@ -12,26 +13,35 @@ from gateway.domain.policy.policy import Priority
 from gateway.errors import Overloaded
 
 TICK_S = 0.05
-# One late turn is a pause of the collector or of the machine. What is late at each of so many is overloaded.
+# One late turn is a pause of the collector or of the machine. What is late at each of so many is
+# overloaded.
 TURNS = 3
 JOURNAL_SHARE = 0.9
 RETRY_AFTER_S = 2.0
-# From which part of these limits on each priority is refused; the streams' last twentieth is for `high` alone.
+# From which part of these limits on each priority is refused; the streams' last twentieth is for
+# `high` alone.
 FROM: dict[Priority, float] = {Priority.LOW: 0.5, Priority.NORMAL: 1.0, Priority.HIGH: 2.0}
 STREAMS_SHARE = 0.95
 
 
 class Shedding:
-    """Measures how much this worker has to do. `run` must be running; until it has, nothing is refused.
+    """Measures how much this worker has to do.
 
-    `journal_share` is the used part of the journal, `streams` how many requests are in flight of `max_streams`,
-    `lag_s` how late the loop may be at everything.
+    `run` must be running; until it has, nothing is refused.
+
+    `journal_share` is the used part of the journal, `streams` how many requests are in flight of
+    `max_streams`, `lag_s` how late the loop may be at everything.
     """
 
     def __init__(
-        self, *, journal_share: Callable[[], float], streams: Callable[[], int], max_streams: int, lag_s: float,
+        self,
+        *,
+        journal_share: Callable[[], float],
+        streams: Callable[[], int],
+        max_streams: int,
+        lag_s: float,
         on_shed: Callable[[str], None] = lambda priority: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._journal_share, self._streams, self._max_streams = journal_share, streams, max_streams
         self._most_lag_s, self._on_shed = lag_s, on_shed
         self._late_s = [0.0] * TURNS
@@ -48,7 +58,8 @@ class Shedding:
             return
         self._on_shed(priority.value)
         raise Overloaded(
-            "This replica has more to do than it can do in time, so it takes nothing new from teams of priority "
+            "This replica has more to do than it can do in time, so it takes nothing new from "
+            "teams of priority "
             f"'{priority.value}'. Try again later.",
             retry_after_s=RETRY_AFTER_S,
         )
@@ -57,9 +68,12 @@ class Shedding:
         """The loop came to its turn so late."""
         self._late_s = [*self._late_s[1:], late_s]
         streams = self._streams() / max(self._max_streams * STREAMS_SHARE, 1.0)
-        # High teams go up to the hard limits, which stand elsewhere: the journal's end and the cap on streams.
+        # High teams go up to the hard limits, which stand elsewhere: the journal's end and the cap
+        # on streams.
         self.pressure = max(
-            self.lag_s / self._most_lag_s, min(self._journal_share() / JOURNAL_SHARE, 1.5), min(streams, 1.5)
+            self.lag_s / self._most_lag_s,
+            min(self._journal_share() / JOURNAL_SHARE, 1.5),
+            min(streams, 1.5),
         )
 
     async def run(self) -> None:

@@ -11,7 +11,8 @@ OnSettled = Callable[[UsageEvent | None], None]
 
 
 class RequestTotals:
-    """Adds up a request's attempts, and calls the listeners in `on_end` once, when nothing more can come.
+    """Adds up a request's attempts, and calls the listeners in `on_end` once, when nothing more can
+    come.
 
     An answer may go on long after its request, so the last attempt may be settled after `close`.
     """

@@ -1,4 +1,6 @@
-"""One upstream call under way: read on from wherever it stands, by the request or, once its caller left, by a drain."""
+"""One upstream call under way: read on from wherever it stands, by the request or, once its caller
+left, by a drain.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ from gateway.wire.openai.vectors import LARGE_BYTES, TooManyVectors, without_vec
 from gateway.wire.upstream_request import UpstreamRequest
 from gateway.wire.vllm_load import LOAD_HEADER
 
-# A plain answer is held whole: usage and model are spliced into it. The largest request for embeddings, 2,048
-# inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
+# A plain answer is held whole: usage and model are spliced into it. The largest request for
+# embeddings, 2,048 inputs of 3,072 dimensions as decimals, is answered with about 130 MB.
 MAX_ANSWER_BYTES = 32 * 2**20  # to look through one takes up to 3 ms for each MiB
 MAX_EMBEDDINGS_BYTES = 256 * 2**20
 MAX_ERROR_BYTES = 2**20
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
 ARRIVED_WAIT_S = 0.05  # for bytes that the kernel has already acknowledged
-# One thread for all large answers: several would hold the interpreter for longer, and what else needs a thread
-# (bodies of callers, the loops in the background) does not wait for answers.
+# One thread for all large answers: several would hold the interpreter for longer, and what else
+# needs a thread (bodies of callers, the loops in the background) does not wait for answers.
 _LARGE_ANSWERS = ThreadPoolExecutor(1, "large-answers")
 
 T = TypeVar("T")
@@ -59,11 +61,14 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def is_read_to_its_end(self) -> bool:
-        """Whether it is read on after its caller left: where that is billed anyway, or tells the only usage there is.
+        """Whether it is read on after its caller left: where that is billed anyway, or tells the
+        only usage there is.
 
         An engine of one's own that says on the way what it has made is stopped at once instead.
         """
-        says_on_the_way = self.call.asks_running_usage and (self.request.body.facts.is_stream or self.call.is_assembled)
+        says_on_the_way = self.call.asks_running_usage and (
+            self.request.body.facts.is_stream or self.call.is_assembled
+        )
         return not (self.attempt.candidate.deployment.is_self_hosted and says_on_the_way)
 
     @property
@@ -74,7 +79,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def needs_counting(self) -> bool:
-        """True where something was answered, to its end or not, and the upstream has not said its usage."""
+        """True where something was answered, to its end or not, and the upstream has not said its
+        usage.
+        """
         observed = self.attempt.observed
         has_answered = observed.has_content or observed.is_whole or observed.is_done
         if not has_answered or observed.is_unfinished or self.is_only_an_error:
@@ -84,7 +91,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def has_more(self) -> bool:
-        """True where there is something to read on for: the rest of the answer, or what has arrived of it."""
+        """True where there is something to read on for: the rest of the answer, or what has arrived
+        of it.
+        """
         observed = self.attempt.observed
         if self.has_all:
             return True
@@ -100,7 +109,8 @@ class UpstreamAnswer(Struct, kw_only=True):
     def was_served(self) -> bool:
         """False where the upstream provably generated nothing, or bills nothing for it.
 
-        408, 504 and the like come from whoever lost patience with the upstream, which may go on and bill.
+        408, 504 and the like come from whoever lost patience with the upstream, which may go on and
+        bill.
         """
         if self.is_refused:
             return self.attempt.http_status in MAY_HAVE_BEEN_SERVED
@@ -112,7 +122,10 @@ class UpstreamAnswer(Struct, kw_only=True):
         return self._whole is not None
 
     async def head(self) -> None:
-        """Wait for the answer to begin. Raises the caller's error for an upstream's error answer."""
+        """Wait for the answer to begin.
+
+        Raises the caller's error for an upstream's error answer.
+        """
         if self.has_begun:
             return
         status, headers = await self.upstream.head()
@@ -124,15 +137,19 @@ class UpstreamAnswer(Struct, kw_only=True):
         self.said_load = headers.get(LOAD_HEADER)
         if self.request.body.facts.is_stream:
             self._stream = self.provider.stream(
-                self.request.body, cost=self.attempt.cost_text, asked_running_usage=self.call.asks_running_usage
+                self.request.body,
+                cost=self.attempt.cost_text,
+                asked_running_usage=self.call.asks_running_usage,
             )
             self.attempt.observed = self._stream.observed
 
     async def body(self) -> bytes:
-        """The whole plain answer, for the caller. Raises `UpstreamError` where it is none, is cut or is an error.
+        """The whole plain answer, for the caller.
 
-        An answer that came whole was bought: what cannot be read of it is refused, and never tried again.
-        Cancelling it loses nothing: the next call goes on from the bytes that this one had.
+        Raises `UpstreamError` where it is none, is cut or is an error.
+
+        An answer that came whole was bought: what cannot be read of it is refused, and never tried
+        again. Cancelling it loses nothing: the next call goes on from the bytes that this one had.
         """
         if self.call.is_assembled:
             self.content_type = "application/json"
@@ -140,19 +157,24 @@ class UpstreamAnswer(Struct, kw_only=True):
         else:
             rewritten = await self._plain()
         if self.is_only_an_error:
-            raise UpstreamError(f"{self.attempt.candidate.deployment.name} answered with an error and nothing else.")
+            raise UpstreamError(
+                f"{self.attempt.candidate.deployment.name} answered with an error and nothing else."
+            )
         return rewritten
 
     async def _plain(self) -> bytes:
         is_embeddings = self.request.body.facts.operation is Operation.EMBEDDINGS
         if self._whole is None:
-            self._whole = await self.upstream.read(MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES)
+            self._whole = await self.upstream.read(
+                MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES
+            )
             self.attempt.observed.is_whole = True
         body = self._whole
         if len(body) < LARGE_BYTES:
             self._whole = None
             return self._read_whole(body, self.attempt.observed)
-        # Cancelled, it is read once more from the start, after the thread has ended what it does now.
+        # Cancelled, it is read once more from the start, after the thread has ended what it does
+        # now.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
             rewritten = await _aside(self._read_large, body, observed)
@@ -171,17 +193,26 @@ class UpstreamAnswer(Struct, kw_only=True):
         except TooManyVectors:
             raise self._unreadable("no answer to as many inputs as were sent") from None
         text = body if short is None else short.text
-        if len(text) > MAX_ANSWER_BYTES:  # its vectors are of no known form: estimated by the input alone
+        if (
+            len(text) > MAX_ANSWER_BYTES
+        ):  # its vectors are of no known form: estimated by the input alone
             return body
         rewritten = self._read_whole(text, observed)
         return rewritten if short is None else short.restored(rewritten)
 
     def _read_whole(self, body: bytes, observed: Observed) -> bytes:
-        """Note what a whole answer says, and return it for the caller. Raises `UpstreamError` for what is no JSON."""
-        rewritten = self.provider.rewrite(self.request.body, body, observed, cost=self.attempt.cost_text)
+        """Note what a whole answer says, and return it for the caller.
+
+        Raises `UpstreamError` for what is no JSON.
+        """
+        rewritten = self.provider.rewrite(
+            self.request.body, body, observed, cost=self.attempt.cost_text
+        )
         if not observed.is_done and not observed.is_error:
             text = inflated(body)
-            if self.request.body.facts.operation is not Operation.EMBEDDINGS:  # they have no output, however large
+            if (
+                self.request.body.facts.operation is not Operation.EMBEDDINGS
+            ):  # they have no output, however large
                 observed.note_unread(len(text))
             if text is not body and (usage := self.provider.usage_in(text)) is not None:
                 observed.note_final(usage)
@@ -191,7 +222,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return rewritten
 
     async def piece(self) -> bytes:
-        """The next piece of the stream, for the caller, empty at its end. Raises `UpstreamError` if cut before that.
+        """The next piece of the stream, for the caller, empty at its end.
+
+        Raises `UpstreamError` if cut before that.
 
         Cancelling it loses nothing: the next call goes on where this one waited.
         """
@@ -212,7 +245,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         return b""
 
     async def _chunk(self) -> bytes:
-        """The next piece of a stream; after a large one the event loop has its turn, even if more is there already.
+        """The next piece of a stream; after a large one the event loop has its turn, even if more
+        is there already.
 
         Cancelling it loses nothing.
         """
@@ -265,7 +299,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         return self.provider.error(deployment, status, headers, body=body)
 
     def _require_json(self, body: bytes) -> None:
-        """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer under status 200."""
+        """Let an answer of a shape we do not know pass, but not a proxy's page or half an answer
+        under status 200.
+        """
         try:
             require_object(body)
         except MalformedJson:
@@ -273,7 +309,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     def _unreadable(self, what: str) -> UpstreamError:
         name = self.attempt.candidate.deployment.name
-        error = UpstreamError(f"{name} answered with something that is {what}. It is not asked again.")
+        error = UpstreamError(
+            f"{name} answered with something that is {what}. It is not asked again."
+        )
         error.is_final = True
         return error
 
@@ -288,10 +326,11 @@ class UpstreamAnswer(Struct, kw_only=True):
             events += piece.count(b"\ndata:") + 1
 
     async def read_arrived(self) -> None:
-        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing else.
+        """Read what the kernel had received by now, for the sake of its usage, and wait for nothing
+        else.
 
-        An engine goes on writing meanwhile: what comes later is not waited for, and at most as much is read as was
-        there, framing included.
+        An engine goes on writing meanwhile: what comes later is not waited for, and at most as much
+        is read as was there, framing included.
         """
         left_bytes = self._arrived_bytes
         if not self.has_begun:
@@ -300,7 +339,9 @@ class UpstreamAnswer(Struct, kw_only=True):
         if self._stream is None and self._assembler is None and self.call.is_assembled:
             self._assembler = self._new_assembler()
         while left_bytes > 0 and not self.attempt.observed.is_done:
-            is_last = not self._arrived_bytes  # of TLS a part may be decrypted and not yet handed over
+            is_last = (
+                not self._arrived_bytes
+            )  # of TLS a part may be decrypted and not yet handed over
             async with asyncio.timeout(ARRIVED_WAIT_S):
                 chunk, self._unfed = self._unfed or await self.upstream.chunk(), b""
             if not chunk:
@@ -323,7 +364,9 @@ class UpstreamAnswer(Struct, kw_only=True):
 
     @property
     def is_only_an_error(self) -> bool:
-        """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its engine is gone."""
+        """True where all that came is an error: vLLM says 200, then that, then `[DONE]`, when its
+        engine is gone.
+        """
         observed = self.attempt.observed
         return observed.is_error and not observed.has_content
 
@@ -331,13 +374,14 @@ class UpstreamAnswer(Struct, kw_only=True):
     def cut_message(self) -> str:
         """What the caller of a cut answer is told."""
         return (
-            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. What was generated is "
+            f"The answer of {self.attempt.candidate.deployment.name} stopped before its end. "
+            "What was generated is "
             f"charged; see the receipt at GET /v1/requests/{self.attempt.request.request_id}."
         )
 
 
-# Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5, nginx's 499,
-# Cloudflare's 524.
+# Statuses by which a proxy gives up on an upstream that may go on: RFC 9110 §15.5.9 and §15.6.5,
+# nginx's 499, Cloudflare's 524.
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
 
 

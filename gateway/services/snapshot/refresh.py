@@ -1,4 +1,6 @@
-"""Keeps a worker's snapshot fresh: told of changes by the database, and looking by itself besides."""
+"""Keeps a worker's snapshot fresh: told of changes by the database, and looking by itself
+besides.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,24 @@ import structlog
 from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError, PolicyRejected
 from gateway.services.ports import Clock
-from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder, SnapshotShelf, SnapshotSource
+from gateway.services.snapshot.snapshot import (
+    Snapshot,
+    SnapshotHolder,
+    SnapshotShelf,
+    SnapshotSource,
+)
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 FIRST_LOOK_S = 3.0  # then a start goes on with what was kept
-HUNG_AFTER_S = 20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
+HUNG_AFTER_S = (
+    20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
+)
 RENEW_AFTER_S = 60.0
 CONFIRMED_WITHIN_S = 1.0  # a caller waits for it
-# One listens, one may be kept waiting by a disk, one says what is served, and two looks may hang. No others' work can
-# use these threads up.
+# One listens, one may be kept waiting by a disk, one says what is served, and two looks may hang.
+# No others' work can use these threads up.
 _THREADS = 5
 
 
@@ -32,18 +41,29 @@ def _tell_nobody(version: int) -> None:
 
 
 class Refresher:
-    """Swaps the snapshot when policy or keys change. A failed look keeps the last good one, until it is too old.
+    """Swaps the snapshot when policy or keys change.
 
-    On `shelf` the last good snapshot outlives this process; None: nothing does. `tell` notes in Postgres which version
-    is served: only once it is, and apart from serving, which does not wait for it.
+    A failed look keeps the last good one, until it is too old.
+
+    On `shelf` the last good snapshot outlives this process; None: nothing does. `tell` notes in
+    Postgres which version is served: only once it is, and apart from serving, which does not wait
+    for it.
     """
 
     def __init__(
-        self, source: SnapshotSource, holder: SnapshotHolder, *, every_s: float, clock: Clock,
-        on_swap: Callable[[Snapshot], None], shelf: SnapshotShelf | None = None, first_look_s: float = FIRST_LOOK_S,
-        hung_after_s: float = HUNG_AFTER_S, confirmed_within_s: float = CONFIRMED_WITHIN_S,
+        self,
+        source: SnapshotSource,
+        holder: SnapshotHolder,
+        *,
+        every_s: float,
+        clock: Clock,
+        on_swap: Callable[[Snapshot], None],
+        shelf: SnapshotShelf | None = None,
+        first_look_s: float = FIRST_LOOK_S,
+        hung_after_s: float = HUNG_AFTER_S,
+        confirmed_within_s: float = CONFIRMED_WITHIN_S,
         tell: Callable[[int], None] = _tell_nobody,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tell, self._told = tell, 0
         self._taken = asyncio.Event()
         self._source, self._holder, self._shelf, self._clock = source, holder, shelf, clock
@@ -58,7 +78,9 @@ class Refresher:
         self._shelf_problem: str | None = None
 
     async def start(self) -> None:
-        """Look for the first time. Postgres is not waited for long: what was kept serves where it does not answer.
+        """Look for the first time.
+
+        Postgres is not waited for long: what was kept serves where it does not answer.
 
         Raises `BadUsage` where what is stored there cannot be ours.
         """
@@ -83,27 +105,42 @@ class Refresher:
                 self._holder.problem = "the gateway failed on what it read; its log says how"
 
     async def confirm(self) -> bool:
-        """Have Postgres asked once more; whether it has answered, soon. Needs `loops`. One look is for all who wait."""
+        """Have Postgres asked once more; whether it has answered, soon. Needs `loops`.
+
+        One look is for all who wait.
+        """
         asked_s, holder = self._clock.monotonic(), self._holder
         self._changed.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._confirmed_within_s):
-                while (holder.refreshed_s is None or holder.refreshed_s < asked_s) and holder.problem is None:
+                while (
+                    holder.refreshed_s is None or holder.refreshed_s < asked_s
+                ) and holder.problem is None:
                     await self._ended.wait()
-        return holder.problem is None and holder.refreshed_s is not None and holder.refreshed_s >= asked_s
+        return (
+            holder.problem is None
+            and holder.refreshed_s is not None
+            and holder.refreshed_s >= asked_s
+        )
 
     async def keep(self) -> None:
-        """Keep the current snapshot where it is another one, or the time it was good at has moved on."""
+        """Keep the current snapshot where it is another one, or the time it was good at has moved
+        on.
+        """
         shelf, snapshot, good_at = self._shelf, self._holder.current, self._holder.refreshed_at
         if shelf is None or snapshot is None or good_at is None:
             return
         if snapshot is self._kept and self._clock.monotonic() - self._kept_s < RENEW_AFTER_S:
             return
         last = LastSnapshot(
-            good_at=good_at, version=snapshot.policy.version, sha256=snapshot.policy.sha256,
-            document=snapshot.document, prices=snapshot.prices, keys=tuple(snapshot.keys.values()),
+            good_at=good_at,
+            version=snapshot.policy.version,
+            sha256=snapshot.policy.sha256,
+            document=snapshot.document,
+            prices=snapshot.prices,
+            keys=tuple(snapshot.keys.values()),
             ejected=snapshot.ejected,
-        )  # fmt: skip
+        )
         try:
             if not await self._in_thread(lambda: shelf.write(last)):
                 return  # another worker is writing: after the next look again
@@ -114,18 +151,26 @@ class Refresher:
         self._kept, self._kept_s = snapshot, self._clock.monotonic()
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What goes on until it is cancelled. Four loops, so that one which fails holds up none of the others."""
+        """What goes on until it is cancelled.
+
+        Four loops, so that one which fails holds up none of the others.
+        """
         return {
-            "policy_and_keys": self._poll, "changes": self._listen, "last_snapshot": self._keep_on,
+            "policy_and_keys": self._poll,
+            "changes": self._listen,
+            "last_snapshot": self._keep_on,
             "served_version": self._tell_on,
-        }  # fmt: skip
+        }
 
     async def close(self) -> None:
         """End the threads; the loops have ended."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self) -> None:
-        """Wake the poll when something changed. Apart from it: a connection that hangs must not hold it up."""
+        """Wake the poll when something changed.
+
+        Apart from it: a connection that hangs must not hold it up.
+        """
         while True:
             try:
                 if await self._in_thread(lambda: self._source.wait(self._every_s)):
@@ -135,7 +180,8 @@ class Refresher:
 
     async def _poll(self) -> None:
         while True:
-            # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with the result.
+            # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with
+            # the result.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._changed.wait()
@@ -157,7 +203,10 @@ class Refresher:
             await self.tell_version()
 
     async def tell_version(self) -> None:
-        """Say which version is served, unless that was said. What cannot be said is said after the next look."""
+        """Say which version is served, unless that was said.
+
+        What cannot be said is said after the next look.
+        """
         snapshot = self._holder.current
         if snapshot is None or snapshot.policy.version == self._told:
             return
@@ -175,7 +224,9 @@ class Refresher:
             async with asyncio.timeout(limit_s):  # what a thread finds after that is dropped
                 snapshot = await self._in_thread(lambda: self._source.load(before))
         except TimeoutError:
-            raise DatabaseUnavailable(f"Postgres has not answered within {limit_s:.0f} s.") from None
+            raise DatabaseUnavailable(
+                f"Postgres has not answered within {limit_s:.0f} s."
+            ) from None
         if snapshot is None:
             self._holder.problem = "no policy was applied yet; run: tollgate policy apply FILE"
             return
@@ -204,16 +255,20 @@ class Refresher:
 
         try:
             last, snapshot = await self._in_thread(recalled)
-            age_s = usable_age_s(last.good_at, now=self._clock.now(), outage_s=self._holder.outage_s)
+            age_s = usable_age_s(
+                last.good_at, now=self._clock.now(), outage_s=self._holder.outage_s
+            )
         except (NotUsable, PolicyRejected) as refused:
             self._say_of_shelf(f"the last snapshot is not used: {refused}")
             return
         self._holder.take(snapshot, good_at=last.good_at, good_s=self._clock.monotonic() - age_s)
         self._on_swap(snapshot)
         log.warning(
-            "serving_from_last_snapshot", policy_version=last.version, age_s=round(age_s),
+            "serving_from_last_snapshot",
+            policy_version=last.version,
+            age_s=round(age_s),
             left_s=round(self._holder.outage_s - age_s),
-        )  # fmt: skip
+        )
 
     def _say_of_shelf(self, problem: str) -> None:
         """Once: the next tries find the same."""

@@ -1,6 +1,8 @@
-"""What a worker knows: the current policy, its prices and the live keys, as one value swapped at once.
+"""What a worker knows: the current policy, its prices and the live keys, as one value swapped at
+once.
 
-It serves for a stated time without Postgres, and not a moment longer: a key may have been revoked since.
+It serves for a stated time without Postgres, and not a moment longer: a key may have been revoked
+since.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from gateway.domain.routing.decide import Decision
 from gateway.errors import Unavailable
 from gateway.services.ports import Clock
 
-# Older than this, a key we do not know may be a new one, whatever the last look said: it may be hanging.
+# Older than this, a key we do not know may be a new one, whatever the last look said: it may be
+# hanging.
 STALE_AFTER_S = 15.0
-# Asked so shortly ago, Postgres has named all keys there are: under a flood of made-up ones it is not asked more often.
+# Asked so shortly ago, Postgres has named all keys there are: under a flood of made-up ones it is
+# not asked more often.
 CONFIRMED_S = 0.2
 MOST_REMEMBERED = 10_000  # a caller names the project: no number of them may fill the memory
 MOST_PROJECTS = 1000  # undeclared ones of a team, each with accounts and limits of its own
@@ -33,7 +37,9 @@ _MEND = "bring Postgres back, or fix TOLLGATE_DATABASE_URL; this replica goes on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTerms:
-    """What a request may cost and how fast its like may come. `accounts` are in the order of their names.
+    """What a request may cost and how fast its like may come.
+
+    `accounts` are in the order of their names.
 
     `needs_bound` is True if one of them can refuse a request for what it may come to.
     """
@@ -48,11 +54,12 @@ class RequestTerms:
 class Snapshot:
     """Read once per request, so that a request keeps the version it began with.
 
-    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the policy as it was written;
-    `behind` says why it is not the newest one. `ejected` are deployments out of use, by what their upstreams said of
-    their place. Remembered under this snapshot: in `checked` keys that were found right, by a hash of theirs; in
-    `decisions` what was decided, by all it depends on; in `terms` the budgets and limits of a request, by team, project
-    and key; in `projects` the undeclared ones that requests of a team named.
+    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the policy
+    as it was written; `behind` says why it is not the newest one. `ejected` are deployments out of
+    use, by what their upstreams said of their place. Remembered under this snapshot: in `checked`
+    keys that were found right, by a hash of theirs; in `decisions` what was decided, by all it
+    depends on; in `terms` the budgets and limits of a request, by team, project and key; in
+    `projects` the undeclared ones that requests of a team named.
     """
 
     policy: PolicyVersion
@@ -63,8 +70,12 @@ class Snapshot:
     behind: str | None = None
     ejected: Mapping[str, str] = field(default_factory=dict)
     checked: dict[bytes, KeyRecord] = field(default_factory=dict, compare=False, repr=False)
-    decisions: dict[tuple[object, ...], Decision] = field(default_factory=dict, compare=False, repr=False)
-    terms: dict[tuple[str, str | None, str], RequestTerms] = field(default_factory=dict, compare=False, repr=False)
+    decisions: dict[tuple[object, ...], Decision] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    terms: dict[tuple[str, str | None, str], RequestTerms] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     projects: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def terms_of(self, team: Team, *, project: str | None, key_id: str) -> RequestTerms:
@@ -87,7 +98,9 @@ class Snapshot:
         return found
 
     def _counted(self, team: Team, project: str | None) -> str | None:
-        """The project that a request counts under: `*` for more names than `MOST_PROJECTS`, as each makes accounts."""
+        """The project that a request counts under: `*` for more names than `MOST_PROJECTS`, as each
+        makes accounts.
+        """
         if project is None or project in team.projects:
             return project
         named = self.projects.setdefault(team.name, set())
@@ -101,20 +114,35 @@ class SnapshotSource(Protocol):
     """Loads what changed from the database; runs in threads."""
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Return the snapshot now, None where no policy was applied yet. Raises `DatabaseUnavailable`."""
+        """Return the snapshot now, None where no policy was applied yet.
+
+        Raises `DatabaseUnavailable`.
+        """
 
     def rebuilt(self, last: LastSnapshot) -> Snapshot:
-        """Return the snapshot that was kept. Raises `PolicyRejected` where this Tollgate reads it no more."""
+        """Return the snapshot that was kept.
+
+        Raises `PolicyRejected` where this Tollgate reads it no more.
+        """
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as something changed, False when the time is over. Raises `DatabaseUnavailable`."""
+        """True as soon as something changed, False when the time is over.
+
+        Raises `DatabaseUnavailable`.
+        """
 
 
 class SnapshotShelf(Protocol):
-    """Where the last good snapshot outlives this process; runs in threads. `storage.policy.last_snapshot` has one."""
+    """Where the last good snapshot outlives this process; runs in threads.
+
+    `storage.policy.last_snapshot` has one.
+    """
 
     def write(self, last: LastSnapshot) -> bool:
-        """Keep a snapshot in place of the one before; False: not now, try again soon. Raises `OSError`."""
+        """Keep a snapshot in place of the one before; False: not now, try again soon.
+
+        Raises `OSError`.
+        """
 
     def read(self) -> LastSnapshot:
         """What was kept last, however old. Raises `NotUsable`."""
@@ -128,9 +156,10 @@ async def _nobody_asks() -> bool:
 class SnapshotHolder:
     """The current snapshot and how old it is.
 
-    `refreshed_s` is when Postgres was asked for it, by the monotonic clock, `refreshed_at` the same moment in words.
-    `problem` is why the latest look failed. `confirm` has Postgres asked once more, now: False where it did not answer.
-    Without a clock, as in tests that are not about time, it does not age.
+    `refreshed_s` is when Postgres was asked for it, by the monotonic clock, `refreshed_at` the same
+    moment in words. `problem` is why the latest look failed. `confirm` has Postgres asked once
+    more, now: False where it did not answer. Without a clock, as in tests that are not about time,
+    it does not age.
     """
 
     current: Snapshot | None = None
@@ -144,19 +173,28 @@ class SnapshotHolder:
     def require(self) -> Snapshot:
         """The current snapshot. Raises `Unavailable` saying what an operator does about it."""
         if self.current is None:
-            raise Unavailable(f"The gateway is not ready: {self.problem}. Try again shortly.", retry_after_s=2)
+            raise Unavailable(
+                f"The gateway is not ready: {self.problem}. Try again shortly.", retry_after_s=2
+            )
         if self.age_s() > self.outage_s:
-            raise Unavailable(f"{self.over()} GET /readyz says what is wrong. Try again later.", retry_after_s=5)
+            raise Unavailable(
+                f"{self.over()} GET /readyz says what is wrong. Try again later.", retry_after_s=5
+            )
         return self.current
 
     def take(self, snapshot: Snapshot, *, good_at: datetime, good_s: float) -> bool:
-        """Serve from a snapshot that Postgres was asked for at a moment, by both clocks; True if it is another one."""
+        """Serve from a snapshot that Postgres was asked for at a moment, by both clocks; True if it
+        is another one.
+        """
         is_new = snapshot is not self.current
         self.current, self.refreshed_at, self.refreshed_s = snapshot, good_at, good_s
         return is_new
 
     def age_s(self) -> float:
-        """How long ago Postgres was asked for what is here; infinite where it never answered. For metrics too."""
+        """How long ago Postgres was asked for what is here; infinite where it never answered.
+
+        For metrics too.
+        """
         if self.clock is None:
             return inf if self.refreshed_at is None else 0.0
         return inf if self.refreshed_s is None else self.clock.monotonic() - self.refreshed_s
@@ -179,17 +217,21 @@ class SnapshotHolder:
     def over(self) -> str:
         """What is said then."""
         return (
-            f"Policy and keys were last read from Postgres at {self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for "
-            f"{self.outage_s:,.0f} s without it: a key may have been revoked since. An operator must bring Postgres "
+            "Policy and keys were last read from Postgres at "
+            f"{self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for "
+            f"{self.outage_s:,.0f} s without it: a key may have been revoked since. An "
+            "operator must bring Postgres "
             "back; no restart is needed."
         )
 
 
-def problems(holder: SnapshotHolder, *, is_full: bool, is_gone: bool, is_draining: bool) -> list[str]:
+def problems(
+    holder: SnapshotHolder, *, is_full: bool, is_gone: bool, is_draining: bool
+) -> list[str]:
     """Why this replica should not take traffic, each with its remedy; empty when it may.
 
-    Postgres being away is no reason while the journal takes events and what is known is not too old: that is a
-    warning, of `domain.ledger.health` and of `snapshot_checks`.
+    Postgres being away is no reason while the journal takes events and what is known is not too
+    old: that is a warning, of `domain.ledger.health` and of `snapshot_checks`.
     """
     found = []
     if holder.current is None:
@@ -198,7 +240,8 @@ def problems(holder: SnapshotHolder, *, is_full: bool, is_gone: bool, is_drainin
         found.append(f"{holder.over()} The latest look: {_latest(holder)}.")
     if is_gone:
         found.append(
-            "The journal's folder was removed or moved away: put it back, or start this replica anew "
+            "The journal's folder was removed or moved away: put it back, or start this "
+            "replica anew "
             "(docs/runbooks/journal-gone.md)."
         )
     elif is_full:
@@ -222,10 +265,15 @@ def _freshness(holder: SnapshotHolder) -> Check:
         return Check(name, Status.FAIL, f"not loaded: {_latest(holder)}", _MEND)
     finding = f"read from Postgres {age_s:,.0f} s ago"
     if holder.is_over:
-        return Check(name, Status.FAIL, f"{finding}, too old to serve from: {_latest(holder)}", _MEND)
+        return Check(
+            name, Status.FAIL, f"{finding}, too old to serve from: {_latest(holder)}", _MEND
+        )
     if holder.is_stale:
         left_s = max(0.0, holder.outage_s - age_s)
-        stale = f"{finding}; known keys serve for another {left_s:,.0f} s, unknown ones get 503: {_latest(holder)}"
+        stale = (
+            f"{finding}; known keys serve for another {left_s:,.0f} s, unknown ones get "
+            f"503: {_latest(holder)}"
+        )
         return Check(name, Status.WARN, stale, _MEND)
     return Check(name, Status.OK, finding)
 

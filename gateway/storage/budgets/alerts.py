@@ -1,4 +1,6 @@
-"""Budget alerts in Postgres: each threshold once a period, whoever looks, and how far its delivery has come."""
+"""Budget alerts in Postgres: each threshold once a period, whoever looks, and how far its delivery
+has come.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from gateway.storage.postgres.database import Database
 
 MOST_AT_ONCE = 1000
 
-# Periods that run or ended a moment ago and have reached a threshold of their limit that was not raised. What of it is
-# left with the grants, the domain says. The rule is that of `budget_rule_in_force`, where it is still declared.
+# Periods that run or ended a moment ago and have reached a threshold of their limit that was not
+# raised. What of it is left with the grants, the domain says. The rule is that of
+# `budget_rule_in_force`, where it is still declared.
 _SPENDINGS = """
 SELECT period.account_id, period.starts_at, period.spent_nusd, rule.*, granted.nusd AS granted_nusd,
        whose.owner AS account_owner
@@ -32,7 +35,8 @@ CROSS JOIN LATERAL (
       AND (given.expires_at IS NULL OR given.expires_at > :now)
 ) AS granted (nusd)
 -- None where the rule is now one for another owner.
-CROSS JOIN LATERAL tollgate.budget_owner(period.account_id, rule.rule_id, rule.owner) AS whose (owner)
+CROSS JOIN LATERAL tollgate.budget_owner(period.account_id, rule.rule_id, rule.owner) AS whose
+  (owner)
 WHERE whose.owner IS NOT NULL AND (period.ends_at IS NULL OR period.ends_at > :since) AND EXISTS (
     SELECT FROM unnest(rule.alert_at) AS declared (share)
     WHERE period.spent_nusd >= share * rule.limit_nusd AND NOT EXISTS (
@@ -40,8 +44,10 @@ WHERE whose.owner IS NOT NULL AND (period.ends_at IS NULL OR period.ends_at > :s
             AND raised.starts_at = period.starts_at AND raised.threshold = share))
 """
 _RAISE = """
-INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, ends_at, rule_id, scope, team, owner, kind,
-                                    period, time_zone, limit_nusd, granted_nusd, spent_nusd, raised_at, next_try_at)
+INSERT INTO tollgate.budget_alerts (account_id, starts_at, threshold, ends_at, rule_id, scope,
+  team, owner, kind,
+                                    period, time_zone, limit_nusd, granted_nusd, spent_nusd,
+                                      raised_at, next_try_at)
 VALUES (:account_id, :starts_at, :threshold, :ends_at, :rule_id, :scope, :team, :owner, :kind,
         :period, :time_zone, :limit_nusd, :granted_nusd, :spent_nusd, :now, :now)
 ON CONFLICT (account_id, starts_at, threshold) DO NOTHING
@@ -51,7 +57,8 @@ SELECT * FROM tollgate.budget_alerts WHERE announced_at IS NULL
 ORDER BY raised_at, account_id, starts_at, threshold LIMIT :most
 """
 _ANNOUNCED = """
-UPDATE tollgate.budget_alerts SET announced_at = :now WHERE alert_id = ANY(:alert_ids) AND announced_at IS NULL
+UPDATE tollgate.budget_alerts SET announced_at = :now WHERE alert_id = ANY(:alert_ids) AND
+  announced_at IS NULL
 """
 # A threshold waits for the lower ones of its period, so that nobody hears of 100 % before 80 %.
 _TAKE = """
@@ -74,13 +81,19 @@ _WAITING = "SELECT count(*) FROM tollgate.budget_alerts WHERE next_try_at IS NOT
 
 
 class BudgetAlertStore:
-    """Raises alerts and keeps what became of them. Safe with several who look: each method is one transaction."""
+    """Raises alerts and keeps what became of them.
+
+    Safe with several who look: each method is one transaction.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def raise_crossed(self, *, now: datetime) -> None:
-        """Raise each threshold that is reached and was not raised in its period. Raises `DatabaseUnavailable`."""
+        """Raise each threshold that is reached and was not raised in its period.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             reached = _reached(connection, now)
             if reached:
@@ -98,7 +111,10 @@ class BudgetAlertStore:
             connection.execute(text(_ANNOUNCED), {"alert_ids": list(alert_ids), "now": now})
 
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """The next alert to deliver, or None. Nobody else gets it before `until`. Raises `DatabaseUnavailable`."""
+        """The next alert to deliver, or None. Nobody else gets it before `until`.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             row = connection.execute(text(_TAKE), {"now": now, "until": until}).one_or_none()
             return None if row is None else _from_row(row)
@@ -115,39 +131,73 @@ class BudgetAlertStore:
 
 
 def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """A row for each threshold that is reached, in the order of their keys: two who insert the same do not deadlock."""
+    """A row for each threshold that is reached, in the order of their keys: two who insert the same
+    do not deadlock.
+    """
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
         rule = rule_from_row(row)
-        spent_nusd = min(int(row.spent_nusd), MOST_NUSD)  # the period's own figure has no end, an alert's has
+        spent_nusd = min(
+            int(row.spent_nusd), MOST_NUSD
+        )  # the period's own figure has no end, an alert's has
         for threshold in crossed(
-            rule, starts_at=row.starts_at, spent_nusd=spent_nusd, granted_nusd=row.granted_nusd, now=now
+            rule,
+            starts_at=row.starts_at,
+            spent_nusd=spent_nusd,
+            granted_nusd=row.granted_nusd,
+            now=now,
         ):
             found.append(
                 {
-                    "account_id": row.account_id, "starts_at": row.starts_at, "threshold": threshold,
-                    "ends_at": rule.period_at(row.starts_at).ends_at, "rule_id": rule.rule_id,
-                    "scope": rule.scope.value, "team": rule.team, "owner": row.account_owner,
-                    "kind": rule.kind.value, "period": rule.period.value, "time_zone": rule.time_zone,
-                    "limit_nusd": rule.limit_nusd, "granted_nusd": row.granted_nusd, "spent_nusd": spent_nusd,
+                    "account_id": row.account_id,
+                    "starts_at": row.starts_at,
+                    "threshold": threshold,
+                    "ends_at": rule.period_at(row.starts_at).ends_at,
+                    "rule_id": rule.rule_id,
+                    "scope": rule.scope.value,
+                    "team": rule.team,
+                    "owner": row.account_owner,
+                    "kind": rule.kind.value,
+                    "period": rule.period.value,
+                    "time_zone": rule.time_zone,
+                    "limit_nusd": rule.limit_nusd,
+                    "granted_nusd": row.granted_nusd,
+                    "spent_nusd": spent_nusd,
                     "now": now,
                 }
-            )  # fmt: skip
-    return sorted(found, key=lambda values: (values["account_id"], values["starts_at"], values["threshold"]))
+            )
+    return sorted(
+        found, key=lambda values: (values["account_id"], values["starts_at"], values["threshold"])
+    )
 
 
 def _from_row(row: Row[*tuple[object, ...]]) -> BudgetAlert:
     return BudgetAlert(
-        alert_id=row.alert_id, account_id=row.account_id, scope=BudgetScope(row.scope), team=row.team, owner=row.owner,
-        kind=BudgetKind(row.kind), period=BudgetPeriod(row.period), time_zone=row.time_zone, starts_at=row.starts_at,
-        ends_at=row.ends_at, threshold=row.threshold, limit_nusd=row.limit_nusd, granted_nusd=row.granted_nusd,
-        spent_nusd=row.spent_nusd, raised_at=row.raised_at, tries=row.tries,
-    )  # fmt: skip
+        alert_id=row.alert_id,
+        account_id=row.account_id,
+        scope=BudgetScope(row.scope),
+        team=row.team,
+        owner=row.owner,
+        kind=BudgetKind(row.kind),
+        period=BudgetPeriod(row.period),
+        time_zone=row.time_zone,
+        starts_at=row.starts_at,
+        ends_at=row.ends_at,
+        threshold=row.threshold,
+        limit_nusd=row.limit_nusd,
+        granted_nusd=row.granted_nusd,
+        spent_nusd=row.spent_nusd,
+        raised_at=row.raised_at,
+        tries=row.tries,
+    )
 
 
 def _delivery_to_row(delivery: Delivery) -> dict[str, Any]:
     return {
-        "alert_id": delivery.alert_id, "tries": delivery.tries, "error": delivery.error,
-        "next_try_at": delivery.next_try_at, "delivered_at": delivery.delivered_at,
+        "alert_id": delivery.alert_id,
+        "tries": delivery.tries,
+        "error": delivery.error,
+        "next_try_at": delivery.next_try_at,
+        "delivered_at": delivery.delivered_at,
         "given_up_at": delivery.given_up_at,
-    }  # fmt: skip
+    }

@@ -1,7 +1,9 @@
-"""Budgets in Postgres: the slices that workers lease, grants on top of a limit, and whether it all adds up.
+"""Budgets in Postgres: the slices that workers lease, grants on top of a limit, and whether it all
+adds up.
 
-What an event costs its budgets is moved by the ledger (`ledger`), what a journal leaves by `journals_table`; the rules
-come with the policy (`policies`). Which lock follows which stands in the migration.
+What an event costs its budgets is moved by the ledger (`ledger`), what a journal leaves by
+`journals_table`; the rules come with the policy (`policies`). Which lock follows which stands in
+the migration.
 """
 
 from __future__ import annotations
@@ -33,27 +35,35 @@ from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
 
-LEASES_ENDED = "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
+LEASES_ENDED = (
+    "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
+)
 MOST_NEAR = 3
 LIMIT_S = 5.0  # Postgres neither answers nor breaks the connection
 
 _EXCHANGE = "SELECT * FROM tollgate.exchange_slices(%s, %s, %s)"
 _WRITE_RULE = """
-INSERT INTO tollgate.budgets AS budget (rule_id, scope, team, owner, period, time_zone, limit_nusd, kind, alert_at,
+INSERT INTO tollgate.budgets AS budget (rule_id, scope, team, owner, period, time_zone, limit_nusd,
+  kind, alert_at,
                                         overdraft_nusd, policy_version, is_current)
-VALUES (:rule_id, :scope, :team, :owner, :period, :time_zone, :limit_nusd, :kind, :alert_at, :overdraft_nusd,
+VALUES (:rule_id, :scope, :team, :owner, :period, :time_zone, :limit_nusd, :kind, :alert_at,
+  :overdraft_nusd,
         :policy_version, true)
 ON CONFLICT (rule_id) DO UPDATE SET
     scope = excluded.scope, team = excluded.team, owner = excluded.owner, period = excluded.period,
     time_zone = excluded.time_zone, limit_nusd = excluded.limit_nusd, kind = excluded.kind,
-    alert_at = excluded.alert_at, overdraft_nusd = excluded.overdraft_nusd, policy_version = excluded.policy_version,
+    alert_at = excluded.alert_at, overdraft_nusd = excluded.overdraft_nusd, policy_version =
+      excluded.policy_version,
     is_current = true
 """
-_RETIRE = "UPDATE tollgate.budgets SET is_current = false WHERE is_current AND rule_id <> ALL(:rule_ids)"
+_RETIRE = (
+    "UPDATE tollgate.budgets SET is_current = false WHERE is_current AND rule_id <> ALL(:rule_ids)"
+)
 _RULE_COLUMNS = """rule.rule_id, rule.scope, rule.team, rule.owner, rule.period, rule.time_zone, rule.limit_nusd,
-    rule.kind, rule.alert_at, rule.overdraft_nusd, rule.is_current"""
+    rule.kind, rule.alert_at, rule.overdraft_nusd, rule.is_current"""  # noqa: E501
 _RULE = f"""
-SELECT {_RULE_COLUMNS} FROM tollgate.budgets AS rule WHERE rule.rule_id = tollgate.budget_rule(:account_id)
+SELECT {_RULE_COLUMNS} FROM tollgate.budgets AS rule WHERE rule.rule_id =
+  tollgate.budget_rule(:account_id)
     AND (rule.owner <> '{EACH}' OR EXISTS (
         SELECT FROM tollgate.budget_periods AS used WHERE used.account_id = :account_id))
 """  # noqa: S608 - constants
@@ -76,25 +86,33 @@ class BudgetLeaseTable:
     """Takes and gives back slices, on a connection of its own that is kept between calls."""
 
     def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
-        """Take the database and the time a question may take; nothing is opened before the first one."""
+        """Take the database and the time a question may take; nothing is opened before the first
+        one.
+        """
         self._sessions = Sessions(database, limit_s=limit_s)
         self._losses: dict[UUID, int] = {}
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
-        """Give back and take slices in one statement; a turn that was answered before moves nothing again.
+        """Give back and take slices in one statement; a turn that was answered before moves nothing
+        again.
 
-        One call at a time. Raises `DatabaseUnavailable`: then ask again in the same words, since what was moved is
-        unknown. Raises `AsksRefused` where Postgres would refuse it again: nothing was moved. Raises `LeasesLost` where
-        the journal is lost or drained, and once after it was: then nothing is leased to it any more.
+        One call at a time. Raises `DatabaseUnavailable`: then ask again in the same words, since
+        what was moved is unknown. Raises `AsksRefused` where Postgres would refuse it again:
+        nothing was moved. Raises `LeasesLost` where the journal is lost or drained, and once after
+        it was: then nothing is leased to it any more.
         """
         rows = msgspec.json.encode([_to_row(ask) for ask in asks]).decode()
         try:
-            found = self._sessions.rows(_EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0)))
+            found = self._sessions.rows(
+                _EXCHANGE, (journal_id, rows, self._losses.get(journal_id, 0))
+            )
         except psycopg.Error as refused:
             if is_about_data(refused):
                 raise AsksRefused(f"{refused.diag.message_primary} ({refused.sqlstate})") from None
             if refused.sqlstate != LEASES_ENDED:
-                raise DatabaseUnavailable(f"Postgres leases nothing now: {refused} ({refused.sqlstate}).") from refused
+                raise DatabaseUnavailable(
+                    f"Postgres leases nothing now: {refused} ({refused.sqlstate})."
+                ) from refused
             self._losses[journal_id] = int(refused.diag.message_detail or 0)
             raise LeasesLost(refused.diag.message_primary) from None
         return tuple(_granted(row) for row in found)
@@ -106,7 +124,9 @@ class BudgetLeaseTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What was granted: to which period of which account, until when; None is for as long as the budget lasts."""
+    """What was granted: to which period of which account, until when; None is for as long as the
+    budget lasts.
+    """
 
     grant_id: UUID
     account_id: str
@@ -124,11 +144,19 @@ class BudgetStore:
         self._database = database
 
     def grant(
-        self, account_id: str, amount_nusd: int, *, expires_at: datetime | None, reason: str, now: datetime
+        self,
+        account_id: str,
+        amount_nusd: int,
+        *,
+        expires_at: datetime | None,
+        reason: str,
+        now: datetime,
     ) -> Granted:
-        """Add to what an account may spend in its current period, until `expires_at` or the period's end.
+        """Add to what an account may spend in its current period, until `expires_at` or the
+        period's end.
 
-        Raises `NothingFound`, or `BadUsage` where the grant would be of no use; then nothing was granted.
+        Raises `NothingFound`, or `BadUsage` where the grant would be of no use; then nothing was
+        granted.
         """
         if amount_nusd <= 0:
             raise BadUsage("A grant must be more than nothing. Nothing was granted.")
@@ -137,15 +165,25 @@ class BudgetStore:
             span = rule.period_at(now)
             until = _until(expires_at, span, now)
             values = {
-                "account_id": account_id, "starts_at": span.starts_at, "ends_at": span.ends_at,
-                "rule_id": rule.rule_id, "amount_nusd": amount_nusd, "expires_at": until, "reason": reason,
-            }  # fmt: skip
+                "account_id": account_id,
+                "starts_at": span.starts_at,
+                "ends_at": span.ends_at,
+                "rule_id": rule.rule_id,
+                "amount_nusd": amount_nusd,
+                "expires_at": until,
+                "reason": reason,
+            }
             connection.execute(text(_PREPARE_PERIOD), values)
             booked = connection.execute(text(_GRANT), values).one()
         return Granted(
-            grant_id=booked.grant_id, account_id=account_id, starts_at=span.starts_at, ends_at=span.ends_at,
-            amount_nusd=amount_nusd, expires_at=until, author=booked.author,
-        )  # fmt: skip
+            grant_id=booked.grant_id,
+            account_id=account_id,
+            starts_at=span.starts_at,
+            ends_at=span.ends_at,
+            amount_nusd=amount_nusd,
+            expires_at=until,
+            author=booked.author,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,56 +196,91 @@ class BudgetMistake:
 
 
 def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
-    """Compute spent and leased of every period again from events, adjustments and leases; return what differs.
+    """Compute spent and leased of every period again from events, adjustments and leases; return
+    what differs.
 
     Reads every event that was charged to a budget. Raises `DatabaseUnavailable`.
     """
     with database.begin() as connection:
-        rows = connection.execute(text("SELECT account_id, starts_at, what FROM tollgate.budget_mistakes()"))
+        rows = connection.execute(
+            text("SELECT account_id, starts_at, what FROM tollgate.budget_mistakes()")
+        )
         return tuple(BudgetMistake(*row) for row in rows)
 
 
-def write_rules(connection: Connection, rules: Sequence[BudgetRule], *, policy_version: int) -> None:
-    """Make these the declared rules, inside the policy's transaction. One that is gone keeps its last limit."""
+def write_rules(
+    connection: Connection, rules: Sequence[BudgetRule], *, policy_version: int
+) -> None:
+    """Make these the declared rules, inside the policy's transaction.
+
+    One that is gone keeps its last limit.
+    """
     # By name: two who write the same rows in another order would wait for each other.
     ordered = sorted(rules, key=lambda rule: rule.rule_id)
     for rule in ordered:
-        connection.execute(text(_WRITE_RULE), _rule_to_row(rule) | {"policy_version": policy_version})
+        connection.execute(
+            text(_WRITE_RULE), _rule_to_row(rule) | {"policy_version": policy_version}
+        )
     connection.execute(text(_RETIRE), {"rule_ids": [rule.rule_id for rule in ordered]})
 
 
 def rule_from_row(row: Row[*tuple[object, ...]]) -> BudgetRule:
     """Return a declared rule."""
     return BudgetRule(
-        rule_id=row.rule_id, scope=BudgetScope(row.scope), team=row.team, owner=row.owner,
-        period=BudgetPeriod(row.period), limit_nusd=row.limit_nusd, kind=BudgetKind(row.kind),
-        alert_at=tuple(row.alert_at), time_zone=row.time_zone, overdraft_nusd=row.overdraft_nusd,
-    )  # fmt: skip
+        rule_id=row.rule_id,
+        scope=BudgetScope(row.scope),
+        team=row.team,
+        owner=row.owner,
+        period=BudgetPeriod(row.period),
+        limit_nusd=row.limit_nusd,
+        kind=BudgetKind(row.kind),
+        alert_at=tuple(row.alert_at),
+        time_zone=row.time_zone,
+        overdraft_nusd=row.overdraft_nusd,
+    )
 
 
 def _rule_to_row(rule: BudgetRule) -> dict[str, Any]:
     return {
-        "rule_id": rule.rule_id, "scope": str(rule.scope), "team": rule.team, "owner": rule.owner,
-        "period": str(rule.period), "time_zone": rule.time_zone, "limit_nusd": rule.limit_nusd,
-        "kind": str(rule.kind), "alert_at": list(rule.alert_at), "overdraft_nusd": rule.overdraft_nusd,
-    }  # fmt: skip
+        "rule_id": rule.rule_id,
+        "scope": str(rule.scope),
+        "team": rule.team,
+        "owner": rule.owner,
+        "period": str(rule.period),
+        "time_zone": rule.time_zone,
+        "limit_nusd": rule.limit_nusd,
+        "kind": str(rule.kind),
+        "alert_at": list(rule.alert_at),
+        "overdraft_nusd": rule.overdraft_nusd,
+    }
 
 
 def _to_row(ask: SliceAsk) -> dict[str, Any]:
     return {
-        "account_id": ask.account_id, "rule_id": ask.rule_id, "starts_s": int(ask.starts_at.timestamp()),
-        "ends_s": None if ask.ends_at is None else int(ask.ends_at.timestamp()), "turn": ask.turn,
-        "returned_nusd": ask.returned_nusd, "least_nusd": ask.least_nusd, "needed_nusd": ask.needed_nusd,
-        "most_nusd": ask.most_nusd, "held_nusd": ask.held_nusd,
-    }  # fmt: skip
+        "account_id": ask.account_id,
+        "rule_id": ask.rule_id,
+        "starts_s": int(ask.starts_at.timestamp()),
+        "ends_s": None if ask.ends_at is None else int(ask.ends_at.timestamp()),
+        "turn": ask.turn,
+        "returned_nusd": ask.returned_nusd,
+        "least_nusd": ask.least_nusd,
+        "needed_nusd": ask.needed_nusd,
+        "most_nusd": ask.most_nusd,
+        "held_nusd": ask.held_nusd,
+    }
 
 
 def _granted(row: tuple[Any, ...]) -> SliceGranted:
     account_id, starts_s, granted, limit, spent, leased, outstanding = row
     return SliceGranted(
-        account_id=account_id, starts_s=starts_s, granted_nusd=granted, limit_nusd=limit, spent_nusd=spent,
-        leased_nusd=leased, outstanding_nusd=outstanding,
-    )  # fmt: skip
+        account_id=account_id,
+        starts_s=starts_s,
+        granted_nusd=granted,
+        limit_nusd=limit,
+        spent_nusd=spent,
+        leased_nusd=leased,
+        outstanding_nusd=outstanding,
+    )
 
 
 def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
@@ -217,12 +290,14 @@ def _declared_rule(connection: Connection, account_id: str) -> BudgetRule:
         near = get_close_matches(account_id, names, n=MOST_NEAR, cutoff=0.5)
         there = f"Near: {', '.join(near)}. " if near else ""
         raise NothingFound(
-            f"No budget account '{account_id}'. {there}finance.budgets has all of them; one that a rule for each "
+            f"No budget account '{account_id}'. {there}finance.budgets has all of them; one "
+            "that a rule for each "
             f"project or key keeps is there from its first request on. Nothing was granted."
         )
     if not row.is_current:
         raise BadUsage(
-            f"Budget '{account_id}' is not declared in the current policy any more, so nothing is held from it. "
+            f"Budget '{account_id}' is not declared in the current policy any more, so nothing "
+            "is held from it. "
             f"Nothing was granted."
         )
     return rule_from_row(row)
@@ -232,10 +307,13 @@ def _until(expires_at: datetime | None, span: PeriodSpan, now: datetime) -> date
     if expires_at is None:
         return span.ends_at
     if expires_at <= now:
-        raise BadUsage("The grant would have expired already. Say a later moment. Nothing was granted.")
+        raise BadUsage(
+            "The grant would have expired already. Say a later moment. Nothing was granted."
+        )
     if span.ends_at is not None and expires_at > span.ends_at:
         raise BadUsage(
-            f"A grant belongs to one period, and this one ends {span.ends_at:%Y-%m-%d %H:%M} UTC. For more in each "
+            f"A grant belongs to one period, and this one ends {span.ends_at:%Y-%m-%d %H:%M} "
+            "UTC. For more in each "
             f"period raise limit_usd in the policy instead. Nothing was granted."
         )
     return expires_at

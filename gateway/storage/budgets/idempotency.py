@@ -1,7 +1,9 @@
-"""Claims of idempotency keys in Postgres: who has a key is decided by one row, and what became of it by the ledger.
+"""Claims of idempotency keys in Postgres: who has a key is decided by one row, and what became of
+it by the ledger.
 
-A claim is a transaction that is committed before anything is sent. One that its worker left behind is closed where its
-journal is noted to be drained or lost, and else by the next who asks for the key.
+A claim is a transaction that is committed before anything is sent. One that its worker left behind
+is closed where its journal is noted to be drained or lost, and else by the next who asks for the
+key.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from gateway.domain.request.idempotency import HASH_BYTES, KEPT, Claim, Earlier
 from gateway.storage.postgres.database import Database, within
 from gateway.storage.postgres.sessions import Sessions
 
-# Postgres itself ends what takes longer. Whoever waits for a claim waits a little longer than that, so that a server
-# which is merely slow costs one request and not the connection of every other.
+# Postgres itself ends what takes longer. Whoever waits for a claim waits a little longer than that,
+# so that a server which is merely slow costs one request and not the connection of every other.
 STATEMENT_LIMIT_MS = 800
 # Of a server that holds the line and says nothing.
 CLAIM_LIMIT_S, END_LIMIT_S = 1.0, 10.0
@@ -27,27 +29,33 @@ MOST_FORGOTTEN_AT_ONCE = 1000
 # A live worker says that it is there every quarter of a minute.
 _SILENT_AFTER = "interval '1 minute'"
 
-# With a row that does not fulfil the condition nothing is returned, but it is locked: it cannot go before it is read.
+# With a row that does not fulfil the condition nothing is returned, but it is locked: it cannot go
+# before it is read.
 _CLAIM = """
 INSERT INTO tollgate.idempotency_claims AS claim (team, key_hash, body_hash, request_id, journal_id)
 VALUES (%(team)s, %(key_hash)s, %(body_hash)s, %(request_id)s, %(journal_id)s)
 ON CONFLICT (team, key_hash) DO UPDATE
-SET body_hash = excluded.body_hash, request_id = excluded.request_id, journal_id = excluded.journal_id,
+SET body_hash = excluded.body_hash, request_id = excluded.request_id, journal_id =
+  excluded.journal_id,
     state = 'running', claimed_at = now(), finished_at = NULL
 WHERE claim.claimed_at <= now() - %(kept)s
 RETURNING request_id
 """
-# What the ledger cannot hold was served too, and may have cost something. OFFSET makes the planner look each claim up:
-# left to choose, it might read all events into a hash for the sake of a few claims.
+# What the ledger cannot hold was served too, and may have cost something. OFFSET makes the planner
+# look each claim up: left to choose, it might read all events into a hash for the sake of a few
+# claims.
 _WAS_CHARGED = """(
     EXISTS (SELECT FROM tollgate.usage_events AS event
-            WHERE event.request_id = claim.request_id AND event.occurred_at = tollgate.uuid7_time(claim.request_id)
+            WHERE event.request_id = claim.request_id AND event.occurred_at =
+              tollgate.uuid7_time(claim.request_id)
               AND (event.cost_nusd > 0 OR event.cost_nusd IS NULL) OFFSET 0)
     OR EXISTS (SELECT FROM tollgate.dead_letters AS letter
                WHERE letter.journal_id = claim.journal_id
-                 AND position(convert_to(claim.request_id::text, 'UTF8') IN letter.document) > 0 OFFSET 0))"""
-# A journal that is drained is in the ledger, whole: no other word is needed. Of one that is lost nobody knows what was
-# in it. One that is silent may still hold events, but what is charged already stays so.
+                 AND position(convert_to(claim.request_id::text, 'UTF8') IN letter.document) > 0
+                   OFFSET 0))"""
+# A journal that is drained is in the ledger, whole: no other word is needed. Of one that is lost
+# nobody knows what was in it. One that is silent may still hold events, but what is charged already
+# stays so.
 _FATE = f"""
 SELECT claim.request_id, claim.body_hash = %(body_hash)s AS is_same_body, claim.state, CASE
     WHEN claim.state = 'finished' OR journal.state = 'lost' THEN 'finished'
@@ -55,11 +63,14 @@ SELECT claim.request_id, claim.body_hash = %(body_hash)s AS is_same_body, claim.
     WHEN journal.state = 'drained' THEN 'finished'
     WHEN journal.heartbeat < now() - {_SILENT_AFTER} AND {_WAS_CHARGED} THEN 'finished'
     ELSE 'running' END AS fate
-FROM tollgate.idempotency_claims AS claim LEFT JOIN tollgate.journals AS journal ON journal.id = claim.journal_id
+FROM tollgate.idempotency_claims AS claim LEFT JOIN tollgate.journals AS journal ON journal.id =
+  claim.journal_id
 WHERE claim.team = %(team)s AND claim.key_hash = %(key_hash)s
 """  # noqa: S608 - constants above
 
-_OF_ONE = "claim.team = %(team)s AND claim.key_hash = %(key_hash)s AND claim.request_id = %(request_id)s"
+_OF_ONE = (
+    "claim.team = %(team)s AND claim.key_hash = %(key_hash)s AND claim.request_id = %(request_id)s"
+)
 _OF_JOURNAL = "claim.journal_id = %(journal_id)s"
 
 
@@ -70,14 +81,18 @@ WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants
 
 
 def _release(which: str) -> str:
-    return f"DELETE FROM tollgate.idempotency_claims AS claim WHERE {which} AND claim.state = 'running'"  # noqa: S608
+    return f"""
+DELETE FROM tollgate.idempotency_claims AS claim
+WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants
 
 
-# A claim whose answer was lost may be on its way to its commit still, and a DELETE would not see it. An INSERT of the
-# same key waits for it; where there was none the row is ours, and goes with the statements after it.
+# A claim whose answer was lost may be on its way to its commit still, and a DELETE would not see
+# it. An INSERT of the same key waits for it; where there was none the row is ours, and goes with
+# the statements after it.
 _WAIT_FOR_ITS_COMMIT = f"""
 INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, journal_id)
-VALUES (%(team)s, %(key_hash)s, decode(repeat('00', {HASH_BYTES}), 'hex'), %(request_id)s, %(request_id)s)
+VALUES (%(team)s, %(key_hash)s, decode(repeat('00', {HASH_BYTES}), 'hex'), %(request_id)s,
+  %(request_id)s)
 ON CONFLICT (team, key_hash) DO NOTHING
 """  # noqa: S608 - a constant
 # In one order: two who close many would else wait for each other.
@@ -95,8 +110,8 @@ DELETE FROM tollgate.idempotency_claims WHERE (team, key_hash) IN (
 class ClaimTable:
     """Claims keys, ends claims and forgets old ones. Safe to share between threads.
 
-    On connections of its own (`writing.Sessions`), not on the pool: there a request could wait seconds for the reports
-    and jobs before it.
+    On connections of its own (`writing.Sessions`), not on the pool: there a request could wait
+    seconds for the reports and jobs before it.
     """
 
     def __init__(self, database: Database, *, limit_ms: int = STATEMENT_LIMIT_MS) -> None:
@@ -114,10 +129,12 @@ class ClaimTable:
             return self._sessions.transact(lambda connection: _claimed(connection, values))
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each claim that is paired with True, release the others. A repetition changes nothing.
+        """Finish each claim that is paired with True, release the others.
 
-        What the ledger knows to be charged is finished, whatever is said here; a claim that was never made is nothing.
-        Raises `DatabaseUnavailable`; then nothing was ended.
+        A repetition changes nothing.
+
+        What the ledger knows to be charged is finished, whatever is said here; a claim that was
+        never made is nothing. Raises `DatabaseUnavailable`; then nothing was ended.
         """
         in_order = sorted(ended, key=lambda pair: (pair[0].team, pair[0].key_hash))
 
@@ -131,7 +148,9 @@ class ClaimTable:
         """Drop claims that are older than `KEPT`; return how many. Raises `DatabaseUnavailable`."""
         values, total = {"kept": KEPT, "most": MOST_FORGOTTEN_AT_ONCE}, 0
         while True:
-            dropped = self._sessions.transact(lambda connection: connection.execute(_FORGET, values).rowcount)
+            dropped = self._sessions.transact(
+                lambda connection: connection.execute(_FORGET, values).rowcount
+            )
             total += dropped
             if dropped < MOST_FORGOTTEN_AT_ONCE:
                 return total
@@ -142,10 +161,11 @@ class ClaimTable:
 
 
 def close_orphans(connection: Connection, journal_id: UUID, *, is_lost: bool = False) -> None:
-    """End the claims of a worker that is gone, in the transaction that notes its journal drained or lost.
+    """End the claims of a worker that is gone, in the transaction that notes its journal drained or
+    lost.
 
-    Of a drained journal every event is in the ledger, so it says which of them cost something; of a lost one nobody
-    knows, so all may have. To be called after the journal's row was changed.
+    Of a drained journal every event is in the ledger, so it says which of them cost something; of a
+    lost one nobody knows, so all may have. To be called after the journal's row was changed.
     """
     values = {"journal_id": journal_id}
     connection.exec_driver_sql(_LOCK_ORPHANS, values)
@@ -171,11 +191,15 @@ def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> 
     if found["fate"] != found["state"]:
         connection.execute(_finish(_OF_ONE).encode(), {**values, "request_id": found["request_id"]})
     return Earlier(
-        request_id=found["request_id"], is_same_body=found["is_same_body"], is_finished=found["fate"] == "finished"
+        request_id=found["request_id"],
+        is_same_body=found["is_same_body"],
+        is_finished=found["fate"] == "finished",
     )
 
 
-def _end(connection: psycopg.Connection[Any], values: Mapping[str, Any], *, was_charged: bool) -> None:
+def _end(
+    connection: psycopg.Connection[Any], values: Mapping[str, Any], *, was_charged: bool
+) -> None:
     if was_charged:
         connection.execute(_finish(_OF_ONE).encode(), values)
         return

@@ -13,7 +13,8 @@ from gateway.errors import DatabaseUnavailable
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions
 
-# A second is far beyond what any request waits for. Nothing here outlives a crash, so no commit waits for the disk.
+# A second is far beyond what any request waits for. Nothing here outlives a crash, so no commit
+# waits for the disk.
 LIMIT_S = 1.0
 _PREPARE = "SET statement_timeout = '1s'; SET lock_timeout = '1s'; SET synchronous_commit = off"
 _EXCHANGE = "SELECT tollgate.exchange_units(%s, %s, %s::jsonb)::text"
@@ -30,14 +31,19 @@ class LimitWindows:
         self._sessions = Sessions(database, prepare=_PREPARE, limit_s=LIMIT_S)
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
-        """Ask for all limits of a worker at once; the same number again gives the same answer and takes nothing.
+        """Ask for all limits of a worker at once; the same number again gives the same answer and
+        takes nothing.
 
         One call at a time. Raises `DatabaseUnavailable`: then it is not known whether it was done.
         """
         try:
-            ((answer,),) = self._sessions.rows(_EXCHANGE, (worker, number, _encoder.encode(asks).decode()))
+            ((answer,),) = self._sessions.rows(
+                _EXCHANGE, (worker, number, _encoder.encode(asks).decode())
+            )
         except psycopg.Error as error:
-            raise DatabaseUnavailable(f"Postgres does not count limits now: {error} ({error.sqlstate}).") from error
+            raise DatabaseUnavailable(
+                f"Postgres does not count limits now: {error} ({error.sqlstate})."
+            ) from error
         return _decoder.decode(answer)
 
     def close(self) -> None:

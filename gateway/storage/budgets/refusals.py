@@ -1,4 +1,6 @@
-"""How many requests each worker has refused, by hour: kept for those who ask what a rule kept from leaving."""
+"""How many requests each worker has refused, by hour: kept for those who ask what a rule kept from
+leaving.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from gateway.domain.routing.refusals import Refused
 from gateway.storage.postgres.database import Database
 
 _WRITE = """
-INSERT INTO tollgate.refusals AS known (journal_id, hour, team, route, data_class, code, rules, requests)
+INSERT INTO tollgate.refusals AS known (journal_id, hour, team, route, data_class, code, rules,
+  requests)
 VALUES (:journal_id, :hour, :team, :route, :data_class, :code, :rules, :requests)
 ON CONFLICT (hour, team, route, data_class, code, rules, journal_id)
     DO UPDATE SET requests = greatest(known.requests, excluded.requests)
@@ -28,11 +31,16 @@ class RefusalStore:
         """Set how many there were so far; again is the same. Raises `DatabaseUnavailable`."""
         rows = [
             {
-                "journal_id": journal_id, "hour": refused.hour, "team": refused.team, "route": refused.route,
-                "data_class": refused.data_class, "code": refused.code, "rules": list(refused.rules),
+                "journal_id": journal_id,
+                "hour": refused.hour,
+                "team": refused.team,
+                "route": refused.route,
+                "data_class": refused.data_class,
+                "code": refused.code,
+                "rules": list(refused.rules),
                 "requests": requests,
             }
             for refused, requests in sorted(counts.items())
-        ]  # fmt: skip
+        ]
         with self._database.begin() as connection:
             connection.execute(text(_WRITE), rows)

@@ -1,4 +1,7 @@
-"""Deployments that are out of use until a person readmits them. Every change notifies the gateways."""
+"""Deployments that are out of use until a person readmits them.
+
+Every change notifies the gateways.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,16 @@ from sqlalchemy import text
 from gateway.domain.residency.stated import Contradiction
 from gateway.storage.postgres.database import Database
 
-_COLUMNS = "deployment, promised, stated, request_id, attempt, ejected_at, readmitted_at, readmitted_by, reason"
-_CURRENT = f"SELECT {_COLUMNS} FROM tollgate.ejections WHERE readmitted_at IS NULL ORDER BY deployment"  # noqa: S608
+_COLUMNS = (
+    "deployment, promised, stated, request_id, attempt, ejected_at, readmitted_at, "
+    "readmitted_by, reason"
+)
+_CURRENT = (
+    f"SELECT {_COLUMNS} FROM tollgate.ejections WHERE readmitted_at IS NULL ORDER BY deployment"  # noqa: S608
+)
 _BETWEEN = f"""
-SELECT {_COLUMNS} FROM tollgate.ejections WHERE ejected_at < :until AND coalesce(readmitted_at, 'infinity') >= :since
+SELECT {_COLUMNS} FROM tollgate.ejections WHERE ejected_at < :until AND coalesce(readmitted_at,
+  'infinity') >= :since
 ORDER BY ejected_at
 """  # noqa: S608 - a constant
 _EJECT = """
@@ -31,7 +40,9 @@ WHERE deployment = :deployment AND readmitted_at IS NULL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ejection:
-    """Which attempt's answer took a deployment out of use, and who took it in again, None while nobody has."""
+    """Which attempt's answer took a deployment out of use, and who took it in again, None while
+    nobody has.
+    """
 
     deployment: str
     promised: str
@@ -66,16 +77,24 @@ class EjectionStore:
         return {one.deployment: one.stated for one in self.current()}
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Take a deployment out of use; nothing more where it is out already. Raises `DatabaseUnavailable`."""
+        """Take a deployment out of use; nothing more where it is out already.
+
+        Raises `DatabaseUnavailable`.
+        """
         row = {
-            "deployment": found.deployment, "promised": found.promised, "stated": found.stated,
-            "request_id": request_id, "attempt": attempt,
-        }  # fmt: skip
+            "deployment": found.deployment,
+            "promised": found.promised,
+            "stated": found.stated,
+            "request_id": request_id,
+            "attempt": attempt,
+        }
         with self._database.begin() as connection:
             connection.execute(text(_EJECT), row)
 
     def readmit(self, deployment: str, *, by: str, reason: str) -> bool:
         """Take it in again; False where it was not out."""
         with self._database.begin(reason=reason) as connection:
-            done = connection.execute(text(_READMIT), {"deployment": deployment, "by": by, "reason": reason})
+            done = connection.execute(
+                text(_READMIT), {"deployment": deployment, "by": by, "reason": reason}
+            )
             return done.rowcount == 1

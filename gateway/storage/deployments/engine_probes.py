@@ -1,4 +1,6 @@
-"""What probes of engines had made: it stands in the engines' counters, and no attempt may be charged for it."""
+"""What probes of engines had made: it stands in the engines' counters, and no attempt may be
+charged for it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,13 @@ from sqlalchemy import text
 from gateway.domain.deployments.engine_counters import Tokens
 from gateway.storage.postgres.database import Database
 
-_SENT = "INSERT INTO tollgate.engine_probes (probe_id, deployment, sent_at) VALUES (:probe_id, :deployment, :at)"
+_SENT = (
+    "INSERT INTO tollgate.engine_probes (probe_id, deployment, sent_at) VALUES (:probe_id, "
+    ":deployment, :at)"
+)
 _ENDED = """
-UPDATE tollgate.engine_probes SET ended_at = :at, prompt_tokens = :prompt, generation_tokens = :generation
+UPDATE tollgate.engine_probes SET ended_at = :at, prompt_tokens = :prompt, generation_tokens =
+  :generation
 WHERE probe_id = :probe_id
 """
 
@@ -26,7 +32,9 @@ class EngineProbeNotes:
     def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
         """A probe is about to be sent. Raises `DatabaseUnavailable`."""
         with self._database.begin() as connection:
-            connection.execute(text(_SENT), {"probe_id": probe_id, "deployment": deployment, "at": at})
+            connection.execute(
+                text(_SENT), {"probe_id": probe_id, "deployment": deployment, "at": at}
+            )
 
     def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
         """It is over; None where nobody knows what it had made. Raises `DatabaseUnavailable`."""

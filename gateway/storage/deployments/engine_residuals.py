@@ -1,4 +1,6 @@
-"""What engines made beside what was metered, around each unknown attempt; and the adjustments that follow from it."""
+"""What engines made beside what was metered, around each unknown attempt; and the adjustments that
+follow from it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, text
 
-from gateway.domain.deployments.engine_counters import IdleWindow, Reading, Resolved, Tokens, UnknownAttempt
+from gateway.domain.deployments.engine_counters import (
+    IdleWindow,
+    Reading,
+    Resolved,
+    Tokens,
+    UnknownAttempt,
+)
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.pricing import Price
 from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
@@ -21,46 +29,58 @@ KIND = "engine_counters"
 Row = Mapping[str, Any]
 
 LOOK_BACK = timedelta(hours=2)
-LONGEST_ATTEMPT = timedelta(hours=2)  # far above any timeout: bounds which events a window can concern
+LONGEST_ATTEMPT = timedelta(
+    hours=2
+)  # far above any timeout: bounds which events a window can concern
 LONGEST_PROBE = timedelta(minutes=1)  # of which nobody noted the end
-# Replicas' clocks differ a little, and an engine takes up to 50 ms to stop: what is idle is so on both sides.
+# Replicas' clocks differ a little, and an engine takes up to 50 ms to stop: what is idle is so on
+# both sides.
 SLACK = timedelta(seconds=2)
-# A worker that Postgres heard of so long after the window's end has written what it settled before, also after an
-# outage. What a lost journal held is missing from what was metered.
+# A worker that Postgres heard of so long after the window's end has written what it settled before,
+# also after an outage. What a lost journal held is missing from what was metered.
 WRITTEN_WITHIN = timedelta(minutes=5)
 LOST_NEAR = timedelta(days=1)
 
 _UNKNOWN = """
-SELECT event.request_id, event.attempt, event.deployment, event.held_nusd, event.operation, event.started_at,
+SELECT event.request_id, event.attempt, event.deployment, event.held_nusd, event.operation,
+  event.started_at,
        event.started_at + coalesce(event.duration_s, 0) * interval '1 second' AS ended_at,
        price.provider, price.model, price.source, price.rates
 FROM tollgate.usage_events AS event LEFT JOIN tollgate.prices AS price USING (price_id)
-WHERE event.cost_nusd IS NULL AND event.is_self_hosted AND NOT event.is_demo AND event.held_nusd IS NOT NULL
+WHERE event.cost_nusd IS NULL AND event.is_self_hosted AND NOT event.is_demo AND event.held_nusd IS
+  NOT NULL
   AND event.occurred_at > :since AND event.deployment = ANY(:deployments)
   AND NOT EXISTS (SELECT FROM tollgate.adjustments AS booked WHERE booked.settles
                   AND booked.request_id = event.request_id AND booked.attempt = event.attempt)
 ORDER BY event.deployment, event.started_at, event.request_id, event.attempt
 """
-# Idle: the engine says so, and no attempt of ours was under way. Its counters stand still there. One pass over attempts
-# and looks in order of time: an overlap asked for look by look would read the attempts of hours once for each.
+# Idle: the engine says so, and no attempt of ours was under way. Its counters stand still there.
+# One pass over attempts and looks in order of time: an overlap asked for look by look would read
+# the attempts of hours once for each.
 _IDLE = """
 SELECT at FROM (
-    SELECT at, max(ended_at) OVER (ORDER BY began_at, at NULLS LAST ROWS UNBOUNDED PRECEDING) AS busy_until
+    SELECT at, max(ended_at) OVER (ORDER BY began_at, at NULLS LAST ROWS UNBOUNDED PRECEDING) AS
+      busy_until
     FROM (
-        SELECT at AS began_at, at, CAST(NULL AS timestamptz) AS ended_at FROM tollgate.engine_samples
-        WHERE deployment = :deployment AND at > CAST(:since AS timestamptz) AND is_up AND running = 0 AND waiting = 0
+        SELECT at AS began_at, at, CAST(NULL AS timestamptz) AS ended_at FROM
+          tollgate.engine_samples
+        WHERE deployment = :deployment AND at > CAST(:since AS timestamptz) AND is_up AND running =
+          0 AND waiting = 0
           AND prompt_tokens IS NOT NULL AND generation_tokens IS NOT NULL
         UNION ALL
         SELECT started_at - CAST(:slack AS interval), NULL,
-               started_at + (coalesce(duration_s, 0) * interval '1 second') + CAST(:slack AS interval)
+               started_at + (coalesce(duration_s, 0) * interval '1 second') + CAST(:slack AS
+                 interval)
         FROM tollgate.usage_events
         WHERE deployment = :deployment AND NOT is_demo
           AND occurred_at > CAST(:since AS timestamptz) - CAST(:longest AS interval)
         UNION ALL
         SELECT sent_at - CAST(:slack AS interval), NULL,
-               coalesce(ended_at, sent_at + CAST(:longest_probe AS interval)) + CAST(:slack AS interval)
+               coalesce(ended_at, sent_at + CAST(:longest_probe AS interval)) + CAST(:slack AS
+                 interval)
         FROM tollgate.engine_probes
-        WHERE deployment = :deployment AND sent_at > CAST(:since AS timestamptz) - CAST(:longest_probe AS interval)
+        WHERE deployment = :deployment AND sent_at > CAST(:since AS timestamptz) -
+          CAST(:longest_probe AS interval)
     ) AS moments
 ) AS looks
 WHERE at IS NOT NULL AND (busy_until IS NULL OR busy_until <= at) ORDER BY at
@@ -89,18 +109,22 @@ _IS_WRITTEN = """
 SELECT NOT EXISTS (
     SELECT FROM tollgate.journals
     WHERE (state = 'live' AND heartbeat < CAST(:end AS timestamptz) + CAST(:within AS interval))
-       OR (state = 'lost' AND started_at < :end AND heartbeat > CAST(:begin AS timestamptz) - CAST(:near AS interval)))
+       OR (state = 'lost' AND started_at < :end AND heartbeat > CAST(:begin AS timestamptz) -
+         CAST(:near AS interval)))
 """
 # As with every booking, the amount is what is missing to the attempt's last word.
 _ADJUST = """
-INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at,
+INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
+  posted_period, occurred_at,
                                   amount_nusd, kind, reason, author, settles)
-SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre, months.posted,
+SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
+  months.posted,
        event.occurred_at, :cost_nusd - coalesce((
            SELECT sum(earlier.amount_nusd) FROM tollgate.adjustments AS earlier
            WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt), 0),
        :kind, :reason, session_user, true
-FROM tollgate.usage_events AS event CROSS JOIN LATERAL tollgate.posting_months(ARRAY[event.posted_period]) AS months
+FROM tollgate.usage_events AS event CROSS JOIN LATERAL
+  tollgate.posting_months(ARRAY[event.posted_period]) AS months
 WHERE event.request_id = :request_id AND event.attempt = :attempt
   AND event.occurred_at = tollgate.uuid7_time(:request_id) AND event.cost_nusd IS NULL
 ON CONFLICT DO NOTHING
@@ -116,7 +140,9 @@ class EngineResiduals:
         self._database = database
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> list[IdleWindow]:
-        """Return each window with unknown attempts that is over and fully written. Raises `DatabaseUnavailable`.
+        """Return each window with unknown attempts that is over and fully written.
+
+        Raises `DatabaseUnavailable`.
 
         Attempts whose engine was never seen idle after them are in none yet.
         """
@@ -145,11 +171,16 @@ class EngineResiduals:
         hours: list[datetime] = []
         with self._database.begin() as connection:
             connection.execute(text(ONE_AT_A_TIME))
-            for one in sorted(resolved, key=lambda one: (one.attempt.request_id, one.attempt.attempt)):
+            for one in sorted(
+                resolved, key=lambda one: (one.attempt.request_id, one.attempt.attempt)
+            ):
                 values = {
-                    "request_id": one.attempt.request_id, "attempt": one.attempt.attempt, "cost_nusd": one.cost_nusd,
-                    "kind": KIND, "reason": _reason(one.tokens, begin, end),
-                }  # fmt: skip
+                    "request_id": one.attempt.request_id,
+                    "attempt": one.attempt.attempt,
+                    "cost_nusd": one.cost_nusd,
+                    "kind": KIND,
+                    "reason": _reason(one.tokens, begin, end),
+                }
                 hours.extend(connection.execute(text(_ADJUST), values).scalars())
             for hour in sorted(set(hours)):
                 connection.execute(text(_MARK), {"hour": hour})
@@ -163,14 +194,19 @@ def _rows(connection: Connection, sql: str, values: Mapping[str, object]) -> Seq
 
 def _idle_looks(connection: Connection, deployment: str, *, since: datetime) -> list[datetime]:
     values = {
-        "deployment": deployment, "since": since, "longest": LONGEST_ATTEMPT, "longest_probe": LONGEST_PROBE,
+        "deployment": deployment,
+        "since": since,
+        "longest": LONGEST_ATTEMPT,
+        "longest_probe": LONGEST_PROBE,
         "slack": SLACK,
-    }  # fmt: skip
+    }
     return list(connection.execute(text(_IDLE), values).scalars())
 
 
 def _idle_around(idle: Sequence[datetime], row: Row) -> tuple[datetime, datetime] | None:
-    """The last idle look before an attempt and the first one after it; None while there are not both."""
+    """The last idle look before an attempt and the first one after it; None while there are not
+    both.
+    """
     before, after = bisect_left(idle, row["started_at"]), bisect_right(idle, row["ended_at"])
     return (idle[before - 1], idle[after]) if before > 0 and after < len(idle) else None
 
@@ -186,10 +222,12 @@ def _window(
     span = {"deployment": deployment, "begin": begin, "end": end}
     (found,) = _rows(connection, _METERED, span | {"longest": LONGEST_ATTEMPT})
     (probed,) = _rows(connection, _PROBED, span)
-    # An unknown attempt that was settled by other means has its part of what is left, and nobody can say how much.
+    # An unknown attempt that was settled by other means has its part of what is left, and nobody
+    # can say how much.
     is_told = not found["silent"] and not probed["silent"] and found["unknown"] == len(unknown)
     metered = Tokens(
-        prompt=int(found["prompt"] + probed["prompt"]), generation=int(found["generation"] + probed["generation"])
+        prompt=int(found["prompt"] + probed["prompt"]),
+        generation=int(found["generation"] + probed["generation"]),
     )
     return IdleWindow(
         deployment=deployment,
@@ -205,19 +243,28 @@ def _reading(row: Row) -> Reading:
 
 
 def _unknown(row: Row) -> UnknownAttempt:
-    """An attempt whose price is not in the book has one without rates: whatever it used cannot be charged."""
+    """An attempt whose price is not in the book has one without rates: whatever it used cannot be
+    charged.
+    """
     rates = tuple(rate_from_row(rate) for rate in row["rates"] or ())
     price = Price(
-        provider=row["provider"] or "", model=row["model"] or "", source=row["source"] or "unknown", rates=rates
+        provider=row["provider"] or "",
+        model=row["model"] or "",
+        source=row["source"] or "unknown",
+        rates=rates,
     )
     return UnknownAttempt(
-        request_id=row["request_id"], attempt=row["attempt"], held_nusd=row["held_nusd"], price=price,
+        request_id=row["request_id"],
+        attempt=row["attempt"],
+        held_nusd=row["held_nusd"],
+        price=price,
         writes_output=row["operation"] != Operation.EMBEDDINGS,
-    )  # fmt: skip
+    )
 
 
 def _reason(tokens: Tokens, begin: datetime, end: datetime) -> str:
     return (
-        f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens: its share of what the engine counted "
+        f"{tokens.prompt:,} prompt and {tokens.generation:,} generated tokens: its share of "
+        "what the engine counted "
         f"and nobody was charged for, {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC"
     )

@@ -1,4 +1,6 @@
-"""Samples of self-hosted engines, and the GPU hours they prove, with the rate in force when they were taken."""
+"""Samples of self-hosted engines, and the GPU hours they prove, with the rate in force when they
+were taken.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from gateway.domain.deployments.engine_sample import LONGEST_BLIND_GAP, LONGEST_GAP, EngineSample, UpSpan, up, watched
+from gateway.domain.deployments.engine_sample import (
+    LONGEST_BLIND_GAP,
+    LONGEST_GAP,
+    EngineSample,
+    UpSpan,
+    up,
+    watched,
+)
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.policy.timeline import first_apply, in_force
@@ -40,7 +49,8 @@ _HOUR = (
     "WHERE deployment = :deployment AND hour = :hour AND policy_version = :policy_version"
 )
 _KEEP_HOUR = """
-INSERT INTO tollgate.gpu_hours (deployment, hour, policy_version, gpu_type, gpu_count, usd_per_gpu_hour, basis,
+INSERT INTO tollgate.gpu_hours (deployment, hour, policy_version, gpu_type, gpu_count,
+  usd_per_gpu_hour, basis,
                                 watched_ms, up_ms, billed_ms, bill_nusd)
 VALUES (:deployment, :hour, :policy_version, :gpu_type, :gpu_count, :usd_per_gpu_hour, :basis,
         :watched_ms, :up_ms, :billed_ms, :bill_nusd)
@@ -51,20 +61,27 @@ SET watched_ms = excluded.watched_ms, up_ms = excluded.up_ms, billed_ms = exclud
 
 
 class EngineSamples:
-    """Keeps what was seen of engines. Safe with several writers: a stretch of time is counted once."""
+    """Keeps what was seen of engines.
+
+    Safe with several writers: a stretch of time is counted once.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+    def record(
+        self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
+    ) -> None:
         """Keep the round of samples begun at `at` and add the time since the one before.
 
-        A deployment that is not in the round any more gets a last sample, so that its return is no long uptime.
-        Raises `DatabaseUnavailable`.
+        A deployment that is not in the round any more gets a last sample, so that its return is no
+        long uptime. Raises `DatabaseUnavailable`.
         """
         with self._database.begin() as connection:
             # One round after the other: what a sample proves begins where the one before it ended.
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))"))
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))")
+            )
             latest = connection.execute(text(_LATEST), {"since": at - LONGEST_GAP}).mappings()
             before = {row["deployment"]: EngineSample(**row) for row in latest}
             for sample in (*samples, *_departed(before, samples, at=at)):
@@ -75,17 +92,24 @@ class EngineSamples:
                 _count(connection, previous, sample, policy)
 
     def forget(self, *, now: datetime) -> int:
-        """Drop samples and probes that are older than `KEPT`; return how many. Hours are kept for ever."""
+        """Drop samples and probes that are older than `KEPT`; return how many.
+
+        Hours are kept for ever.
+        """
         before = {"before": now - KEPT}
         with self._database.begin() as connection:
-            return sum(connection.execute(text(statement), before).rowcount for statement in _FORGET)
+            return sum(
+                connection.execute(text(statement), before).rowcount for statement in _FORGET
+            )
 
 
 def _departed(
     before: Mapping[str, EngineSample], samples: Sequence[EngineSample], *, at: datetime
 ) -> list[EngineSample]:
     present = {sample.deployment for sample in samples}
-    gone = sorted(name for name, latest in before.items() if name not in present and latest.is_watched)
+    gone = sorted(
+        name for name, latest in before.items() if name not in present and latest.is_watched
+    )
     return [EngineSample(deployment=name, at=at, is_watched=False) for name in gone]
 
 
@@ -94,13 +118,20 @@ def _last(connection: Connection, deployment: str) -> EngineSample | None:
     return EngineSample(**row) if row is not None else None
 
 
-def _count(connection: Connection, previous: EngineSample | None, sample: EngineSample, policy: PolicyVersion) -> None:
+def _count(
+    connection: Connection,
+    previous: EngineSample | None,
+    sample: EngineSample,
+    policy: PolicyVersion,
+) -> None:
     """Add the time since the sample before: watched, up and billed."""
     span = _since(connection, previous, sample)
     if span is None:
         return
     watched_span, up_span = watched(previous, sample), up(previous, sample)
-    is_next = previous is not None and previous.is_watched and span.end - span.begin <= LONGEST_BLIND_GAP
+    is_next = (
+        previous is not None and previous.is_watched and span.end - span.begin <= LONGEST_BLIND_GAP
+    )
     parts = [(policy, span)] if is_next else in_force(connection, span, otherwise=policy)
     for version, part in parts:
         deployment = version.policy.deployments.get(sample.deployment)
@@ -121,7 +152,9 @@ def _count(connection: Connection, previous: EngineSample | None, sample: Engine
             )
 
 
-def _since(connection: Connection, previous: EngineSample | None, sample: EngineSample) -> UpSpan | None:
+def _since(
+    connection: Connection, previous: EngineSample | None, sample: EngineSample
+) -> UpSpan | None:
     """Return the time since the sample before, however long ago that is.
 
     The invoice for a reserved machine does not wait for a gateway: a deployment that was never

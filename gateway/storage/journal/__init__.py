@@ -1,6 +1,12 @@
 """The local journal: durable before anything is sent, adopted by the next start after a crash."""
 
-from gateway.storage.journal.adoption import AdoptedJournal, JournalListing, Recovered, adopt_free, journals_on
+from gateway.storage.journal.adoption import (
+    AdoptedJournal,
+    JournalListing,
+    Recovered,
+    adopt_free,
+    journals_on,
+)
 from gateway.storage.journal.journal import (
     SETTLEMENT_EXTRA_BYTES,
     Journal,

@@ -16,7 +16,10 @@ from gateway.storage.journal.reader import Damage, Segments, SettlementReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What a journal holds. `open_intents` have no settlement in it; `progress` is the last note that is whole."""
+    """What a journal holds.
+
+    `open_intents` have no settlement in it; `progress` is the last note that is whole.
+    """
 
     open_intents: Mapping[Key, bytes]
     settlements: int
@@ -42,13 +45,17 @@ class AdoptedJournal:
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self._lock = lock
-        for spare in directory.glob(layout.SPARE_PATTERN):  # room for what comes: nothing is in them
+        for spare in directory.glob(
+            layout.SPARE_PATTERN
+        ):  # room for what comes: nothing is in them
             spare.unlink()
         self.recovered = _recover(directory)
         self.settlements = SettlementReader(Segments(directory))
 
     def finish(self) -> None:
-        """Remove the journal: its settlements and what became of its open intents are in Postgres."""
+        """Remove the journal: its settlements and what became of its open intents are in
+        Postgres.
+        """
         damage = (self.recovered.damage, self.settlements.damage)
         layout.remove(self.directory, is_copied=all(found.is_copied for found in damage))
         self.release()
@@ -65,10 +72,12 @@ def _leave(journal_id: UUID, odd: OSError) -> None:
 def adopt_free(
     root: Path, *, without: Collection[UUID] = (), on_odd: Callable[[UUID, OSError], None] = _leave
 ) -> list[AdoptedJournal]:
-    """Take every journal below `root` that no worker holds, and finish the removals that a crash interrupted.
+    """Take every journal below `root` that no worker holds, and finish the removals that a crash
+    interrupted.
 
-    A journal of another version's format is left where it is, and so are those in `without`. `on_odd` is called with
-    an entry that cannot be opened or read: it is left too, and keeps no other from being taken.
+    A journal of another version's format is left where it is, and so are those in `without`.
+    `on_odd` is called with an entry that cannot be opened or read: it is left too, and keeps no
+    other from being taken.
     """
     if not root.is_dir():
         return []
@@ -110,7 +119,9 @@ def _taken(
     return found
 
 
-def journals_on(root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave) -> list[JournalListing]:
+def journals_on(
+    root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave
+) -> list[JournalListing]:
     """Return the journals below a root, held or left behind, in the order of their ids.
 
     `on_odd` is called with an entry that cannot be opened or read.
@@ -131,7 +142,9 @@ def _listing(journal_id: UUID, directory: Path) -> JournalListing:
     lock = layout.take_lock(directory)
     if lock is not None:
         lock.release()
-    segments = (layout.segment_path(directory, number) for number in layout.segment_numbers(directory))
+    segments = (
+        layout.segment_path(directory, number) for number in layout.segment_numbers(directory)
+    )
     return JournalListing(
         journal_id=journal_id,
         directory=directory,
@@ -155,7 +168,9 @@ def _recover(directory: Path) -> Recovered:
                 settled.add(item.key)
             else:
                 intents[item.key] = item.payload
-        for key in settled & intents.keys():  # segment by segment: what is settled need not stay in memory
+        for key in (
+            settled & intents.keys()
+        ):  # segment by segment: what is settled need not stay in memory
             del intents[key]
     torn = sum(number == last_written and gap.is_tail for number, gap in gaps)
     return Recovered(

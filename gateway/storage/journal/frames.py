@@ -1,4 +1,7 @@
-"""Frames: how one record lies in a segment, and how records are found again among damaged bytes. No I/O."""
+"""Frames: how one record lies in a segment, and how records are found again among damaged bytes.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Bytes that are no record, from `start` up to `end`. `is_tail`: no record follows in this segment."""
+    """Bytes that are no record, from `start` up to `end`.
+
+    `is_tail`: no record follows in this segment.
+    """
 
     start: int
     end: int
@@ -72,12 +78,16 @@ def encode(kind: FrameKind, key: Key, payload: bytes, *, seed: int) -> bytes:
 
 
 def segment_seed(journal_id: UUID, number: int) -> int:
-    """Where the checksums of a segment start: a frame of another segment or journal is no frame here."""
+    """Where the checksums of a segment start: a frame of another segment or journal is no frame
+    here.
+    """
     return crc32(_SEGMENT.pack(SEGMENT_MAGIC, VERSION, journal_id.bytes, number))
 
 
 def segment_header(journal_id: UUID, number: int) -> bytes:
-    """Return the first bytes of a segment, for people and for later versions; reading does not depend on them."""
+    """Return the first bytes of a segment, for people and for later versions; reading does not
+    depend on them.
+    """
     header = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, journal_id.bytes, number)
     return header + _CRC.pack(crc32(header))
 
@@ -85,15 +95,19 @@ def segment_header(journal_id: UUID, number: int) -> bytes:
 def scan(data: bytes, *, start: int, seed: int, offset: int = 0) -> Iterator[Frame | Gap]:
     """Yield the records in `data` from its byte `start` on, and what lies between them.
 
-    `offset` is where `data` begins in its segment: what is yielded tells places in the segment. Zeros up to the end
-    are space not written yet. Any other bytes that are no record are a gap.
+    `offset` is where `data` begins in its segment: what is yielded tells places in the segment.
+    Zeros up to the end are space not written yet. Any other bytes that are no record are a gap.
     """
     at = start
     while True:
         frame = _frame_at(data, at, seed, offset)
         if frame is None:
             frame = _next_frame(data, at, seed, offset)
-            last = len(data.rstrip(b"\0")) if frame is None else frame.end - offset - FRAME_BYTES - len(frame.payload)
+            last = (
+                len(data.rstrip(b"\0"))
+                if frame is None
+                else frame.end - offset - FRAME_BYTES - len(frame.payload)
+            )
             if last > at:
                 yield Gap(at + offset, last + offset, is_tail=frame is None)
             if frame is None:
@@ -110,7 +124,9 @@ def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
     header = data[:SEGMENT_HEADER_BYTES]
     if header == segment_header(journal_id, number) or not header.strip(b"\0"):
         return None
-    if header.startswith(SEGMENT_MAGIC) and header.endswith(_CRC.pack(crc32(header[: _SEGMENT.size]))):
+    if header.startswith(SEGMENT_MAGIC) and header.endswith(
+        _CRC.pack(crc32(header[: _SEGMENT.size]))
+    ):
         version = int.from_bytes(header[len(SEGMENT_MAGIC) :][:4], "little")
         if version != VERSION:
             raise UnknownFormat(f"format {version}")
@@ -118,7 +134,9 @@ def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
 
 
 def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
-    """Return the record that begins at a byte of `data`, or None where the bytes there are no record."""
+    """Return the record that begins at a byte of `data`, or None where the bytes there are no
+    record.
+    """
     body = at + FRAME_BYTES
     if body > len(data):
         return None

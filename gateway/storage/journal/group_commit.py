@@ -1,4 +1,7 @@
-"""Group commit: one thread syncs for all who wait. It knows futures and a function that syncs, not files."""
+"""Group commit: one thread syncs for all who wait.
+
+It knows futures and a function that syncs, not files.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-# How long an append that nobody waits for may stay alone: at 50 requests a second the next intent's sync takes it
-# along, so that settlements cost no syncs of their own.
+# How long an append that nobody waits for may stay alone: at 50 requests a second the next intent's
+# sync takes it along, so that settlements cost no syncs of their own.
 NOTE_DELAY_S = 0.02
 STOP_LIMIT_S = 10.0
 KEPT_TIMES = 256
@@ -21,12 +24,16 @@ Job = Callable[[], None]
 class GroupCommit:
     """Runs `commit` again and again, each time for everybody who came before it began.
 
-    The first failure ends the thread after `on_failure(error)`. Who waits then is never told: after a failed sync the
-    kernel may call lost pages clean, and a second sync would call them durable.
+    The first failure ends the thread after `on_failure(error)`. Who waits then is never told: after
+    a failed sync the kernel may call lost pages clean, and a second sync would call them durable.
     """
 
     def __init__(
-        self, commit: Job, *, on_failure: Callable[[OSError], None], on_synced: Callable[[float], None] | None = None
+        self,
+        commit: Job,
+        *,
+        on_failure: Callable[[OSError], None],
+        on_synced: Callable[[float], None] | None = None,
     ) -> None:
         self.has_failed = False
         self._commit = commit
@@ -43,12 +50,15 @@ class GroupCommit:
         self._thread.start()
 
     def wait(self) -> asyncio.Future[None]:
-        """Return a future of the running loop that resolves when a commit that begins from now on has ended."""
+        """Return a future of the running loop that resolves when a commit that begins from now on
+        has ended.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
-            # One wake-up of the thread for all who come in one turn of the loop: waking it for each of 64 would
-            # commit for the first one alone, and have the two threads fight for the interpreter lock.
+            # One wake-up of the thread for all who come in one turn of the loop: waking it for each
+            # of 64 would commit for the first one alone, and have the two threads fight for the
+            # interpreter lock.
             loop.call_soon(self._hand_over)
         self._waiting.append(future)
         return future
@@ -70,7 +80,10 @@ class GroupCommit:
             self._on_failure(error)
 
     def stop(self, limit_s: float) -> bool:
-        """Commit once more and end the thread. Returns False where the disk let it not end in time."""
+        """Commit once more and end the thread.
+
+        Returns False where the disk let it not end in time.
+        """
         self._hand_over()
         self._queue.put(self._end)
         self._thread.join(limit_s)
@@ -117,10 +130,14 @@ class GroupCommit:
         return waiting, [item for item in items if item is not None and not isinstance(item, list)]
 
     def _next(self) -> list[asyncio.Future[None]] | Job | None:
-        """Return the next item, or None for a note. Notes wake the thread only where it has slept for long."""
+        """Return the next item, or None for a note.
+
+        Notes wake the thread only where it has slept for long.
+        """
         with suppress(Empty):
             return self._queue.get(timeout=NOTE_DELAY_S)
-        self._is_asleep = True  # before the note is looked at: one made meanwhile is seen here or comes as an item
+        # before the note is looked at: one made meanwhile is seen here or comes as an item
+        self._is_asleep = True
         if self._is_noted:
             self._is_asleep = False
             return None

@@ -1,7 +1,8 @@
-"""The journal of one worker: what it is about to do and what came of it, on its own disk before anywhere else.
+"""The journal of one worker: what it is about to do and what came of it, on its own disk before
+anywhere else.
 
-It owns durability, space and order; it knows bytes and keys, nothing of events. `docs/reference/journal.md` has the
-format, `docs/decisions/0008-local-journal.md` the reasons.
+It owns durability, space and order; it knows bytes and keys, nothing of events.
+`docs/reference/journal.md` has the format, `docs/decisions/0008-local-journal.md` the reasons.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ LOOK_AGAIN_S = 1.0  # for its own folder
 
 
 class NoJournalRoom(Exception):
-    """There is no room for an intent and its settlement: admit nothing until Postgres has taken what waits."""
+    """There is no room for an intent and its settlement: admit nothing until Postgres has taken
+    what waits.
+    """
 
 
 class RecordTooLarge(Exception):
-    """A payload is longer than any record may be, or than what is reserved and spare: shorten it."""
+    """A payload is longer than any record may be, or than what is reserved and spare: shorten
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +83,13 @@ class _OpenIntent(Struct, gc=False):
 
 
 class Journal:
-    """Appends records and says when they are durable. Used from the event loop's thread alone, but for `end`.
+    """Appends records and says when they are durable.
 
-    What the disk has promised (the last segment's rest and the spares) always covers the settlement of each open
-    intent, and a copy of each, so that its segment can go while it stays open. Only intents are refused.
+    Used from the event loop's thread alone, but for `end`.
+
+    What the disk has promised (the last segment's rest and the spares) always covers the settlement
+    of each open intent, and a copy of each, so that its segment can go while it stays open. Only
+    intents are refused.
     """
 
     @classmethod
@@ -96,15 +104,20 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         disk: Disk | None = None,
     ) -> Journal:
-        """Make and lock a new journal below `root`. `max_bytes` bounds its segments and spares together.
+        """Make and lock a new journal below `root`.
 
-        `on_failed_sync(error)` is called, perhaps in another thread, when the disk fails; it must end the process.
-        `on_synced(seconds)` hears of each group commit, in another thread. Raises `BadUsage` where `max_bytes` is less
-        than two segments or the directory cannot be written.
+        `max_bytes` bounds its segments and spares together.
+
+        `on_failed_sync(error)` is called, perhaps in another thread, when the disk fails; it must
+        end the process. `on_synced(seconds)` hears of each group commit, in another thread. Raises
+        `BadUsage` where `max_bytes` is less than two segments or the directory cannot be written.
         """
         sizes = Sizes(segment_bytes, max_bytes // segment_bytes)
         if sizes.max_segments < LEAST_SEGMENTS:
-            raise BadUsage(f"A journal needs at least {LEAST_SEGMENTS * segment_bytes:,} bytes, not {max_bytes:,}.")
+            raise BadUsage(
+                f"A journal needs at least {LEAST_SEGMENTS * segment_bytes:,} bytes, not "
+                f"{max_bytes:,}."
+            )
         directory = root / str(uuid4())
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,24 +126,38 @@ class Journal:
                 lock = layout.take_lock(directory)
             assert lock is not None
             return cls(
-                directory, lock, sizes, Disk() if disk is None else disk,
-                syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced,
-            )  # fmt: skip
+                directory,
+                lock,
+                sizes,
+                Disk() if disk is None else disk,
+                syncs=syncs,
+                on_failed_sync=on_failed_sync,
+                on_synced=on_synced,
+            )
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoRoom(
-                    f"The journal {directory} cannot be made: {error.strerror}. Enlarge the disk of {root}, or move "
-                    f"other files away from it. Delete nothing below {root}: Postgres does not have that usage yet."
+                    f"The journal {directory} cannot be made: {error.strerror}. Enlarge the "
+                    f"disk of {root}, or move "
+                    f"other files away from it. Delete nothing below {root}: Postgres does not "
+                    "have that usage yet."
                 ) from error
             raise BadUsage(
                 f"The journal {directory} cannot be made: {error.strerror}. Make room below {root}."
             ) from error
 
     def __init__(
-        self, directory: Path, lock: layout.Lock, sizes: Sizes, disk: Disk,
-        *, syncs: bool, on_failed_sync: Callable[[OSError], None], on_synced: Callable[[float], None] | None,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        lock: layout.Lock,
+        sizes: Sizes,
+        disk: Disk,
+        *,
+        syncs: bool,
+        on_failed_sync: Callable[[OSError], None],
+        on_synced: Callable[[float], None] | None,
+    ) -> None:
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self.is_closed = False
@@ -148,9 +175,12 @@ class Journal:
         self._grow_again_s = 0.0
         self._is_gone = False
         self._look_again_s = 0.0
-        # Replaced, never changed: the thread reads it while the loop begins a segment. The last one is written to.
+        # Replaced, never changed: the thread reads it while the loop begins a segment. The last one
+        # is written to.
         self._segments: tuple[Segment, ...] = ()
-        with ExitStack() as undo:  # an open file keeps its space though it is deleted: the next try would find none
+        with (
+            ExitStack() as undo
+        ):  # an open file keeps its space though it is deleted: the next try would find none
             undo.callback(lock.release)
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
@@ -167,13 +197,18 @@ class Journal:
         )
 
     def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
-        """Append an intent; the future resolves when it is durable. Its settlement has its space from now on.
+        """Append an intent; the future resolves when it is durable.
 
-        Raises `NoJournalRoom`, `RecordTooLarge`, and OSError where the disk broke, which `on_failed_sync` then knows.
+        Its settlement has its space from now on.
+
+        Raises `NoJournalRoom`, `RecordTooLarge`, and OSError where the disk broke, which
+        `on_failed_sync` then knows.
         """
         assert key not in self._open
         if len(payload) > self._sizes.max_payload_bytes:
-            raise RecordTooLarge(f"an intent of {len(payload):,} bytes: at most {self._sizes.max_payload_bytes:,}")
+            raise RecordTooLarge(
+                f"an intent of {len(payload):,} bytes: at most {self._sizes.max_payload_bytes:,}"
+            )
         frame_bytes = FRAME_BYTES + len(payload)
         reserved_bytes = self._reservation(len(payload))
         free_bytes = self._make_room(frame_bytes + reserved_bytes)
@@ -186,17 +221,23 @@ class Journal:
         return self.flush()
 
     def settle(self, key: Key, payload: bytes) -> None:
-        """Append the settlement of an open intent. It is in the page cache when this returns, durable soon after.
+        """Append the settlement of an open intent.
 
-        A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has its space. Raises
-        `RecordTooLarge`, and nothing is written, where a longer one has none.
+        It is in the page cache when this returns, durable soon after.
+
+        A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has its space.
+        Raises `RecordTooLarge`, and nothing is written, where a longer one has none.
         """
         intent = self._open.get(key)
         assert intent is not None, "settled once, and intended before"
         excess_bytes = FRAME_BYTES + len(payload) - intent.reserved_bytes
-        if len(payload) > self._sizes.max_payload_bytes or 0 < excess_bytes > self._unreserved_bytes():
+        if (
+            len(payload) > self._sizes.max_payload_bytes
+            or 0 < excess_bytes > self._unreserved_bytes()
+        ):
             raise RecordTooLarge(
-                f"a settlement of {len(payload):,} bytes: its intent reserved {intent.reserved_bytes:,}"
+                f"a settlement of {len(payload):,} bytes: its intent reserved "
+                f"{intent.reserved_bytes:,}"
             )
         self._append(FrameKind.SETTLEMENT, key, payload)
         del self._open[key]
@@ -221,22 +262,28 @@ class Journal:
     def end(self) -> Position:
         """Up to where a reader may read: what is durable. For any thread.
 
-        A settlement must not be in Postgres before it is durable here: after a power cut its intent alone would be
-        found, and the attempt booked again as unknown.
+        A settlement must not be in Postgres before it is durable here: after a power cut its intent
+        alone would be found, and the attempt booked again as unknown.
         """
         return self._synced if self._syncs else self.tail
 
     @property
     def tail(self) -> Position:
         """Where the next record goes, unless it begins a segment. For any thread."""
-        last = self._segments[-1]  # one object: a segment begun meanwhile cannot mix with this one's tail
+        last = self._segments[
+            -1
+        ]  # one object: a segment begun meanwhile cannot mix with this one's tail
         return Position(last.number, last.tail)
 
     @property
     def is_full(self) -> bool:
         """Whether a request of the largest size would be refused now."""
         needed_bytes = 3 * self._sizes.max_frame_bytes  # intent, its copy, settlement
-        return self._commits.has_failed or self.is_gone or (self._free_bytes() < needed_bytes and not self._can_grow())
+        return (
+            self._commits.has_failed
+            or self.is_gone
+            or (self._free_bytes() < needed_bytes and not self._can_grow())
+        )
 
     @property
     def used_bytes(self) -> int:
@@ -254,7 +301,9 @@ class Journal:
 
     @property
     def is_gone(self) -> bool:
-        """Whether its folder was removed or moved away: an intent would not outlive this process."""
+        """Whether its folder was removed or moved away: an intent would not outlive this
+        process.
+        """
         if self._is_gone and time.monotonic() >= self._look_again_s:
             self._look_for_folder()
         return self._is_gone
@@ -264,7 +313,9 @@ class Journal:
         return [segment.number for segment in self._segments if not segment.is_gone]
 
     def read_segment(self, number: int, start: int, end: int | None) -> bytes:
-        """Read through the file that is open, wherever its name is now. Raises `OSError` if bytes are missing.
+        """Read through the file that is open, wherever its name is now.
+
+        Raises `OSError` if bytes are missing.
 
         For the writer's thread: no segment is deleted before it was read to its end.
         """
@@ -298,8 +349,9 @@ class Journal:
     def let_go(self, upto: Position) -> None:
         """Delete the segments before a position: all their settlements are in Postgres.
 
-        Intents still open in them are written again at the end, and durable, before the first one goes. The files go
-        one by one in the thread. Where there is no room for the open intents yet, the rest goes with a later call.
+        Intents still open in them are written again at the end, and durable, before the first one
+        goes. The files go one by one in the thread. Where there is no room for the open intents
+        yet, the rest goes with a later call.
         """
         assert upto <= self.end
         for segment in self._live():
@@ -310,13 +362,16 @@ class Journal:
                 self._commits.after_commit(segment.delete)
 
     def close(self, *, is_drained: bool, limit_s: float = STOP_LIMIT_S) -> None:
-        """Sync once more and let go of the lock. A drained journal is removed, any other left to be adopted.
+        """Sync once more and let go of the lock.
+
+        A drained journal is removed, any other left to be adopted.
 
         `is_drained`: every attempt is settled and every settlement is in Postgres.
         """
         assert not (is_drained and self._open)
         if not self._commits.stop(limit_s):
-            return  # the disk hangs: its thread still uses the files, and the lock goes with the process
+            # the disk hangs: its thread still uses the files, and the lock goes with the process
+            return
         self._look_for_folder()
         self._progress.close()
         for spare in self._spares:
@@ -329,10 +384,16 @@ class Journal:
         self.is_closed = True
 
     def _carry_forward(self, segment: Segment) -> bool:
-        """Write the open intents of a segment again at the end. Returns False, and writes none, for want of room."""
-        carried = [(key, intent) for key, intent in self._open.items() if intent.segment == segment.number]
+        """Write the open intents of a segment again at the end.
+
+        Returns False, and writes none, for want of room.
+        """
+        carried = [
+            (key, intent) for key, intent in self._open.items() if intent.segment == segment.number
+        ]
         size = sum(FRAME_BYTES + len(intent.payload) for _, intent in carried)
-        # The reservations of settlements stay untouched; those of copies are there again once the segment is gone.
+        # The reservations of settlements stay untouched; those of copies are there again once the
+        # segment is gone.
         if size > self._unreserved_bytes() + self._copies_bytes:
             return False
         for key, intent in carried:
@@ -345,7 +406,9 @@ class Journal:
         return FRAME_BYTES + longest + FRAME_BYTES + intent_bytes
 
     def _unreserved_bytes(self) -> int:
-        """Bytes that the disk has promised and no reservation holds; below 0 while copied segments are not gone."""
+        """Bytes that the disk has promised and no reservation holds; below 0 while copied segments
+        are not gone.
+        """
         sizes = self._sizes
         room = sizes.room_behind(self._segments[-1].tail) + len(self._spares) * sizes.room_bytes
         return room - self._reserved_bytes
@@ -375,7 +438,10 @@ class Journal:
         while (free_bytes := self._free_bytes()) < needed_bytes:
             # Asked twice: the thread may have made the last spare that there may be in between.
             if not self._grow() and self._free_bytes() < needed_bytes:
-                raise NoJournalRoom(f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is reserved")
+                raise NoJournalRoom(
+                    f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is "
+                    "reserved"
+                )
         return free_bytes - needed_bytes
 
     def _grow_ahead(self) -> None:
@@ -389,7 +455,10 @@ class Journal:
         self._is_growing = False
 
     def _grow(self) -> bool:
-        """Make one more spare, in either thread. Returns False where there may be none, or the disk has no space."""
+        """Make one more spare, in either thread.
+
+        Returns False where there may be none, or the disk has no space.
+        """
         with self._growth:  # held for one allocation, never for a sync
             if not self._can_grow():
                 return False
@@ -408,7 +477,10 @@ class Journal:
 
     def _new_spare(self) -> Spare:
         return Spare(
-            self._lock.folder, layout.spare_name(next(self._spare_numbers)), self._sizes.segment_bytes, self._disk
+            self._lock.folder,
+            layout.spare_name(next(self._spare_numbers)),
+            self._sizes.segment_bytes,
+            self._disk,
         )
 
     def _append(self, kind: FrameKind, key: Key, payload: bytes) -> int:
@@ -429,7 +501,8 @@ class Journal:
         segment = Segment(self._spares[0], self.journal_id, number)
         self._segments = (*self._segments, segment)
         self._look_for_folder()
-        self._spares.popleft()  # last: the thread counts both, and may see one file too many, never one too few
+        # last: the thread counts both, and may see one file too many, never one too few
+        self._spares.popleft()
         return segment
 
     def _sync(self) -> None:
@@ -450,8 +523,13 @@ class Journal:
         """See whether the last segment still has its name. In either thread; two system calls."""
         segment = self._segments[-1]
         try:
-            named, opened = os.stat(layout.segment_path(self.directory, segment.number)), os.fstat(segment.file)
+            named, opened = (
+                os.stat(layout.segment_path(self.directory, segment.number)),
+                os.fstat(segment.file),
+            )
             self._is_gone = (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
-        except OSError:  # no such name, or none that may be looked up: a file in its place, rights, a mount that died
+        # no such name, or none that may be looked up: a file in its place, rights, a mount that
+        # died
+        except OSError:
             self._is_gone = True
         self._look_again_s = time.monotonic() + LOOK_AGAIN_S

@@ -1,14 +1,15 @@
-"""Where a journal's files lie, who holds it, and how it is removed without a moment at which a crash would lose it.
+"""Where a journal's files lie, who holds it, and how it is removed without a moment at which a
+crash would lose it.
 
 <root>/.lock                          held for a moment while journals are made, taken or removed
-<root>/<journal id>/                  flock, as of `lock` in it, as long as its worker lives; gone with a kill
-<root>/<journal id>/00000001.segment  records; only the highest number is appended to
-<root>/<journal id>/spare-3.segment   space for the next segment; holds nothing
-<root>/<journal id>/progress-0, -1    the last running usage, written in turn
-<root>/<journal id>/quarantine/       copies of bytes that are no record
-<root>/<journal id>.done              everything in it is in Postgres; may be deleted at any time
-<root>/<journal id>.quarantined       a whole journal that could not be read or copied
-<root>/quarantine/<journal id>/       what was damaged in journals that are gone
+<root>/<journal id>/                  flock, as of `lock` in it, as long as its worker lives; gone
+with a kill <root>/<journal id>/00000001.segment  records; only the highest number is appended to
+<root>/<journal id>/spare-3.segment   space for the next segment; holds nothing <root>/<journal
+id>/progress-0, -1    the last running usage, written in turn <root>/<journal id>/quarantine/
+copies of bytes that are no record <root>/<journal id>.done              everything in it is in
+Postgres; may be deleted at any time <root>/<journal id>.quarantined       a whole journal that
+could not be read or copied <root>/quarantine/<journal id>/       what was damaged in journals that
+are gone
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def journal_directories(root: Path) -> Iterator[tuple[UUID, Path]]:
 
 @contextmanager
 def root_locked(root: Path) -> Iterator[None]:
-    """Keep other processes from making, taking or removing journals below a root. Held for file operations only."""
+    """Keep other processes from making, taking or removing journals below a root.
+
+    Held for file operations only.
+    """
     handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -79,9 +83,9 @@ class Lock(NamedTuple):
 def take_lock(directory: Path) -> Lock | None:
     """Return the held lock of a journal, or None where another worker holds it.
 
-    The folder itself is locked, because a cleaner of old files takes the file `lock` first: it is never written. The
-    file is locked too, for versions that look at it alone. The caller holds the root's lock, so that nobody removes
-    either between the opening and the locking.
+    The folder itself is locked, because a cleaner of old files takes the file `lock` first: it is
+    never written. The file is locked too, for versions that look at it alone. The caller holds the
+    root's lock, so that nobody removes either between the opening and the locking.
     """
     with ExitStack() as undo:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,8 +120,8 @@ def sync_directory(directory: Path) -> None:
 def remove(directory: Path, *, is_copied: bool = True) -> None:
     """Remove a journal whose records are in Postgres; what was damaged in it stays, below the root.
 
-    Renamed before it is deleted: half a journal must never look like a whole one. With `is_copied` False the damaged
-    bytes could not be copied, and the journal is set aside whole.
+    Renamed before it is deleted: half a journal must never look like a whole one. With `is_copied`
+    False the damaged bytes could not be copied, and the journal is set aside whole.
     """
     root = directory.parent
     try:
@@ -125,7 +129,9 @@ def remove(directory: Path, *, is_copied: bool = True) -> None:
     except OSError:  # a full disk: a rename alone needs no space
         is_copied = False
     with root_locked(root):
-        directory.rename(directory.with_name(f"{directory.name}.{'done' if is_copied else 'quarantined'}"))
+        directory.rename(
+            directory.with_name(f"{directory.name}.{'done' if is_copied else 'quarantined'}")
+        )
     sync_directory(root)
     delete_done(root)
 

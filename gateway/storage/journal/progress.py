@@ -1,7 +1,8 @@
 """The last running usage of all live streams: replaced whole, several times a second, never synced.
 
-Two files are written in turn, so that a kill in the middle of a write leaves the one before. A file renamed over
-another costs the event loop 0.25 ms (p99 1.5 ms, ext4), because the file system flushes the data first; this, 0.015.
+Two files are written in turn, so that a kill in the middle of a write leaves the one before. A file
+renamed over another costs the event loop 0.25 ms (p99 1.5 ms, ext4), because the file system
+flushes the data first; this, 0.015.
 """
 
 from __future__ import annotations
@@ -12,19 +13,27 @@ from struct import Struct, error
 from uuid import UUID
 from zlib import crc32
 
-_HEADER = Struct("<QII")  # sequence, payload bytes, CRC-32 of both and the payload, seeded with the journal's id
+_HEADER = Struct(
+    "<QII"
+)  # sequence, payload bytes, CRC-32 of both and the payload, seeded with the journal's id
 _CHECKED = Struct("<QI")
 NAMES = ("progress-0", "progress-1")
 
 
 class ProgressFile:
-    """The writing side. A full disk costs accuracy, not requests: `misses` counts the notes it refused."""
+    """The writing side.
+
+    A full disk costs accuracy, not requests: `misses` counts the notes it refused.
+    """
 
     def __init__(self, directory: Path, journal_id: UUID) -> None:
         self.misses = 0
         self._seed = crc32(journal_id.bytes)
         self._sequence = 0
-        self._files = [os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in NAMES]
+        self._files = [
+            os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            for name in NAMES
+        ]
 
     def note(self, payload: bytes) -> None:
         self._sequence += 1
@@ -36,7 +45,9 @@ class ProgressFile:
             written = 0
         if written != len(record):
             self.misses += 1
-            self._sequence -= 1  # the next note goes here again: the good file must not be the one at risk
+            self._sequence -= (
+                1  # the next note goes here again: the good file must not be the one at risk
+            )
 
     def close(self) -> None:
         for file in self._files:
@@ -57,6 +68,9 @@ def _read(path: Path, seed: int) -> tuple[int, bytes] | None:
     except (OSError, error):
         return None
     payload = data[_HEADER.size : _HEADER.size + size]
-    if len(payload) < size or crc32(payload, crc32(_CHECKED.pack(sequence, size), seed)) != checksum:
+    if (
+        len(payload) < size
+        or crc32(payload, crc32(_CHECKED.pack(sequence, size), seed)) != checksum
+    ):
         return None
     return sequence, payload

@@ -12,7 +12,15 @@ from uuid import UUID
 
 from gateway.domain.ledger.usage_event import Key
 from gateway.storage.journal import layout
-from gateway.storage.journal.frames import SEGMENT_HEADER_BYTES, Frame, FrameKind, Gap, header_gap, scan, segment_seed
+from gateway.storage.journal.frames import (
+    SEGMENT_HEADER_BYTES,
+    Frame,
+    FrameKind,
+    Gap,
+    header_gap,
+    scan,
+    segment_seed,
+)
 
 _SETTLEMENT = int(FrameKind.SETTLEMENT)
 READ_TRIES = 3
@@ -39,8 +47,9 @@ class Batch:
 class Damage:
     """What was found that is no record.
 
-    `torn_tails`: the last write was cut short, 0 or 1. `quarantined_records`: other stretches of bytes that are no
-    record, each at least one record. `quarantined_bytes` counts both; copies of all are kept if `is_copied`.
+    `torn_tails`: the last write was cut short, 0 or 1. `quarantined_records`: other stretches of
+    bytes that are no record, each at least one record. `quarantined_bytes` counts both; copies of
+    all are kept if `is_copied`.
     """
 
     torn_tails: int = 0
@@ -66,8 +75,12 @@ class Segments:
     def numbers(self) -> list[int]:
         return layout.segment_numbers(self.directory)
 
-    def records(self, number: int, *, start: int = 0, end: int | None = None) -> Iterator[Frame | Gap]:
-        """Yield what a segment holds between two offsets. Raises `UnknownFormat`, and `OSError` for another try.
+    def records(
+        self, number: int, *, start: int = 0, end: int | None = None
+    ) -> Iterator[Frame | Gap]:
+        """Yield what a segment holds between two offsets.
+
+        Raises `UnknownFormat`, and `OSError` for another try.
 
         A segment that the disk has lost is one gap, met once; it cannot be copied.
         """
@@ -88,7 +101,9 @@ class Segments:
                 self._set_aside(number, damaged, data[: damaged.end])
                 yield damaged
         skipped = max(0, SEGMENT_HEADER_BYTES - start)
-        for item in scan(data, start=skipped, seed=segment_seed(self.journal_id, number), offset=start):
+        for item in scan(
+            data, start=skipped, seed=segment_seed(self.journal_id, number), offset=start
+        ):
             if isinstance(item, Gap):
                 self._set_aside(number, item, data[item.start - start : item.end - start])
             yield item
@@ -116,7 +131,9 @@ class Segments:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(
-                folder / f"{number:08d}-{gap.start:08d}.bin", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+                folder / f"{number:08d}-{gap.start:08d}.bin",
+                os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC,
+                0o600,
             )
             with os.fdopen(handle, "wb") as file:
                 file.write(found)
@@ -128,7 +145,9 @@ class Segments:
 
 
 class SettlementReader:
-    """Hands out settlements in order. It stands still until it is told: set `position` once a batch is in Postgres.
+    """Hands out settlements in order.
+
+    It stands still until it is told: set `position` once a batch is in Postgres.
 
     Used from the writer's thread, beside a journal that is being written, or on an adopted one.
     """
@@ -148,7 +167,8 @@ class SettlementReader:
         )
 
     def read(self, *, upto: Position | None, max_records: int, max_bytes: int) -> Batch:
-        """Return the next settlements, at least one if there is one before `upto` (None: the journal's end).
+        """Return the next settlements, at least one if there is one before `upto` (None: the
+        journal's end).
 
         No more than `max_records`; no further one once `max_bytes` of payload are reached.
         """

@@ -19,8 +19,8 @@ _ZEROS_BYTES = 2**20
 def write_ahead(file: int, start: int, size: int) -> None:
     """Reserve space and fill it with zeros. Raises OSError where there is no space.
 
-    Space that was only reserved becomes data with the first write to it, which a file system notes with each sync: on
-    ext4 `fdatasync` then takes 0.25 ms instead of 0.15 (docs/decisions/0008).
+    Space that was only reserved becomes data with the first write to it, which a file system notes
+    with each sync: on ext4 `fdatasync` then takes 0.25 ms instead of 0.15 (docs/decisions/0008).
     """
     os.posix_fallocate(file, start, size)
     zeros = bytes(min(size, _ZEROS_BYTES))
@@ -45,7 +45,9 @@ class Spare:
     def __init__(self, folder: int, name: str, size: int, disk: Disk) -> None:
         """Raises OSError, and leaves nothing, where there is no space."""
         self.folder, self.name = folder, name
-        self.file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        self.file = os.open(
+            name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
+        )
         try:
             disk.allocate(self.file, 0, size)
         except OSError:
@@ -66,8 +68,8 @@ class Segment:
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
         """Turn a spare into a segment: its name becomes durable with the next sync of the journal.
 
-        A file that cannot be named, because somebody deleted it, goes on without: Postgres gets what is in it as long
-        as this process lives.
+        A file that cannot be named, because somebody deleted it, goes on without: Postgres gets
+        what is in it as long as this process lives.
         """
         self.folder = spare.folder
         self.name = layout.segment_name(number)
@@ -83,16 +85,23 @@ class Segment:
         assert self.tail == SEGMENT_HEADER_BYTES
 
     def append(self, frame: bytes) -> None:
-        """Write at the tail. Raises OSError; what was written of the frame is then overwritten by the next one."""
+        """Write at the tail.
+
+        Raises OSError; what was written of the frame is then overwritten by the next one.
+        """
         written = os.pwrite(self.file, frame, self.tail)
         if written != len(frame):
             raise OSError(errno.EIO, f"{written} of {len(frame)} bytes were written", self.name)
         self.tail += written
 
     def delete(self) -> None:
-        """Delete the file, durably: a later segment's deletion must not outlive a power cut that undoes this one."""
+        """Delete the file, durably: a later segment's deletion must not outlive a power cut that
+        undoes this one.
+        """
         os.close(self.file)
-        with suppress(OSError):  # somebody deleted it, or took the right to; read once more it counts no second time
+        with suppress(
+            OSError
+        ):  # somebody deleted it, or took the right to; read once more it counts no second time
             os.unlink(self.name, dir_fd=self.folder)
         os.fsync(self.folder)
         self.is_gone = True

@@ -23,11 +23,15 @@ class Sizes:
         self.ballast_bytes = 2 * self.max_frame_bytes
 
     def room_behind(self, tail: int) -> int:
-        """What surely fits into a segment behind `tail`: the last bytes may be too few for the next frame."""
+        """What surely fits into a segment behind `tail`: the last bytes may be too few for the next
+        frame.
+        """
         return max(0, self.segment_bytes - tail - self.max_frame_bytes + 1)
 
 
-def capacity_requests(max_bytes: int, bytes_per_request: int, *, segment_bytes: int = SEGMENT_BYTES) -> int:
+def capacity_requests(
+    max_bytes: int, bytes_per_request: int, *, segment_bytes: int = SEGMENT_BYTES
+) -> int:
     """Return how many settled requests a journal of `max_bytes` holds.
 
     `bytes_per_request` is the payload of an intent and its settlement together.

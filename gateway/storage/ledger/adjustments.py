@@ -1,8 +1,9 @@
 """Adjustments: signed amounts booked after an event, which itself is never changed.
 
-Three kinds are booked here: `redelivery` (an event came again with another cost), `resolution` (somebody says what an
-unknown attempt cost) and `expired_hold` (nobody did in time: the expected cost). Unless months are closed in between,
-an attempt's cost and its adjustments add up to the last word on it.
+Three kinds are booked here: `redelivery` (an event came again with another cost), `resolution`
+(somebody says what an unknown attempt cost) and `expired_hold` (nobody did in time: the expected
+cost). Unless months are closed in between, an attempt's cost and its adjustments add up to the last
+word on it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from gateway.storage.postgres.database import Database
 
 MOST_AT_ONCE = 1000  # holds let go in one transaction
 
-# Amounts are computed from the adjustments before them, so all who book do it one transaction after the other.
+# Amounts are computed from the adjustments before them, so all who book do it one transaction after
+# the other.
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
 
 _CONFLICTING = """
@@ -44,19 +46,23 @@ _SAID = """coalesce(event.cost_nusd, 0) + coalesce((
 _POSTED = "(SELECT posted FROM tollgate.posting_months(ARRAY[event.posted_period]))"
 _IS_UNSETTLED = """event.cost_nusd IS NULL AND NOT EXISTS (
     SELECT FROM tollgate.adjustments AS earlier
-    WHERE earlier.settles AND earlier.request_id = event.request_id AND earlier.attempt = event.attempt)"""
+    WHERE earlier.settles AND earlier.request_id = event.request_id AND earlier.attempt =
+      event.attempt)"""
 
 _BOOK_REDELIVERY = f"""
 WITH booked AS (
-    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at,
+    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
+      posted_period, occurred_at,
                                       amount_nusd, kind, reason, author, digest, settles)
-    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre, {_POSTED},
+    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
+      {_POSTED},
            event.occurred_at, coalesce(%(cost_nusd)s::bigint - ({_SAID}), 0), 'redelivery',
            format('came again with other content: recorded %%s, now %%s',
                   encode(event.digest, 'hex'), encode(%(digest)s, 'hex')),
            session_user, %(digest)s, %(cost_nusd)s::bigint IS NOT NULL AND {_IS_UNSETTLED}
     FROM tollgate.usage_events AS event
-    WHERE event.request_id = %(request_id)s AND event.attempt = %(attempt)s AND event.occurred_at = %(occurred_at)s
+    WHERE event.request_id = %(request_id)s AND event.attempt = %(attempt)s AND event.occurred_at =
+      %(occurred_at)s
     ON CONFLICT DO NOTHING
     RETURNING occurred_at, settles
 ), noted AS (
@@ -67,56 +73,73 @@ SELECT count(*) FROM booked
 """  # noqa: S608 - constants above
 
 _ATTEMPTS = f"""
-SELECT event.attempt, event.cost_nusd, event.held_nusd, event.is_demo, {_IS_UNSETTLED} AS is_unsettled,
+SELECT event.attempt, event.cost_nusd, event.held_nusd, event.is_demo, {_IS_UNSETTLED} AS
+  is_unsettled,
        {_SAID} AS said_nusd,
        ARRAY(SELECT kind FROM tollgate.adjustments AS earlier
-             WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt) AS kinds
+             WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt) AS
+               kinds
 FROM tollgate.usage_events AS event
 WHERE event.request_id = :request_id AND event.occurred_at = :occurred_at
 ORDER BY event.attempt
 """  # noqa: S608 - constants above
 _BOOK_RESOLUTION = f"""
 WITH booked AS (
-    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at,
+    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
+      posted_period, occurred_at,
                                       amount_nusd, kind, reason, author, settles)
-    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre, {_POSTED},
+    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
+      {_POSTED},
            event.occurred_at, :amount_nusd, 'resolution', :reason, session_user, {_IS_UNSETTLED}
     FROM tollgate.usage_events AS event
-    WHERE event.request_id = :request_id AND event.attempt = :attempt AND event.occurred_at = :occurred_at
+    WHERE event.request_id = :request_id AND event.attempt = :attempt AND event.occurred_at =
+      :occurred_at
     RETURNING adjustment_id, posted_period, author, occurred_at
 ), noted AS (
-    INSERT INTO tollgate.dirty_hours (hour) SELECT date_trunc('hour', occurred_at, 'UTC') FROM booked
+    INSERT INTO tollgate.dirty_hours (hour) SELECT date_trunc('hour', occurred_at, 'UTC') FROM
+      booked
 )
 SELECT adjustment_id, posted_period, author FROM booked
 """  # noqa: S608 - constants above
 
-# Attempts that served: unknown ones come with upstream trouble, when most others are refusals that cost nothing.
+# Attempts that served: unknown ones come with upstream trouble, when most others are refusals that
+# cost nothing.
 _SERVED = ", ".join(
-    f"'{source.value}'" for source in (UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.ESTIMATED)
+    f"'{source.value}'"
+    for source in (UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.ESTIMATED)
 )
-# The average of what is known, from the roll-up: an estimate needs no newest second. Never more than the hold.
+# The average of what is known, from the roll-up: an estimate needs no newest second. Never more
+# than the hold.
 _EXPIRE = f"""
 WITH expired AS (
     SELECT * FROM tollgate.usage_events AS event
-    WHERE {_IS_UNSETTLED} AND NOT event.is_demo AND event.occurred_at < now() - CAST(:ttl AS interval)
+    WHERE {_IS_UNSETTLED} AND NOT event.is_demo AND event.occurred_at < now() - CAST(:ttl AS
+      interval)
     ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :most
 ), expected AS (
-    SELECT route, deployment, sum(known_attempts) AS attempts, round(sum(cost_nusd) / sum(known_attempts)) AS cost_nusd
+    SELECT route, deployment, sum(known_attempts) AS attempts, round(sum(cost_nusd) /
+      sum(known_attempts)) AS cost_nusd
     FROM tollgate.spend_rollup
     WHERE hour >= now() - interval '7 days' AND NOT is_demo AND usage_source IN ({_SERVED})
     GROUP BY route, deployment HAVING sum(known_attempts) > 0
 ), posting AS (
-    SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT posted_period FROM expired))
+    SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT posted_period FROM
+      expired))
 ), booked AS (
-    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at,
+    INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
+      posted_period, occurred_at,
                                       amount_nusd, kind, reason, author, settles)
-    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre, posted, event.occurred_at,
-           least(coalesce(expected.cost_nusd, event.held_nusd, 0), coalesce(event.held_nusd, expected.cost_nusd)),
+    SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
+      posted, event.occurred_at,
+           least(coalesce(expected.cost_nusd, event.held_nusd, 0), coalesce(event.held_nusd,
+             expected.cost_nusd)),
            'expired_hold',
            CASE WHEN expected.attempts IS NULL
                THEN 'not resolved in time; nothing to compare with in 7 days, so the whole hold'
-               ELSE format('not resolved in time; average of %s attempts that served, of route %s at %s in 7 days, '
-                           'at most the hold', expected.attempts, event.route, event.deployment) END,
+               ELSE format('not resolved in time; average of %s attempts that served, '
+                           'of route %s at %s in 7 days, at most the hold',
+                           expected.attempts, event.route, event.deployment)
+                             END,
            session_user, true
     FROM expired AS event JOIN posting ON own = event.posted_period
     LEFT JOIN expected ON expected.route = event.route AND expected.deployment = event.deployment
@@ -124,7 +147,8 @@ WITH expired AS (
     ON CONFLICT DO NOTHING
     RETURNING occurred_at
 ), noted AS (
-    INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM booked
+    INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC')
+      FROM booked
 )
 SELECT count(*) FROM booked
 """  # noqa: S608 - constants above
@@ -139,7 +163,10 @@ class SaidCost(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookedResolution:
-    """What was booked. `amount_usd` is what it adds to what was said before, `cost_usd` what the attempt now costs."""
+    """What was booked.
+
+    `amount_usd` is what it adds to what was said before, `cost_usd` what the attempt now costs.
+    """
 
     adjustment_id: UUID
     request_id: UUID
@@ -152,7 +179,9 @@ class BookedResolution:
 
 
 def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
-    """Book the staged events that are in the ledger with other content; return how many were not booked before."""
+    """Book the staged events that are in the ledger with other content; return how many were not
+    booked before.
+    """
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
         return 0
@@ -160,7 +189,9 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
     booked = 0
     names = ("request_id", "attempt", "occurred_at", "digest", "cost_nusd")
     for row in conflicting:  # one by one: the second conflict of an attempt builds on the first
-        found = connection.execute(_BOOK_REDELIVERY.encode(), dict(zip(names, row, strict=True))).fetchone()
+        found = connection.execute(
+            _BOOK_REDELIVERY.encode(), dict(zip(names, row, strict=True))
+        ).fetchone()
         booked += found[0] if found else 0
     return booked
 
@@ -168,10 +199,12 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
 def resolve(
     database: Database, request_id: UUID, *, attempt: int | None, cost: SaidCost | int, reason: str
 ) -> BookedResolution:
-    """Say what an unknown attempt cost: nothing, its hold, or an amount in nano-dollars. Once, for good.
+    """Say what an unknown attempt cost: nothing, its hold, or an amount in nano-dollars.
 
-    `attempt` None means the only one that is unknown. An expected cost that was booked meanwhile is corrected. Raises
-    `NothingFound`, `BadUsage` or `DatabaseUnavailable`; then nothing was booked.
+    Once, for good.
+
+    `attempt` None means the only one that is unknown. An expected cost that was booked meanwhile is
+    corrected. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`; then nothing was booked.
     """
     values: dict[str, Any] = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
     with database.begin(reason=reason) as connection:
@@ -194,40 +227,56 @@ def resolve(
 
 
 def expire_holds(database: Database, *, ttl: timedelta) -> int:
-    """Book the expected cost of attempts that have been unknown for longer than `ttl`; return how many.
+    """Book the expected cost of attempts that have been unknown for longer than `ttl`; return how
+    many.
 
-    The expected cost is the average of attempts that served, of the same route and deployment in the last seven days,
-    at most the hold; where there is none to compare with, the hold. A later resolution corrects it. Raises
-    `DatabaseUnavailable`.
+    The expected cost is the average of attempts that served, of the same route and deployment in
+    the last seven days, at most the hold; where there is none to compare with, the hold. A later
+    resolution corrects it. Raises `DatabaseUnavailable`.
     """
     total = 0
     while True:
         with database.begin(is_long=True) as connection:
             connection.execute(text(ONE_AT_A_TIME))
-            expired = int(connection.execute(text(_EXPIRE), {"ttl": ttl, "most": MOST_AT_ONCE}).scalar_one())
+            expired = int(
+                connection.execute(text(_EXPIRE), {"ttl": ttl, "most": MOST_AT_ONCE}).scalar_one()
+            )
         total += expired
         if expired < MOST_AT_ONCE:
             return total
 
 
-def _unresolved(connection: Connection, values: dict[str, Any], request_id: UUID, attempt: int | None) -> Any:
+def _unresolved(
+    connection: Connection, values: dict[str, Any], request_id: UUID, attempt: int | None
+) -> Any:
     """The one attempt that may be resolved. Refuses in words everything else."""
     rows = connection.execute(text(_ATTEMPTS), values).all()
     if not rows:
-        raise NothingFound(f"No request {request_id} is in the ledger. tollgate report unsettled lists those unknown.")
+        raise NothingFound(
+            f"No request {request_id} is in the ledger. tollgate report unsettled lists those "
+            "unknown."
+        )
     chosen = [row for row in rows if attempt in (None, row.attempt)]
     if not chosen:
-        raise NothingFound(f"Request {request_id} has no attempt {attempt}; it has {_numbers(rows)}.")
+        raise NothingFound(
+            f"Request {request_id} has no attempt {attempt}; it has {_numbers(rows)}."
+        )
     if any(row.is_demo for row in chosen):
         raise BadUsage(f"Request {request_id} is demo data: there is nothing to resolve.")
     unknown = [row for row in chosen if row.cost_nusd is None]
     if not unknown:
-        raise BadUsage(f"Nothing is unknown about {request_id}: its cost is in the ledger. Nothing was booked.")
+        raise BadUsage(
+            f"Nothing is unknown about {request_id}: its cost is in the ledger. Nothing was booked."
+        )
     if len(unknown) > 1:
-        raise BadUsage(f"Attempts {_numbers(unknown)} of {request_id} are unknown. Say which one: --attempt N")
+        raise BadUsage(
+            f"Attempts {_numbers(unknown)} of {request_id} are unknown. Say which one: --attempt N"
+        )
     (row,) = unknown
     if (not row.is_unsettled and "expired_hold" not in row.kinds) or "resolution" in row.kinds:
-        raise BadUsage(f"Attempt {row.attempt} of {request_id} is resolved already. Nothing was booked.")
+        raise BadUsage(
+            f"Attempt {row.attempt} of {request_id} is resolved already. Nothing was booked."
+        )
     return row
 
 
@@ -237,7 +286,9 @@ def _cost_nusd(cost: SaidCost | int, held_nusd: int | None) -> int:
             return 0
         case SaidCost.HOLD:
             if held_nusd is None:
-                raise BadUsage("Nothing was held for this attempt. Say an amount. Nothing was booked.")
+                raise BadUsage(
+                    "Nothing was held for this attempt. Say an amount. Nothing was booked."
+                )
             return held_nusd
         case _:
             return cost

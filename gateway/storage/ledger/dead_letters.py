@@ -1,4 +1,6 @@
-"""Documents that the tables cannot hold: set aside whole, once each, until somebody has dealt with them."""
+"""Documents that the tables cannot hold: set aside whole, once each, until somebody has dealt with
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from gateway.storage.postgres.database import Database
 
 _RECORD = """
 INSERT INTO tollgate.dead_letters (journal_id, document, error, digest)
-VALUES (%(journal_id)s, %(document)s, %(error)s, sha256(%(document)s)) ON CONFLICT DO NOTHING RETURNING id
+VALUES (%(journal_id)s, %(document)s, %(error)s, sha256(%(document)s)) ON CONFLICT DO NOTHING
+  RETURNING id
 """
 # A gateway that is newer than the schema makes dead letters, and must be able to.
 _CAN_SET_ASIDE = "SELECT to_regprocedure('tollgate.set_aside(uuid, uuid, jsonb)') IS NOT NULL"
@@ -25,7 +28,8 @@ SELECT id AS letter_id, journal_id, recorded_at, error, document FROM tollgate.d
 WHERE resolved_at IS NULL ORDER BY recorded_at, id
 """
 _CLOSE = """
-UPDATE tollgate.dead_letters SET resolved_at = now(), resolved_by = session_user, resolution = :resolution
+UPDATE tollgate.dead_letters SET resolved_at = now(), resolved_by = session_user, resolution =
+  :resolution
 WHERE id = :letter_id AND resolved_at IS NULL
 """
 
@@ -34,25 +38,38 @@ class _Holds(msgspec.Struct):
     holds: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-def record(connection: psycopg.Connection[Any], document: bytes, *, error: str, journal_id: UUID | None) -> None:
+def record(
+    connection: psycopg.Connection[Any], document: bytes, *, error: str, journal_id: UUID | None
+) -> None:
     """Set one document aside, and what was leased for it: the same one again changes nothing.
 
-    The worker has settled the attempt and will not give that money back. To be called after the journal's row was
-    changed, as all that moves leases.
+    The worker has settled the attempt and will not give that money back. To be called after the
+    journal's row was changed, as all that moves leases.
     """
-    values = {"journal_id": journal_id, "document": document, "error": error.replace("\0", "\ufffd")}
+    values = {
+        "journal_id": journal_id,
+        "document": document,
+        "error": error.replace("\0", "\ufffd"),
+    }
     made = connection.execute(_RECORD, values).fetchone()
     if made is None or journal_id is None or not (holds := _holds_in(document)):
         return
     (can_set_aside,) = connection.execute(_CAN_SET_ASIDE).fetchone() or (False,)
     if can_set_aside:
-        with suppress(psycopg.DataError, psycopg.IntegrityError), connection.transaction():  # holds may be what is odd
+        with (
+            suppress(psycopg.DataError, psycopg.IntegrityError),
+            connection.transaction(),
+        ):  # holds may be what is odd
             connection.execute(_SET_ASIDE, (journal_id, made[0], holds))
 
 
 def lease_of(connection: psycopg.Connection[Any], letter: DeadLetter) -> UUID | None:
-    """Whose lease the money of a letter is in: its own, or that of its journal where it has none."""
-    own = connection.execute("SELECT FROM tollgate.leases WHERE journal_id = %s LIMIT 1", (letter.letter_id,))
+    """Whose lease the money of a letter is in: its own, or that of its journal where it has
+    none.
+    """
+    own = connection.execute(
+        "SELECT FROM tollgate.leases WHERE journal_id = %s LIMIT 1", (letter.letter_id,)
+    )
     return letter.letter_id if own.fetchone() is not None else letter.journal_id
 
 
@@ -71,15 +88,25 @@ class DeadLetters:
         self._database = database
 
     def waiting(self) -> list[DeadLetter]:
-        """Those nobody has dealt with, in the order in which they came. Raises `DatabaseUnavailable`."""
+        """Those nobody has dealt with, in the order in which they came.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             return [DeadLetter(**row) for row in connection.execute(text(_WAITING)).mappings()]
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Note what became of one, for the audit log too; False where somebody had. Raises `DatabaseUnavailable`."""
+        """Note what became of one, for the audit log too; False where somebody had.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._database.begin(reason=resolution) as connection:
             values = {"letter_id": letter_id, "resolution": resolution}
             is_closed = connection.execute(text(_CLOSE), values).rowcount == 1
-            if is_closed:  # what was set aside for it has its end too, whether it was booked or dismissed
-                connection.execute(text("SELECT count(*) FROM tollgate.end_leases(:letter_id, false)"), values)
+            if (
+                is_closed
+            ):  # what was set aside for it has its end too, whether it was booked or dismissed
+                connection.execute(
+                    text("SELECT count(*) FROM tollgate.end_leases(:letter_id, false)"), values
+                )
             return is_closed

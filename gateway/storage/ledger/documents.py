@@ -1,8 +1,8 @@
 """Documents: events, intents and running usage as JSON, for the journal and for Postgres.
 
-A settlement's document is the event itself, member by member, without those that are as they are by default; the
-ledger's SQL takes its columns out of it.
-Text is kept so that Postgres can always hold it: one name with a NUL would make its whole batch fail.
+A settlement's document is the event itself, member by member, without those that are as they are by
+default; the ledger's SQL takes its columns out of it. Text is kept so that Postgres can always hold
+it: one name with a NUL would make its whole batch fail.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def decode_event(document: bytes) -> UsageEvent:
 
 def encode_intent(intent: Intent) -> bytes:
     """Return the document of an intent."""
-    return _encode(_IntentDocument(intent.event, _price_document(intent.price), intent.writes_output))
+    return _encode(
+        _IntentDocument(intent.event, _price_document(intent.price), intent.writes_output)
+    )
 
 
 def decode_intent(document: bytes) -> Intent:
@@ -44,12 +46,16 @@ def decode_intent(document: bytes) -> Intent:
 
 def encode_progress(running: Mapping[Key, TokenUsage]) -> bytes:
     """Return the document of the running usage of all live attempts."""
-    return _JSON.encode([(request_id, attempt, usage) for (request_id, attempt), usage in running.items()])
+    return _JSON.encode(
+        [(request_id, attempt, usage) for (request_id, attempt), usage in running.items()]
+    )
 
 
 def decode_progress(document: bytes) -> dict[Key, TokenUsage]:
     """Return the running usage that was noted last. Raises `ValueError`."""
-    return {(request_id, attempt): usage for request_id, attempt, usage in _decode_progress(document)}
+    return {
+        (request_id, attempt): usage for request_id, attempt, usage in _decode_progress(document)
+    }
 
 
 class _IntentDocument(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +84,8 @@ def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape
         return _JSON.encode(_storable(value))
-    # One letter is found in a tenth of the time of six; `in` would make an exception and drop it (Python 3.11).
+    # One letter is found in a tenth of the time of six; `in` would make an exception and drop it
+    # (Python 3.11).
     has_nul = document.find(b"\\") >= 0 and document.find(b"\\u0000") >= 0
     return _JSON.encode(_storable(value)) if has_nul else document
 
@@ -86,7 +93,12 @@ def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
 def _storable(value: Any) -> Any:
     """The same value with what Postgres cannot hold in text replaced: NUL and lone surrogates."""
     if isinstance(value, str):
-        return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+        return (
+            str(value)
+            .encode("utf-16", "surrogatepass")
+            .decode("utf-16", "replace")
+            .replace("\0", "\ufffd")
+        )
     if isinstance(value, Mapping):
         return {_storable(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):

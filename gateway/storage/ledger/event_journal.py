@@ -1,4 +1,6 @@
-"""Events in the journal: their documents going in, and coming out again for Postgres, in this process or the next."""
+"""Events in the journal: their documents going in, and coming out again for Postgres, in this
+process or the next.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,21 @@ from gateway.storage.ledger.documents import (
 
 log = structlog.get_logger()
 
-# A plain chat request with its tags and decision: 1.5 kB of intent, 1.3 kB of event, twice a frame's head.
+# A plain chat request with its tags and decision: 1.5 kB of intent, 1.3 kB of event, twice a
+# frame's head.
 TYPICAL_REQUEST_BYTES = 2_900
 USUAL_REQUESTS_PER_S = 100
-MOST_TEXT = 256  # characters of what an upstream says of itself: its room is reserved before it speaks
+MOST_TEXT = (
+    256  # characters of what an upstream says of itself: its room is reserved before it speaks
+)
 BATCH_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
-    """Documents of settled events as they stand in a journal; `position` is where the next batch begins."""
+    """Documents of settled events as they stand in a journal; `position` is where the next batch
+    begins.
+    """
 
     keys: Sequence[Key]
     documents: Sequence[bytes]
@@ -54,7 +61,9 @@ class JournalBatch:
 
 
 class _OpenSegments(Segments):
-    """The segments of a journal that is being written, through its open files and not by their names."""
+    """The segments of a journal that is being written, through its open files and not by their
+    names.
+    """
 
     is_open = True
 
@@ -81,16 +90,23 @@ class OwnJournal:
         self.journal_id = journal.journal_id
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        """Append now; resolves when durable. Raises `JournalFull`, `InvalidRequest` for labels beyond all measure."""
+        """Append now; resolves when durable.
+
+        Raises `JournalFull`, `InvalidRequest` for labels beyond all measure.
+        """
         try:
             return self.journal.intend(intent.event.key, encode_intent(intent))
         except files.NoJournalRoom:
             raise JournalFull(
-                "The journal on this machine is full because the ledger cannot be written, so nothing new is admitted. "
-                "Try again; an admin finds the cause with: tollgate doctor.", retry_after_s=5,
-            ) from None  # fmt: skip
+                "The journal on this machine is full because the ledger cannot be written, so "
+                "nothing new is admitted. "
+                "Try again; an admin finds the cause with: tollgate doctor.",
+                retry_after_s=5,
+            ) from None
         except files.RecordTooLarge:
-            raise InvalidRequest("The tags and names of this request are too long to be written down.") from None
+            raise InvalidRequest(
+                "The tags and names of this request are too long to be written down."
+            ) from None
 
     def settle(self, event: UsageEvent) -> bytes:
         """Append the settled event and return its document. Never waits and never fails."""
@@ -98,9 +114,13 @@ class OwnJournal:
         document = encode_event(bounded)
         try:
             self.journal.settle(event.key, document)
-        except files.RecordTooLarge:  # by kilobytes longer than its intent: what explains it goes, not the money
+        except (
+            files.RecordTooLarge
+        ):  # by kilobytes longer than its intent: what explains it goes, not the money
             reported = bounded.reported and bounded.reported.bounded
-            document = encode_event(replace(bounded, decision={}, features={}, tags={}, reported=reported))
+            document = encode_event(
+                replace(bounded, decision={}, features={}, tags={}, reported=reported)
+            )
             self.journal.settle(event.key, document)
         return document
 
@@ -149,10 +169,11 @@ class OwnJournal:
         return not self.journal.open_keys() and self._reader.position == self.journal.tail
 
     def finish(self, *, is_told: bool = False) -> None:
-        """Let go of the journal: removed if all of it is in Postgres, which was told so, else left for the next start.
+        """Let go of the journal: removed if all of it is in Postgres, which was told so, else left
+        for the next start.
 
-        A journal that is gone from the disk and not told to be drained would keep what it leased, for a day, and would
-        be booked as lost then.
+        A journal that is gone from the disk and not told to be drained would keep what it leased,
+        for a day, and would be booked as lost then.
         """
         self.journal.close(is_drained=is_told and self.is_drained)
 
@@ -175,7 +196,9 @@ class LeftJournal:
         if batch.documents or not self.begun:
             return batch
         chosen = self.begun[:max_events]
-        return JournalBatch([event.key for event in chosen], [encode_event(e) for e in chosen], batch.position)
+        return JournalBatch(
+            [event.key for event in chosen], [encode_event(e) for e in chosen], batch.position
+        )
 
     def let_go(self, batch: JournalBatch) -> None:
         """The batch is in Postgres."""
@@ -193,16 +216,26 @@ class LeftJournal:
 
 
 def open_own(
-    root: Path, *, max_bytes: int, syncs: bool, on_failed_sync: Callable[[OSError], None],
+    root: Path,
+    *,
+    max_bytes: int,
+    syncs: bool,
+    on_failed_sync: Callable[[OSError], None],
     on_synced: Callable[[float], None],
-) -> OwnJournal:  # fmt: skip
+) -> OwnJournal:
     """Make this worker's journal, and say how long it lasts. Raises `BadUsage`."""
-    made = Journal.create(root, max_bytes=max_bytes, syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced)
+    made = Journal.create(
+        root, max_bytes=max_bytes, syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced
+    )
     minutes = capacity_requests(max_bytes, TYPICAL_REQUEST_BYTES) / USUAL_REQUESTS_PER_S / 60
     log.info(
-        "journal_opened", journal=str(made.journal_id), directory=str(made.directory), max_bytes=max_bytes,
-        holds_minutes_at_100_requests_per_s=round(minutes, 1), is_synced=syncs,
-    )  # fmt: skip
+        "journal_opened",
+        journal=str(made.journal_id),
+        directory=str(made.directory),
+        max_bytes=max_bytes,
+        holds_minutes_at_100_requests_per_s=round(minutes, 1),
+        is_synced=syncs,
+    )
     return OwnJournal(made)
 
 
@@ -215,10 +248,17 @@ class LeftJournals:
         self._odd: set[str] = set()  # what could not be opened, said once each
 
     def adopt(self) -> list[LeftJournal]:
-        """Take over those that are free now, and say what was found in them. Never fails for what lies there."""
+        """Take over those that are free now, and say what was found in them.
+
+        Never fails for what lies there.
+        """
         try:
-            return self._adopted(adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd))
-        except OSError as broken:  # the folder itself; our own journal is open and must be written all the same
+            return self._adopted(
+                adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd)
+            )
+        except (
+            OSError
+        ) as broken:  # the folder itself; our own journal is open and must be written all the same
             self._say(str(self._root), broken)
             return []
 
@@ -235,17 +275,25 @@ class LeftJournals:
         for journal in journals:
             try:
                 left = LeftJournal(journal)
-            except ValueError as broken:  # of another version; nothing of it is lost while it lies there
-                log.error("journal_not_readable", journal=str(journal.journal_id), problem=str(broken))
+            except (
+                ValueError
+            ) as broken:  # of another version; nothing of it is lost while it lies there
+                log.error(
+                    "journal_not_readable", journal=str(journal.journal_id), problem=str(broken)
+                )
                 self._unreadable.add(journal.journal_id)
                 journal.release()
                 continue
             damage = journal.recovered.damage
             log.warning(
-                "journal_adopted", journal=str(journal.journal_id), settled=journal.recovered.settlements,
-                interrupted=len(left.begun), torn_tails=damage.torn_tails,
-                quarantined_records=damage.quarantined_records, quarantined_bytes=damage.quarantined_bytes,
-            )  # fmt: skip
+                "journal_adopted",
+                journal=str(journal.journal_id),
+                settled=journal.recovered.settlements,
+                interrupted=len(left.begun),
+                torn_tails=damage.torn_tails,
+                quarantined_records=damage.quarantined_records,
+                quarantined_bytes=damage.quarantined_bytes,
+            )
             found.append(left)
         return found
 
@@ -253,7 +301,9 @@ class LeftJournals:
 def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> JournalBatch:
     batch = reader.read(upto=upto, max_records=max_events, max_bytes=BATCH_BYTES)
     return JournalBatch(
-        [key for key, _ in batch.documents], [document for _, document in batch.documents], batch.position
+        [key for key, _ in batch.documents],
+        [document for _, document in batch.documents],
+        batch.position,
     )
 
 
@@ -268,14 +318,20 @@ def _begun(adopted: AdoptedJournal) -> list[UsageEvent]:
     events = []
     for key, payload in found.open_intents.items():
         intent = decode_intent(payload)
-        events.append(recovered(intent.event, intent.price, running.get(key), writes_output=intent.writes_output))
+        events.append(
+            recovered(
+                intent.event, intent.price, running.get(key), writes_output=intent.writes_output
+            )
+        )
     return events
 
 
 def _bounded(event: UsageEvent) -> UsageEvent:
     """The event with the upstream's own words cut to what was reserved for them."""
     if (
-        len(event.upstream_request_id or "") + len(event.finish_reason or "") + len(event.service_tier or "")
+        len(event.upstream_request_id or "")
+        + len(event.finish_reason or "")
+        + len(event.service_tier or "")
         <= MOST_TEXT
     ):
         return event

@@ -1,9 +1,11 @@
-"""What Postgres knows of the journals: whose they are, when they were last heard of, and what became of them.
+"""What Postgres knows of the journals: whose they are, when they were last heard of, and what
+became of them.
 
-With a journal ends what was leased to it: it comes back where all of it is written, and is booked where it is lost.
-So do the claims on keys of its requests.
+With a journal ends what was leased to it: it comes back where all of it is written, and is booked
+where it is lost. So do the claims on keys of its requests.
 
-The journals themselves are files (`journal`); who holds one is known from its lock alone, never from here.
+The journals themselves are files (`journal`); who holds one is known from its lock alone, never
+from here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ LAGGING_LIMIT_S = 3.0  # a caller waits for it
 UNNAMED = "unknown"  # a journal that wrote before its start could be noted
 
 _BEAT = f"""
-INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, '{UNNAMED}', %(inserted)s)
+INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, '{UNNAMED}',
+  %(inserted)s)
 ON CONFLICT (id) DO UPDATE SET heartbeat = now(), written = journal.written + excluded.written,
     state = CASE journal.state WHEN 'lost' THEN 'lost' ELSE 'live' END
 """  # noqa: S608 - a constant
@@ -39,16 +42,22 @@ ON CONFLICT (id) DO UPDATE SET heartbeat = now(), state = 'drained'
 """
 _LOST = """
 UPDATE tollgate.journals SET state = 'lost', note = :note, times_lost = times_lost + 1
-WHERE id = :id AND state = 'live' AND heartbeat <= coalesce(now() - CAST(:silent AS interval), heartbeat) RETURNING id
+WHERE id = :id AND state = 'live' AND heartbeat <= coalesce(now() - CAST(:silent AS interval),
+  heartbeat) RETURNING id
 """
 _SILENT = """
-SELECT id FROM tollgate.journals WHERE state = 'live' AND heartbeat <= now() - CAST(:silent AS interval) ORDER BY id
+SELECT id FROM tollgate.journals WHERE state = 'live' AND heartbeat <= now() - CAST(:silent AS
+  interval) ORDER BY id
 """
 # The month that a loss is posted to. Asked for before anything else is locked.
-_POSTED = "SELECT posted FROM tollgate.posting_months(ARRAY[date_trunc('month', now() AT TIME ZONE 'UTC')::date])"
+_POSTED = (
+    "SELECT posted FROM tollgate.posting_months(ARRAY[date_trunc('month', now() AT TIME "
+    "ZONE 'UTC')::date])"
+)
 
-# What a journal had leased was leased to all budgets of a request at once, so a team lost its largest lease, and a
-# cost centre what is above the lines of its teams. Those of no known rule have one line without a name.
+# What a journal had leased was leased to all budgets of a request at once, so a team lost its
+# largest lease, and a cost centre what is above the lines of its teams. Those of no known rule have
+# one line without a name.
 _BOOK_LOSSES = """
 WITH ended AS MATERIALIZED (
     SELECT rule.team, coalesce(rule.owner, '') AS owner, lease.outstanding_nusd
@@ -56,7 +65,8 @@ WITH ended AS MATERIALIZED (
     LEFT JOIN tollgate.budget_periods AS period USING (account_id, starts_at)
     LEFT JOIN tollgate.budgets AS rule ON rule.rule_id = period.rule_id
 ), teams AS (
-    SELECT team, coalesce((SELECT cost_centre FROM tollgate.usage_events AS event WHERE event.team = ended.team
+    SELECT team, coalesce((SELECT cost_centre FROM tollgate.usage_events AS event WHERE event.team
+      = ended.team
                            ORDER BY occurred_at DESC LIMIT 1), '') AS cost_centre,
            max(outstanding_nusd) AS amount_nusd
     FROM ended WHERE team IS NOT NULL GROUP BY team
@@ -65,26 +75,33 @@ WITH ended AS MATERIALIZED (
         SELECT sum(amount_nusd) FROM teams WHERE teams.cost_centre = owner), 0) AS amount_nusd
     FROM ended WHERE team IS NULL GROUP BY owner
 )
-INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, amount_nusd, kind,
+INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at,
+  amount_nusd, kind,
                                   reason, author)
 SELECT gen_random_uuid(), team, cost_centre, :posted, now(), amount_nusd, 'lost_journal',
        format('journal %s: %s', CAST(:id AS text), CAST(:note AS text)), session_user
 FROM (SELECT * FROM teams UNION ALL SELECT * FROM centres) AS lost WHERE amount_nusd > 0
 """
-# It turned up after all: what its events cost is known now, so what was booked in their place is taken back.
+# It turned up after all: what its events cost is known now, so what was booked in their place is
+# taken back.
 _UNBOOK_LOSSES = """
-INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, amount_nusd, kind,
+INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at,
+  amount_nusd, kind,
                                   reason, author)
 SELECT gen_random_uuid(), team, cost_centre, :posted, now(), -sum(amount_nusd), 'lost_journal',
        format('journal %s: turned up and is written', CAST(:id AS text)), session_user
-FROM tollgate.adjustments WHERE kind = 'lost_journal' AND starts_with(reason, format('journal %s: ', CAST(:id AS text)))
+FROM tollgate.adjustments WHERE kind = 'lost_journal' AND starts_with(reason,
+  format('journal %s: ', CAST(:id AS text)))
 GROUP BY team, cost_centre HAVING sum(amount_nusd) <> 0
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJournal:
-    """A journal. `written` counts the events that came from it; `state` is live, drained or lost."""
+    """A journal.
+
+    `written` counts the events that came from it; `state` is live, drained or lost.
+    """
 
     id: UUID
     replica: str
@@ -113,14 +130,20 @@ class JournalTable:
         self._execute(_REGISTER, {"id": journal_id, "replica": replica})
 
     def beat(self, journal_id: UUID) -> None:
-        """Note that the journal is alive though it has nothing to write. Raises `DatabaseUnavailable`."""
-        self._execute(_BEAT.replace("%(id)s", ":id").replace("%(inserted)s", "0"), {"id": journal_id})
+        """Note that the journal is alive though it has nothing to write.
+
+        Raises `DatabaseUnavailable`.
+        """
+        self._execute(
+            _BEAT.replace("%(id)s", ":id").replace("%(inserted)s", "0"), {"id": journal_id}
+        )
 
     def drained(self, journal_id: UUID) -> None:
-        """Note that all of the journal is in the ledger and nobody holds it any more; what it had leased comes back.
+        """Note that all of the journal is in the ledger and nobody holds it any more; what it had
+        leased comes back.
 
-        A journal that was given up as lost is accounted for now, so its losses are taken back. Raises
-        `DatabaseUnavailable`.
+        A journal that was given up as lost is accounted for now, so its losses are taken back.
+        Raises `DatabaseUnavailable`.
         """
         values = {"id": journal_id, "unnamed": UNNAMED}
         with self._database.begin() as connection:
@@ -144,12 +167,15 @@ class JournalTable:
             ).scalar_one_or_none()
         if state is None:
             raise NothingFound(f"No journal {journal_id}. tollgate journal list shows them.")
-        raise BadUsage(f"Journal {journal_id} is {state}, so it cannot be declared lost. Nothing was changed.")
+        raise BadUsage(
+            f"Journal {journal_id} is {state}, so it cannot be declared lost. Nothing was changed."
+        )
 
     def lose_silent(self, older_than: timedelta) -> int:
         """Give up the live journals that nobody has heard of for so long, and return how many.
 
-        One transaction for each: budgets are not held up for all of them. Raises `DatabaseUnavailable`.
+        One transaction for each: budgets are not held up for all of them. Raises
+        `DatabaseUnavailable`.
         """
         note = f"not heard of for {older_than / timedelta(hours=1):g} h"
         with self._database.begin() as connection:
@@ -161,7 +187,8 @@ class JournalTable:
         return lost
 
     def is_lagging(self) -> bool:
-        """True while a journal may hold events that are not in the ledger: heard of within a day, not within a minute.
+        """True while a journal may hold events that are not in the ledger: heard of within a day,
+        not within a minute.
 
         Raises `DatabaseUnavailable`.
         """
@@ -173,7 +200,8 @@ class JournalTable:
         with self._database.begin() as connection:
             rows = connection.execute(
                 text(
-                    "SELECT id, replica, started_at, heartbeat, written, state, note FROM tollgate.journals "
+                    "SELECT id, replica, started_at, heartbeat, written, state, note FROM "
+                    "tollgate.journals "
                     "ORDER BY heartbeat DESC, id"
                 )
             ).mappings()
@@ -185,11 +213,15 @@ class JournalTable:
 
 
 def beat(connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int) -> None:
-    """Note inside the ledger's own transaction that a journal is alive and how many events came from it."""
+    """Note inside the ledger's own transaction that a journal is alive and how many events came
+    from it.
+    """
     connection.execute(_BEAT.encode(), {"id": journal_id, "inserted": inserted})
 
 
-def _lose(connection: Connection, journal_id: UUID, *, note: str, silent: timedelta | None = None) -> bool:
+def _lose(
+    connection: Connection, journal_id: UUID, *, note: str, silent: timedelta | None = None
+) -> bool:
     """Give up a journal if it is live, and silent for so long; False where it is not."""
     posted = connection.execute(text(_POSTED)).scalar_one()
     values = {"id": journal_id, "note": note, "silent": silent, "posted": posted}

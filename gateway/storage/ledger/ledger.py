@@ -1,12 +1,14 @@
 """The ledger: usage events, each inserted exactly once and never changed.
 
-Owns the way from an event's document to its row. Deciding what an event says is `domain`'s, writing the document
-`documents`'. The documents are taken apart by Postgres: a batch costs Python no more than a copy of its bytes.
+Owns the way from an event's document to its row. Deciding what an event says is `domain`'s, writing
+the document `documents`'. The documents are taken apart by Postgres: a batch costs Python no more
+than a copy of its bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -21,7 +23,8 @@ from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions
 
 LIMIT_S = 20.0  # Postgres neither answers nor breaks the connection
-# What a row takes from its document by name. `usage` and `reported` are objects of their own, see below.
+# What a row takes from its document by name. `usage` and `reported` are objects of their own, see
+# below.
 MEMBERS = {
     "request_id": "uuid",
     "attempt": "smallint",
@@ -68,8 +71,15 @@ MEMBERS = {
     "engine_queue_s": "double precision",
     "degraded": "text",
 }
-# Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever they are called.
-USAGE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+# Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever
+# they are called.
+USAGE = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+)
 COMPUTED = ("occurred_at", *USAGE, "usage_detail", "reported_usage", "digest")
 COLUMNS = (*MEMBERS, *COMPUTED)
 
@@ -79,30 +89,37 @@ _SPECIAL = {
     **{name: f"coalesce(event.{name}, false)" for name in _FLAGS},
     **{name: f"coalesce(event.{name}, '{{}}')" for name in ("features", "decision")},
     "holds": "coalesce(event.holds, '[]')",
-    # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for in the whole text.
+    # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for
+    # in the whole text.
     "lines": """CASE WHEN document NOT LIKE '%E+%' AND document NOT LIKE '%E-%' THEN event.lines ELSE (
-        SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->> 'usd_per_mtok')::numeric::text))
+        SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->>
+          'usd_per_mtok')::numeric::text))
                         ORDER BY place), '[]')
-        FROM jsonb_array_elements(event.lines) WITH ORDINALITY AS priced(line, place)) END""",
+        FROM jsonb_array_elements(event.lines) WITH ORDINALITY AS priced(line, place)) END""",  # noqa: E501
 }
 _TAKEN_APART = ", ".join(
     [
         *(_SPECIAL.get(name, f"event.{name}") for name in MEMBERS),
         "tollgate.uuid7_time(event.request_id)",
         *(f"(event.usage ->> '{name}')::bigint" for name in USAGE),
-        f"nullif(jsonb_strip_nulls(event.usage - ARRAY[{', '.join(repr(name) for name in USAGE)}]), '{{}}')",
+        "nullif(jsonb_strip_nulls(event.usage - "
+        f"ARRAY[{', '.join(repr(name) for name in USAGE)}]), '{{}}')",
         "nullif(jsonb_strip_nulls(event.reported), 'null')",
         "sha256(convert_to(document, 'UTF8'))",
     ]
 )
-_RECORD = ", ".join(f"{name} {kind}" for name, kind in (MEMBERS | {"usage": "jsonb", "reported": "jsonb"}).items())
+_RECORD = ", ".join(
+    f"{name} {kind}" for name, kind in (MEMBERS | {"usage": "jsonb", "reported": "jsonb"}).items()
+)
 _NAMES = ", ".join(COLUMNS)
 _MONTH = "date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date"
 
-# Once per connection and emptied at every commit: new tables for each batch would bloat the catalogue.
+# Once per connection and emptied at every commit: new tables for each batch would bloat the
+# catalogue.
 _STAGES = f"""
 CREATE TEMPORARY TABLE staged_documents (document text NOT NULL) ON COMMIT DELETE ROWS;
-CREATE TEMPORARY TABLE staged_events ON COMMIT DELETE ROWS AS SELECT {_NAMES} FROM tollgate.usage_events WITH NO DATA;
+CREATE TEMPORARY TABLE staged_events ON COMMIT DELETE ROWS AS SELECT {_NAMES} FROM
+  tollgate.usage_events WITH NO DATA;
 """  # noqa: S608 - constants above
 _COPY = "COPY pg_temp.staged_documents (document) FROM STDIN"
 _TAKE_APART = f"""
@@ -110,14 +127,16 @@ INSERT INTO pg_temp.staged_events ({_NAMES})
 SELECT {_TAKEN_APART}
 FROM pg_temp.staged_documents, jsonb_to_record(document::jsonb) AS event ({_RECORD})
 """  # noqa: S608 - same
-# The months are locked against being closed until the commit; an event of a closed one is posted to the next that is
-# open. In key order: two writers with the same rows in another order would wait for each other. By position after
-# that: of two documents of one attempt in one batch the first one counts, as it would in two batches. `charges` is what
-# the rows that are really new cost each budget: an unknown cost counts at its hold, and what a lease gave for it is at
-# most what was held; an overdraft was not leased.
+# The months are locked against being closed until the commit; an event of a closed one is posted to
+# the next that is open. In key order: two writers with the same rows in another order would wait
+# for each other. By position after that: of two documents of one attempt in one batch the first one
+# counts, as it would in two batches. `charges` is what the rows that are really new cost each
+# budget: an unknown cost counts at its hold, and what a lease gave for it is at most what was held;
+# an overdraft was not leased.
 _INSERT = f"""
 WITH posting AS (
-    SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT {_MONTH} FROM pg_temp.staged_events))
+    SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT {_MONTH} FROM
+      pg_temp.staged_events))
 ), inserted AS (
     INSERT INTO tollgate.usage_events ({_NAMES}, posted_period)
     SELECT {_NAMES}, posted FROM pg_temp.staged_events AS staged JOIN posting ON own = {_MONTH}
@@ -125,10 +144,13 @@ WITH posting AS (
     ON CONFLICT DO NOTHING
     RETURNING occurred_at, cost_nusd, held_nusd, holds
 ), noted AS (
-    INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM inserted
+    INSERT INTO tollgate.dirty_hours (hour) SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC')
+      FROM inserted
 ), charges AS (
-    SELECT hold ->> 0 AS account_id, (hold ->> 1)::bigint AS starts_s, sum(counted_nusd) AS spent_nusd,
-           sum(CASE WHEN (hold ->> 3)::boolean THEN 0 ELSE least(counted_nusd, (hold ->> 2)::bigint) END) AS taken_nusd
+    SELECT hold ->> 0 AS account_id, (hold ->> 1)::bigint AS starts_s, sum(counted_nusd) AS
+      spent_nusd,
+           sum(CASE WHEN (hold ->> 3)::boolean THEN 0 ELSE least(counted_nusd, (hold ->>
+             2)::bigint) END) AS taken_nusd
     FROM inserted CROSS JOIN LATERAL jsonb_array_elements(holds) AS hold
     CROSS JOIN LATERAL coalesce(cost_nusd, held_nusd, (hold ->> 2)::bigint) AS counted_nusd
     WHERE holds <> '[]' GROUP BY 1, 2
@@ -142,26 +164,33 @@ class Ledger:
     """Writes usage events. Nothing here updates or deletes one. Safe to share between threads."""
 
     def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
-        """Take the database and the time a batch may take; nothing is opened before the first one."""
+        """Take the database and the time a batch may take; nothing is opened before the first
+        one.
+        """
         self._sessions = Sessions(database, prepare=_STAGES, limit_s=limit_s)
 
     def write(self, events: Sequence[UsageEvent]) -> int:
         """Insert events; return how many are new. See `write_documents`."""
         return self.write_documents([encode_event(event) for event in events]).inserted
 
-    def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None = None) -> Written:
+    def write_documents(
+        self, documents: Sequence[bytes], *, journal_id: UUID | None = None
+    ) -> Written:
         """Insert the events of a batch, each exactly once however often it comes.
 
-        An event that is there with other content stays as it is; the difference in cost becomes an adjustment. A
-        document that the tables cannot hold becomes a dead letter and does not stop the others. What the new events
-        cost is spent of their budgets in the same transaction. With `journal_id` the journal is noted to be alive, and
-        its leases shrink by what they gave. Raises `DatabaseUnavailable`: then write the whole batch again.
+        An event that is there with other content stays as it is; the difference in cost becomes an
+        adjustment. A document that the tables cannot hold becomes a dead letter and does not stop
+        the others. What the new events cost is spent of their budgets in the same transaction. With
+        `journal_id` the journal is noted to be alive, and its leases shrink by what they gave.
+        Raises `DatabaseUnavailable`: then write the whole batch again.
         """
         written, waiting = Written(), [tuple(documents)] if documents else []
         while waiting:
             batch = waiting.pop()
             try:
-                written += self._sessions.transact(lambda connection: _write(connection, batch, journal_id))  # noqa: B023
+                written += self._sessions.transact(
+                    partial(_write, documents=batch, journal_id=journal_id)
+                )
             except psycopg.Error as refused:
                 if len(batch) == 1:
                     written += self._set_aside(batch[0], refused, journal_id)
@@ -170,7 +199,9 @@ class Ledger:
         return written
 
     def book_letter(self, letter: DeadLetter) -> Written:
-        """Book a document that was set aside, out of what was leased for it. Its journal may be long gone.
+        """Book a document that was set aside, out of what was leased for it.
+
+        Its journal may be long gone.
 
         Raises `DatabaseUnavailable`. One that is refused again stays where it is.
         """
@@ -188,7 +219,9 @@ class Ledger:
         """Close the connections. A later write opens them again."""
         self._sessions.close()
 
-    def _set_aside(self, document: bytes, refused: psycopg.Error, journal_id: UUID | None) -> Written:
+    def _set_aside(
+        self, document: bytes, refused: psycopg.Error, journal_id: UUID | None
+    ) -> Written:
         # The message alone: its details repeat values of the document.
         reason = f"{refused.diag.message_primary} ({refused.sqlstate})"
 
@@ -201,7 +234,11 @@ class Ledger:
 
 
 def _write(
-    connection: psycopg.Connection[Any], documents: Sequence[bytes], journal_id: UUID | None, *, is_alive: bool = True
+    connection: psycopg.Connection[Any],
+    documents: Sequence[bytes],
+    journal_id: UUID | None,
+    *,
+    is_alive: bool = True,
 ) -> Written:
     """Insert a batch; with `is_alive` its journal is noted to be."""
     cursor = connection.cursor()
@@ -221,7 +258,12 @@ def _write(
 
 def _copied(document: bytes) -> bytes:
     """A document as a line of COPY's text format, in which these four bytes mean something."""
-    escaped = document.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\t", b"\\t")
+    escaped = (
+        document.replace(b"\\", b"\\\\")
+        .replace(b"\n", b"\\n")
+        .replace(b"\r", b"\\r")
+        .replace(b"\t", b"\\t")
+    )
     return escaped + b"\n"
 
 

@@ -1,4 +1,7 @@
-"""The ledger's side of repricing: reads the events of a month and posts signed adjustments. Never changes an event."""
+"""The ledger's side of repricing: reads the events of a month and posts signed adjustments.
+
+Never changes an event.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,23 @@ from gateway.storage.postgres.database import Database
 BATCH = 1000
 # A month's events can have begun in an earlier one, never in a later.
 _EVENTS = """
-SELECT e.request_id, e.attempt, e.occurred_at, e.team, e.cost_centre, e.deployment, e.model, e.policy_version,
+SELECT e.request_id, e.attempt, e.occurred_at, e.team, e.cost_centre, e.deployment, e.model,
+  e.policy_version,
        coalesce(e.service_tier, e.features ->> 'service_tier') AS service_tier,
-       e.input_tokens, e.cached_input_tokens, e.cache_write_tokens, e.output_tokens, e.reasoning_tokens,
+       e.input_tokens, e.cached_input_tokens, e.cache_write_tokens, e.output_tokens,
+         e.reasoning_tokens,
        e.usage_detail, e.price_id, e.cost_nusd,
        coalesce(a.amount_nusd, 0)::bigint AS adjusted_nusd, coalesce(a.times, 0) AS times,
        coalesce(a.others, 0) > 0 AS is_corrected
 FROM tollgate.usage_events e
 LEFT JOIN (
     SELECT request_id, attempt, sum(amount_nusd) FILTER (WHERE kind = :kind) AS amount_nusd,
-           count(*) FILTER (WHERE kind = :kind) AS times, count(*) FILTER (WHERE kind <> :kind) AS others
+           count(*) FILTER (WHERE kind = :kind) AS times, count(*) FILTER (WHERE kind <> :kind) AS
+             others
     FROM tollgate.adjustments GROUP BY request_id, attempt
 ) a ON a.request_id = e.request_id AND a.attempt = e.attempt
-WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + interval '1 month') AT TIME ZONE 'UTC'
+WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + interval '1 month') AT
+  TIME ZONE 'UTC'
   AND NOT e.is_demo
   AND (CAST(:route AS text) IS NULL OR e.route = :route)
   AND (CAST(:deployment AS text) IS NULL OR e.deployment = :deployment)
@@ -38,14 +45,18 @@ WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + inter
 _STATE = "SELECT state FROM tollgate.periods WHERE month = :month"
 # Shared: writers go on, a close waits until these adjustments are in.
 _LOCK = "SELECT count(*) FROM tollgate.posting_months(ARRAY[CAST(:month AS date)])"
-# The month was read before the lock: what was corrected otherwise since then is not in the amount, and stands.
+# The month was read before the lock: what was corrected otherwise since then is not in the amount,
+# and stands.
 _ADJUST = """
 INSERT INTO tollgate.adjustments (
-    adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at, amount_nusd, kind, reason, author
-) SELECT :adjustment_id, :request_id, CAST(:attempt AS smallint), :team, :cost_centre, CAST(:month AS date),
+    adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at, amount_nusd,
+      kind, reason, author
+) SELECT :adjustment_id, :request_id, CAST(:attempt AS smallint), :team, :cost_centre, CAST(:month
+  AS date),
     CAST(:occurred_at AS timestamptz), CAST(:amount_nusd AS bigint), :kind, :reason, :author
 WHERE NOT EXISTS (SELECT FROM tollgate.adjustments AS other
-                  WHERE other.request_id = :request_id AND other.attempt = :attempt AND other.kind <> :kind)
+                  WHERE other.request_id = :request_id AND other.attempt = :attempt AND other.kind
+                    <> :kind)
 ON CONFLICT DO NOTHING
 """
 _DETAILS = frozenset(TokenUsage.__struct_fields__)
@@ -63,7 +74,9 @@ class RepriceStore:
             found = connection.execute(text(_STATE), {"month": month}).scalar_one_or_none()
         return None if found is None else str(found)
 
-    def events(self, month: date, *, route: str | None, deployment: str | None) -> Iterator[PricedEvent]:
+    def events(
+        self, month: date, *, route: str | None, deployment: str | None
+    ) -> Iterator[PricedEvent]:
         """Yield the month's events without demo data; memory stays flat however many there are."""
         wanted = {"month": month, "route": route, "deployment": deployment, "kind": KIND}
         with self._database.begin() as connection:
@@ -71,11 +84,14 @@ class RepriceStore:
             for row in rows:
                 yield event_from_row(row)
 
-    def post(self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = "") -> int:
+    def post(
+        self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = ""
+    ) -> int:
         """Write adjustments in one transaction, each once; return how many were new.
 
-        An event that was corrected otherwise since it was read keeps that correction: nothing is posted for it. Raises
-        `OperatorError` where the month is not open any more; then nothing was written.
+        An event that was corrected otherwise since it was read keeps that correction: nothing is
+        posted for it. Raises `OperatorError` where the month is not open any more; then nothing was
+        written.
         """
         posted = 0
         with self._database.begin(reason=reason) as connection:
@@ -100,11 +116,22 @@ def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
         **details,
     )
     return PricedEvent(
-        request_id=row.request_id, attempt=row.attempt, occurred_at=row.occurred_at, team=row.team,
-        cost_centre=row.cost_centre, deployment=row.deployment, model=row.model, policy_version=row.policy_version,
-        service_tier=row.service_tier, usage=usage, price_id=row.price_id, cost_nusd=row.cost_nusd,
-        adjusted_nusd=row.adjusted_nusd, times=row.times, is_corrected=row.is_corrected,
-    )  # fmt: skip
+        request_id=row.request_id,
+        attempt=row.attempt,
+        occurred_at=row.occurred_at,
+        team=row.team,
+        cost_centre=row.cost_centre,
+        deployment=row.deployment,
+        model=row.model,
+        policy_version=row.policy_version,
+        service_tier=row.service_tier,
+        usage=usage,
+        price_id=row.price_id,
+        cost_nusd=row.cost_nusd,
+        adjusted_nusd=row.adjusted_nusd,
+        times=row.times,
+        is_corrected=row.is_corrected,
+    )
 
 
 def _lock_open(connection: Connection, month: date) -> None:
@@ -117,7 +144,15 @@ def _lock_open(connection: Connection, month: date) -> None:
 def _to_row(adjustment: Adjustment, *, month: date, author: str) -> dict[str, Any]:
     event = adjustment.event
     return {
-        "adjustment_id": adjustment.adjustment_id, "request_id": event.request_id, "attempt": event.attempt,
-        "team": event.team, "cost_centre": event.cost_centre, "month": month, "occurred_at": event.occurred_at,
-        "amount_nusd": adjustment.amount_nusd, "kind": KIND, "reason": adjustment.reason, "author": author,
-    }  # fmt: skip
+        "adjustment_id": adjustment.adjustment_id,
+        "request_id": event.request_id,
+        "attempt": event.attempt,
+        "team": event.team,
+        "cost_centre": event.cost_centre,
+        "month": month,
+        "occurred_at": event.occurred_at,
+        "amount_nusd": adjustment.amount_nusd,
+        "kind": KIND,
+        "reason": adjustment.reason,
+        "author": author,
+    }

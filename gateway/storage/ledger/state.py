@@ -1,4 +1,6 @@
-"""What Postgres says of the ledger as a whole, in one look that is cheap enough for every minute."""
+"""What Postgres says of the ledger as a whole, in one look that is cheap enough for every
+minute.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,23 @@ SELECT (SELECT count(*) FROM tollgate.usage_events_default) AS default_partition
        (SELECT count(*) FROM tollgate.adjustments
         WHERE kind = 'redelivery' AND created_at > now() - interval '7 days') AS conflicting_events,
        count(*) AS attempts_last_hour,
-       count(*) FILTER (WHERE event.cost_nusd IS NULL AND booked.settles IS NULL) AS unknown_last_hour
+       count(*) FILTER (WHERE event.cost_nusd IS NULL AND booked.settles IS NULL) AS
+         unknown_last_hour
 FROM tollgate.usage_events AS event
 LEFT JOIN tollgate.adjustments AS booked
   ON booked.settles AND booked.request_id = event.request_id AND booked.attempt = event.attempt
-WHERE event.occurred_at BETWEEN now() - interval '1 hour' AND now() + interval '1 minute' AND NOT event.is_demo
+WHERE event.occurred_at BETWEEN now() - interval '1 hour' AND now() + interval '1 minute' AND NOT
+  event.is_demo
 """
 
 
-def read_state(database: Database, *, partitions_until: date, rollup_since: datetime | None = None) -> LedgerState:
+def read_state(
+    database: Database, *, partitions_until: date, rollup_since: datetime | None = None
+) -> LedgerState:
     """Return the ledger's state. Partitions should reach to the month of `partitions_until`.
 
-    With `rollup_since` the roll-up is compared with the events since then, which reads them all; None leaves that
-    out. Raises `DatabaseUnavailable`.
+    With `rollup_since` the roll-up is compared with the events since then, which reads them all;
+    None leaves that out. Raises `DatabaseUnavailable`.
     """
     missing = partitions.missing(database, until=partitions_until)
     with database.begin() as connection:

@@ -1,6 +1,7 @@
 """Which policy version each live worker serves from: each says so in the row of its journal.
 
-What they serve is known to them alone; whoever applied a version waits here to hear that all have it.
+What they serve is known to them alone; whoever applied a version waits here to hear that all have
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gateway.storage.postgres.database import Database
 _NOTE = """
 INSERT INTO tollgate.journals AS journal (id, replica, policy_version, policy_seen_at)
 VALUES (:id, :unnamed, :version, now())
-ON CONFLICT (id) DO UPDATE SET policy_version = excluded.policy_version, policy_seen_at = excluded.policy_seen_at
+ON CONFLICT (id) DO UPDATE SET policy_version = excluded.policy_version, policy_seen_at =
+  excluded.policy_seen_at
 """
 # A worker says that it is there every quarter of a minute.
 _SERVING = """
@@ -39,7 +41,10 @@ class ServingWorker:
 
 
 def note_version(database: Database, journal_id: UUID, version: int) -> None:
-    """Note that the worker which holds this journal serves from a version now. Raises `DatabaseUnavailable`."""
+    """Note that the worker which holds this journal serves from a version now.
+
+    Raises `DatabaseUnavailable`.
+    """
     with database.begin() as connection:
         connection.execute(text(_NOTE), {"id": journal_id, "unnamed": UNNAMED, "version": version})
 

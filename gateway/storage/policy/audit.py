@@ -14,18 +14,21 @@ from gateway.storage.postgres.database import Database
 
 BATCH = 5000
 
-# A moment that the log cannot have, which Postgres can, is shown as it is: it must not look like another.
+# A moment that the log cannot have, which Postgres can, is shown as it is: it must not look like
+# another.
 _ROWS = """
 SELECT seq,
        CASE WHEN at >= '1970-01-01 00:00:00+00' AND at < '3000-01-01 00:00:00+00'
-            THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at::text END AS at,
+            THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at::text END
+              AS at,
        db_user, operator, reason, action, subject, details::text AS details, line, previous, hash
 FROM tollgate.audit_log ORDER BY seq
 """
 _HEAD = "SELECT seq, hash FROM tollgate.audit_log ORDER BY seq DESC LIMIT 1"
 _COUNT = "SELECT count(*) FROM tollgate.audit_log"
 _ACTS = """
-SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM tollgate.audit_log
+SELECT seq, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM
+  tollgate.audit_log
 WHERE (CAST(:since AS timestamptz) IS NULL OR at >= :since)
   AND (CAST(:action AS text) IS NULL OR starts_with(action, :action))
   AND (CAST(:subject AS text) IS NULL OR subject = :subject)
@@ -35,7 +38,10 @@ ORDER BY seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditAct:
-    """One administrative act, as people read it. `operator` and `reason` are None where nobody said."""
+    """One administrative act, as people read it.
+
+    `operator` and `reason` are None where nobody said.
+    """
 
     seq: int
     at: datetime
@@ -61,9 +67,18 @@ class AuditLog:
         with self._database.begin() as connection:
             for row in connection.execution_options(yield_per=BATCH).execute(text(_ROWS)):
                 yield AuditRow(
-                    seq=row[0], at=row[1], db_user=row[2], operator=row[3], reason=row[4], action=row[5],
-                    subject=row[6], details=row[7], line=row[8], previous=row[9], hash=row[10],
-                )  # fmt: skip
+                    seq=row[0],
+                    at=row[1],
+                    db_user=row[2],
+                    operator=row[3],
+                    reason=row[4],
+                    action=row[5],
+                    subject=row[6],
+                    details=row[7],
+                    line=row[8],
+                    previous=row[9],
+                    hash=row[10],
+                )
 
     def count(self) -> int:
         """How many rows there are, for the progress of reading them."""
@@ -76,7 +91,9 @@ class AuditLog:
             row = connection.execute(text(_HEAD)).one_or_none()
             return None if row is None else ChainHead(row.seq, row.hash)
 
-    def acts(self, *, since: datetime | None, action: str | None, subject: str | None) -> list[AuditAct]:
+    def acts(
+        self, *, since: datetime | None, action: str | None, subject: str | None
+    ) -> list[AuditAct]:
         """Acts in order: since a moment, of actions that begin so, on one subject; None is any."""
         wanted = {"since": since, "action": action, "subject": subject}
         with self._database.begin() as connection:

@@ -1,4 +1,7 @@
-"""API keys at rest: digests, never the keys. Every change notifies the gateways, and is in the audit log."""
+"""API keys at rest: digests, never the keys.
+
+Every change notifies the gateways, and is in the audit log.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,21 @@ from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
 
 _STORED = """
-SELECT key_id, team, project, digest, pepper_id, expires_at, is_demo, created_at, created_by, revoked_at, revoked_by,
+SELECT key_id, team, project, digest, pepper_id, expires_at, is_demo, created_at, created_by,
+  revoked_at, revoked_by,
        paused_at, paused_by, replaces
 FROM tollgate.api_keys
 """
 
 _CREATE = """
-INSERT INTO tollgate.api_keys (key_id, team, project, digest, pepper_id, expires_at, is_demo, created_by, replaces)
-VALUES (:key_id, :team, :project, :digest, :pepper_id, :expires_at, :is_demo, :created_by, :replaces)
+INSERT INTO tollgate.api_keys (key_id, team, project, digest, pepper_id, expires_at, is_demo,
+  created_by, replaces)
+VALUES (:key_id, :team, :project, :digest, :pepper_id, :expires_at, :is_demo, :created_by,
+  :replaces)
 """
 _REVOKE = """
-UPDATE tollgate.api_keys SET revoked_at = now(), revoked_by = :by WHERE key_id = :key_id AND revoked_at IS NULL
+UPDATE tollgate.api_keys SET revoked_at = now(), revoked_by = :by WHERE key_id = :key_id AND
+  revoked_at IS NULL
 """
 _PAUSE = """
 UPDATE tollgate.api_keys SET paused_at = now(), paused_by = :by
@@ -37,7 +44,8 @@ WHERE key_id = :key_id AND revoked_at IS NULL AND paused_at IS NOT NULL
 """
 # A key that would have ended earlier still does.
 _END_OLD = """
-UPDATE tollgate.api_keys SET expires_at = least(expires_at, CAST(:ends_at AS timestamptz)) WHERE key_id = :key_id
+UPDATE tollgate.api_keys SET expires_at = least(expires_at, CAST(:ends_at AS timestamptz)) WHERE
+  key_id = :key_id
 """
 _SUCCESSOR = "SELECT key_id FROM tollgate.api_keys WHERE replaces = :key_id"
 
@@ -87,17 +95,21 @@ class KeyStore:
     ) -> tuple[StoredKey, KeyRecord]:
         """Put a new key beside a live one, which ends at `ends_at` at the latest; return both.
 
-        `make` gets the old one. Raises `NothingFound`, or `BadUsage` where the key is not live or was replaced
-        before; then nothing was changed.
+        `make` gets the old one. Raises `NothingFound`, or `BadUsage` where the key is not live or
+        was replaced before; then nothing was changed.
         """
         with self._database.begin(reason=reason) as connection:
-            row = connection.execute(text(f"{_STORED} WHERE key_id = :key_id FOR UPDATE"), {"key_id": key_id}).first()
+            row = connection.execute(
+                text(f"{_STORED} WHERE key_id = :key_id FOR UPDATE"), {"key_id": key_id}
+            ).first()
             old = require_key(None if row is None else stored_from_row(row), key_id)
             _refuse_unless_live(connection, old, now=now)
             new = make(old)
             _insert(connection, new, created_by=by, replaces=key_id)
             connection.execute(text(_END_OLD), {"key_id": key_id, "ends_at": ends_at})
-            after = connection.execute(text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}).one()
+            after = connection.execute(
+                text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}
+            ).one()
             return stored_from_row(after), new
 
     def revoke(self, key_id: str, *, revoked_by: str, reason: str = "") -> bool:
@@ -105,7 +117,9 @@ class KeyStore:
         return self._change(_REVOKE, key_id, by=revoked_by, reason=reason)
 
     def pause(self, key_id: str, *, paused_by: str, reason: str = "") -> bool:
-        """Turn a key away until it is resumed; False if there is none, or it is paused or revoked already."""
+        """Turn a key away until it is resumed; False if there is none, or it is paused or revoked
+        already.
+        """
         return self._change(_PAUSE, key_id, by=paused_by, reason=reason)
 
     def resume(self, key_id: str, *, reason: str = "") -> bool:
@@ -115,10 +129,16 @@ class KeyStore:
     def list_all(self) -> list[StoredKey]:
         """Every key ever made, oldest first."""
         with self._database.begin() as connection:
-            return [stored_from_row(row) for row in connection.execute(text(f"{_STORED} ORDER BY created_at, key_id"))]
+            return [
+                stored_from_row(row)
+                for row in connection.execute(text(f"{_STORED} ORDER BY created_at, key_id"))
+            ]
 
     def live(self) -> list[KeyRecord]:
-        """Keys that are not revoked, paused ones too. Expiry is the caller's to check, against its own clock."""
+        """Keys that are not revoked, paused ones too.
+
+        Expiry is the caller's to check, against its own clock.
+        """
         with self._database.begin() as connection:
             rows = connection.execute(text(f"{_STORED} WHERE revoked_at IS NULL ORDER BY key_id"))
             return [record_from_row(row) for row in rows]
@@ -126,7 +146,9 @@ class KeyStore:
     def find(self, key_id: str) -> StoredKey | None:
         """One key, revoked or not."""
         with self._database.begin() as connection:
-            row = connection.execute(text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}).one_or_none()
+            row = connection.execute(
+                text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}
+            ).one_or_none()
             return stored_from_row(row) if row is not None else None
 
     def _change(self, statement: str, key_id: str, *, reason: str, **values: Any) -> bool:
@@ -137,7 +159,9 @@ class KeyStore:
 def require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
     """The key that was found. Raises `NothingFound`."""
     if stored is None:
-        raise NothingFound(f"There is no key '{key_id[:20]}'. tollgate key list --all shows the ids.")
+        raise NothingFound(
+            f"There is no key '{key_id[:20]}'. tollgate key list --all shows the ids."
+        )
     return stored
 
 
@@ -169,7 +193,9 @@ def stored_from_row(row: Row[*tuple[object, ...]]) -> StoredKey:
     )
 
 
-def _insert(connection: Connection, record: KeyRecord, *, created_by: str, replaces: str | None = None) -> None:
+def _insert(
+    connection: Connection, record: KeyRecord, *, created_by: str, replaces: str | None = None
+) -> None:
     row = {
         "key_id": record.key_id,
         "team": record.team,
@@ -201,4 +227,7 @@ def _refuse_unless_live(connection: Connection, old: StoredKey, *, now: datetime
         )
     successor = connection.execute(text(_SUCCESSOR), {"key_id": key_id}).scalar_one_or_none()
     if successor is not None:
-        raise BadUsage(f"Key {key_id} was replaced by {successor} before. Nothing was changed. Rotate that one.")
+        raise BadUsage(
+            f"Key {key_id} was replaced by {successor} before. Nothing was changed. Rotate "
+            "that one."
+        )

@@ -1,13 +1,15 @@
-"""The file of the last good snapshot, from which a worker serves known keys where it starts without Postgres.
+"""The file of the last good snapshot, from which a worker serves known keys where it starts without
+Postgres.
 
     magic and format    20 bytes
     good_at              8 bytes, microseconds since 1970
     nonce               12 bytes, random
     the rest            AES-256-GCM over MessagePack; what stands before the nonce is authenticated too
 
-The key is derived from the pepper (HKDF-SHA256), so who can read the file alone learns nothing and can forge nothing.
-A worker never puts an older snapshot in the place of a newer one: it might hold a key that was revoked between them.
-"""
+The key is derived from the pepper (HKDF-SHA256), so who can read the file alone learns nothing and
+can forge nothing. A worker never puts an older snapshot in the place of a newer one: it might hold
+a key that was revoked between them.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from gateway.domain.pricing.pricing import Price
 MAGIC = b"tollgate snapshot 1\n"
 TIME_BYTES, NONCE_BYTES, TAG_BYTES, KEY_BYTES = 8, 12, 16, 32
 HEAD_BYTES = len(MAGIC) + TIME_BYTES
-_PURPOSE = b"tollgate last snapshot v1"  # another use of the pepper has another label, so no key serves two
+# another use of the pepper has another label, so no key serves two
+_PURPOSE = b"tollgate last snapshot v1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,16 +48,23 @@ class _Body(msgspec.Struct, kw_only=True):
 
 
 class SnapshotFile:
-    """The file, for every worker of this machine. The first pepper seals it, any of them opens it."""
+    """The file, for every worker of this machine.
 
-    def __init__(self, path: Path, peppers: Sequence[Pepper], *, now: Callable[[], datetime]) -> None:
+    The first pepper seals it, any of them opens it.
+    """
+
+    def __init__(
+        self, path: Path, peppers: Sequence[Pepper], *, now: Callable[[], datetime]
+    ) -> None:
         self._path, self._new, self._now = path, path.with_name(f"{path.name}.new"), now
         self._ciphers = [AESGCM(_key(pepper)) for pepper in peppers]
 
     def write(self, last: LastSnapshot) -> bool:
-        """Put a snapshot in the place of the one before; False where another worker is writing: try again soon.
+        """Put a snapshot in the place of the one before; False where another worker is writing: try
+        again soon.
 
-        Raises `OSError`. Then there is no file at all, rather than one with a key that may have been revoked since.
+        Raises `OSError`. Then there is no file at all, rather than one with a key that may have
+        been revoked since.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,13 +108,22 @@ class SnapshotFile:
             raise NotUsable(f"{self._path} is damaged, or another version of Tollgate wrote it")
         head, nonce = content[:HEAD_BYTES], content[HEAD_BYTES : HEAD_BYTES + NONCE_BYTES]
         try:
-            body = msgspec.msgpack.decode(self._decrypted(head, nonce, content[HEAD_BYTES + NONCE_BYTES :]), type=_Body)
-        except msgspec.DecodeError as error:  # authentic, so it was written by a Tollgate whose values are others
+            body = msgspec.msgpack.decode(
+                self._decrypted(head, nonce, content[HEAD_BYTES + NONCE_BYTES :]), type=_Body
+            )
+        except (
+            msgspec.DecodeError
+        ) as error:  # authentic, so it was written by a Tollgate whose values are others
             raise NotUsable(f"another version of Tollgate wrote {self._path}: {error}") from error
         return LastSnapshot(
-            good_at=_EPOCH + timedelta(microseconds=_time_in(head)), version=body.version, sha256=body.sha256,
-            document=body.document, prices=body.prices, keys=body.keys, ejected=body.ejected,
-        )  # fmt: skip
+            good_at=_EPOCH + timedelta(microseconds=_time_in(head)),
+            version=body.version,
+            sha256=body.sha256,
+            document=body.document,
+            prices=body.prices,
+            keys=body.keys,
+            ejected=body.ejected,
+        )
 
     def _decrypted(self, head: bytes, nonce: bytes, sealed: bytes) -> bytes:
         for cipher in self._ciphers:
@@ -113,7 +132,10 @@ class SnapshotFile:
         raise NotUsable(f"{self._path} is damaged, or was made with another pepper")
 
     def _has_newer(self, good_at: datetime) -> bool:
-        """True where another worker has asked Postgres later. One from the future is nobody's: it makes room."""
+        """True where another worker has asked Postgres later.
+
+        One from the future is nobody's: it makes room.
+        """
         try:
             with self._path.open("rb") as file:
                 head = file.read(HEAD_BYTES)
@@ -135,7 +157,9 @@ class SnapshotFile:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int | None]:
-    """The folder's handle while nobody else writes in it, else None: a worker that was stopped holds nobody up."""
+    """The folder's handle while nobody else writes in it, else None: a worker that was stopped
+    holds nobody up.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -1,4 +1,7 @@
-"""The pepper file: the secret behind API key digests. It is never in the database, only its fingerprint is."""
+"""The pepper file: the secret behind API key digests.
+
+It is never in the database, only its fingerprint is.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,37 @@ MOST_LINES = 2
 
 
 def load(path: Path) -> tuple[Pepper, ...]:
-    """Return the peppers in a file: the first line is current, a second one is live while it is replaced.
+    """Return the peppers in a file: the first line is current, a second one is live while it is
+    replaced.
 
-    A line is hex or base64 of at least 16 bytes. Raises `BadUsage` where the file is missing, open to others or
-    unreadable.
+    A line is hex or base64 of at least 16 bytes. Raises `BadUsage` where the file is missing, open
+    to others or unreadable.
     """
     try:
         mode = path.stat().st_mode
         lines = path.read_text(encoding="ascii", errors="replace").split()
     except FileNotFoundError:
         raise BadUsage(
-            f"There is no pepper at {path}. Create it with: tollgate db upgrade. Or set TOLLGATE_PEPPER_FILE; "
+            f"There is no pepper at {path}. Create it with: tollgate db upgrade. Or set "
+            "TOLLGATE_PEPPER_FILE; "
             f"for an existing database it must be the file its keys were made with."
         ) from None
     except OSError as error:
-        raise BadUsage(f"The pepper {path} cannot be read: {error.strerror}. Check its owner and mode.") from error
+        raise BadUsage(
+            f"The pepper {path} cannot be read: {error.strerror}. Check its owner and mode."
+        ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise BadUsage(f"The pepper {path} is open to other users. Run: chmod 600 {path}")
     if not lines:
         raise BadUsage(
-            f"The pepper {path} is empty. Restore it from a backup if keys were made with it; if not, run: tollgate db "
+            f"The pepper {path} is empty. Restore it from a backup if keys were made with it; "
+            "if not, run: tollgate db "
             f"upgrade"
         )
     if len(lines) > MOST_LINES:
-        raise BadUsage(f"The pepper {path} must have one line, or two during a rotation; it has {len(lines)}.")
+        raise BadUsage(
+            f"The pepper {path} must have one line, or two during a rotation; it has {len(lines)}."
+        )
     return tuple(Pepper(_decoded(line, path)) for line in lines)
 
 
@@ -60,32 +70,44 @@ def create(path: Path) -> None:
 
 
 def register(database: Database, peppers: Sequence[Pepper]) -> None:
-    """Note which peppers are in use, so that a wrong file is noticed. Raises what `check` raises."""
+    """Note which peppers are in use, so that a wrong file is noticed.
+
+    Raises what `check` raises.
+    """
     with database.begin() as connection:
         _check(connection, peppers)
-        # One statement per pepper, in id order: two registrations at once must not wait for each other.
+        # One statement per pepper, in id order: two registrations at once must not wait for each
+        # other.
         for pepper_id in sorted(pepper.pepper_id for pepper in peppers):
             connection.execute(
-                text("INSERT INTO tollgate.peppers (pepper_id) VALUES (:pepper_id) ON CONFLICT DO NOTHING"),
+                text(
+                    "INSERT INTO tollgate.peppers (pepper_id) VALUES (:pepper_id) ON CONFLICT "
+                    "DO NOTHING"
+                ),
                 {"pepper_id": pepper_id},
             )
 
 
 def check(database: Database, peppers: Sequence[Pepper]) -> None:
-    """Raise `BadUsage` if this database's keys were made with other peppers: every key would look wrong."""
+    """Raise `BadUsage` if this database's keys were made with other peppers: every key would look
+    wrong.
+    """
     with database.begin() as connection:
         _check(connection, peppers)
 
 
 def _check(connection: Connection, peppers: Sequence[Pepper]) -> None:
     ours = {"ours": [pepper.pepper_id for pepper in peppers]}
-    is_known = connection.execute(text("SELECT FROM tollgate.peppers WHERE pepper_id = ANY(:ours)"), ours).first()
+    is_known = connection.execute(
+        text("SELECT FROM tollgate.peppers WHERE pepper_id = ANY(:ours)"), ours
+    ).first()
     has_others = connection.execute(
         text("SELECT FROM tollgate.api_keys WHERE pepper_id <> ALL(:ours) LIMIT 1"), ours
     ).first()
     if has_others is not None and is_known is None:
         raise BadUsage(
-            "This pepper file belongs to another database: the API keys here were made with another pepper. "
+            "This pepper file belongs to another database: the API keys here were made with "
+            "another pepper. "
             "Set TOLLGATE_PEPPER_FILE to the file they were made with."
         )
 

@@ -13,7 +13,9 @@ from gateway.errors import BadUsage
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
 
-_SELECT = "SELECT version, sha256, document, author, message, is_demo, applied_at FROM tollgate.policies"
+_SELECT = (
+    "SELECT version, sha256, document, author, message, is_demo, applied_at FROM tollgate.policies"
+)
 _INSERT = """
 INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)
 VALUES (:sha256, :document, :author, :message, :is_demo)
@@ -51,29 +53,38 @@ class PolicyStore:
         expected_version: int | None,
         budgets: Sequence[BudgetRule] = (),
     ) -> int:
-        """Make a document the current one; return its version, the present one where it is current already.
+        """Make a document the current one; return its version, the present one where it is current
+        already.
 
-        `budgets` are all that it declares: whoever takes a slice next is bound by them. They are written also where
-        the document is current already.
-        `expected_version` is the version the author looked at (0: none): if another became current since,
-        raises `BadUsage` and changes nothing.
+        `budgets` are all that it declares: whoever takes a slice next is bound by them. They are
+        written also where the document is current already. `expected_version` is the version the
+        author looked at (0: none): if another became current since, raises `BadUsage` and changes
+        nothing.
         """
         with self._database.begin(reason=message) as connection:
-            # A second apply waits here and then sees the first. The table's own lock would need rights that no apply
-            # should have.
+            # A second apply waits here and then sees the first. The table's own lock would need
+            # rights that no apply should have.
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))"))
             current = _current(connection)
             if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
                 version = current.version
             else:
                 _refuse_surprise(current, expected_version)
-                row = {"sha256": sha256, "document": document, "author": author, "message": message, "is_demo": is_demo}
+                row = {
+                    "sha256": sha256,
+                    "document": document,
+                    "author": author,
+                    "message": message,
+                    "is_demo": is_demo,
+                }
                 version = int(connection.execute(text(_INSERT), row).scalar_one())
             budget_rules.write_rules(connection, budgets, policy_version=version)
             return version
 
     def author(self, operator: str) -> str:
-        """Who applies, for the history: the database's login, and the person at the terminal where that is another."""
+        """Who applies, for the history: the database's login, and the person at the terminal where
+        that is another.
+        """
         with self._database.begin() as connection:
             login = str(connection.execute(text("SELECT session_user")).scalar_one())
         return login if login == operator else f"{login} ({operator})"
@@ -86,13 +97,18 @@ class PolicyStore:
     def get(self, version: int) -> StoredPolicy | None:
         """One version."""
         with self._database.begin() as connection:
-            row = connection.execute(text(f"{_SELECT} WHERE version = :version"), {"version": version}).one_or_none()
+            row = connection.execute(
+                text(f"{_SELECT} WHERE version = :version"), {"version": version}
+            ).one_or_none()
             return policy_from_row(row) if row is not None else None
 
     def history(self) -> list[StoredPolicy]:
         """Every version, newest first."""
         with self._database.begin() as connection:
-            return [policy_from_row(row) for row in connection.execute(text(f"{_SELECT} ORDER BY version DESC"))]
+            return [
+                policy_from_row(row)
+                for row in connection.execute(text(f"{_SELECT} ORDER BY version DESC"))
+            ]
 
 
 def policy_from_row(row: Row[*tuple[object, ...]]) -> StoredPolicy:
@@ -117,7 +133,11 @@ def _refuse_surprise(current: StoredPolicy | None, expected_version: int | None)
     found = current.version if current is not None else 0
     if expected_version is None or expected_version == found:
         return
-    by = f", applied by {current.author} at {current.applied_at:%Y-%m-%d %H:%M} UTC" if current is not None else ""
+    by = (
+        f", applied by {current.author} at {current.applied_at:%Y-%m-%d %H:%M} UTC"
+        if current is not None
+        else ""
+    )
     raise BadUsage(
         f"The current policy is version {found}{by}, not {expected_version}. Nothing changed. "
         f"Look at it with: tollgate policy show; then apply again: it shows what would change."

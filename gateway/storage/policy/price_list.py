@@ -1,7 +1,10 @@
-"""The built-in price list: the bundled data of genai-prices, read into prices. Never uses the network.
+"""The built-in price list: the bundled data of genai-prices, read into prices.
 
-The list is best effort, and this is where its traps are handled: variants that silently count as standard before
-their start, units that it knows and the meter does not, fees beside the tokens, entries at zero.
+Never uses the network.
+
+The list is best effort, and this is where its traps are handled: variants that silently count as
+standard before their start, units that it knows and the meter does not, fees beside the tokens,
+entries at zero.
 """
 
 from __future__ import annotations
@@ -37,24 +40,41 @@ _CALLS = {
     "storage_searches_kcount": TokenKind.FILE_SEARCH,
     "code_executions_kcount": TokenKind.CODE_INTERPRETER,
 }
-# No upstream says which cached tokens were audio or images. Where those cost something else than cached text, the
-# rate of audio or images is left out: then such tokens are held as unknown instead of charged too little.
+# No upstream says which cached tokens were audio or images. Where those cost something else than
+# cached text, the rate of audio or images is left out: then such tokens are held as unknown instead
+# of charged too little.
 _CACHED = {"input_audio_mtok": "cache_audio_read_mtok", "input_image_mtok": "cache_image_read_mtok"}
-# A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages) would be charged
-# too little by its tokens alone: it has no price here until an admin declares one.
+# A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages)
+# would be charged too little by its tokens alone: it has no price here until an admin declares one.
 _KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values()}
-_SEARCHES_UNASKED = frozenset({"perplexity"})  # every answer costs a search, which its usage counts in its own way
+_SEARCHES_UNASKED = frozenset(
+    {"perplexity"}
+)  # every answer costs a search, which its usage counts in its own way
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
 _CALLS_PER_RATE = 1000
-# Who makes models; the others of the list resell them. In this order, for some makers resell others' models too.
-_MAKERS = ("openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "meta", "cohere", "moonshotai", "zai")
+# Who makes models; the others of the list resell them. In this order, for some makers resell
+# others' models too.
+_MAKERS = (
+    "openai",
+    "anthropic",
+    "google",
+    "mistral",
+    "deepseek",
+    "x-ai",
+    "meta",
+    "cohere",
+    "moonshotai",
+    "zai",
+)
 
 
 def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-    """Return the bundled list price of a model at a moment, or None where the list cannot say what it costs.
+    """Return the bundled list price of a model at a moment, or None where the list cannot say what
+    it costs.
 
-    None also where requests cost extra or everything is listed at zero: an admin then declares the price.
-    Some prices depend on the hour or start at a date: ask again, what comes back then is another price.
+    None also where requests cost extra or everything is listed at zero: an admin then declares the
+    price. Some prices depend on the hour or start at a date: ask again, what comes back then is
+    another price.
     """
     found = _find(provider, model, base_url)
     return None if found is None else _price(*found, model=model, at=at)
@@ -74,20 +94,28 @@ def listed_price(key: ModelKey, at: datetime) -> Price | None:
 
 def all_keys() -> list[ModelKey]:
     """Every model of the list."""
-    return [ModelKey(provider.id, model.id) for provider in get_snapshot().providers for model in provider.models]
+    return [
+        ModelKey(provider.id, model.id)
+        for provider in get_snapshot().providers
+        for model in provider.models
+    ]
 
 
 def keys_of(model: str) -> list[ModelKey]:
     """The models of the list with this very name, at whatever provider: that of its maker first."""
     found = [key for key in all_keys() if key.model == model]
-    return sorted(found, key=lambda key: _MAKERS.index(key.provider) if key.provider in _MAKERS else len(_MAKERS))
+    return sorted(
+        found,
+        key=lambda key: _MAKERS.index(key.provider) if key.provider in _MAKERS else len(_MAKERS),
+    )
 
 
 def schedule(key: ModelKey) -> tuple[Dated, ...]:
     """Return every price that the list has for a model, in the order of their beginnings.
 
-    Prices that change with the hour come as one for the day and one for each daily window. A price before a service
-    tier's start does not have that tier: the list would charge it as standard. Empty where the list never prices it.
+    Prices that change with the hour come as one for the day and one for each daily window. A price
+    before a service tier's start does not have that tier: the list would charge it as standard.
+    Empty where the list never prices it.
     """
     provider, model = _model(key)
     dates = sorted({EVER.date(), *_start_dates(model)})
@@ -102,7 +130,9 @@ def schedule(key: ModelKey) -> tuple[Dated, ...]:
     return tuple(found)
 
 
-def _find(provider: str, model: str, base_url: str) -> tuple[genai.Provider, genai.ModelInfo] | None:
+def _find(
+    provider: str, model: str, base_url: str
+) -> tuple[genai.Provider, genai.ModelInfo] | None:
     by_url = base_url if provider == "openai_compatible" else None
     by_name = _LISTED_AS.get(provider)
     if by_url is None and by_name is None:
@@ -114,11 +144,15 @@ def _find(provider: str, model: str, base_url: str) -> tuple[genai.Provider, gen
 
 
 def _model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:
-    provider = next(provider for provider in get_snapshot().providers if provider.id == key.provider)
+    provider = next(
+        provider for provider in get_snapshot().providers if provider.id == key.provider
+    )
     return provider, next(model for model in provider.models if model.id == key.model)
 
 
-def _price(provider: genai.Provider, listed: genai.ModelInfo, *, model: str, at: datetime) -> Price | None:
+def _price(
+    provider: genai.Provider, listed: genai.ModelInfo, *, model: str, at: datetime
+) -> Price | None:
     standard = listed.get_prices(at)
     rates = _rates(provider, standard, None)
     if not _is_whole(provider, standard) or not any(rate.usd_per_mtok for rate in rates):
@@ -162,20 +196,34 @@ def _rates(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None)
     return rates + list(_unlisted(provider, listed, tier))
 
 
-def _unlisted(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None) -> Iterator[Rate]:
-    """Rates that the list leaves out because providers charge them as something it has, written out."""
+def _unlisted(
+    provider: genai.Provider, listed: genai.ModelPrice, tier: str | None
+) -> Iterator[Rate]:
+    """Rates that the list leaves out because providers charge them as something it has, written
+    out.
+    """
     if listed.input_image_mtok is None and listed.output_mtok is not None:
-        yield from _rates_of(listed.input_mtok, TokenKind.IMAGE_INPUT, tier)  # what a model sees is plain input
+        yield from _rates_of(
+            listed.input_mtok, TokenKind.IMAGE_INPUT, tier
+        )  # what a model sees is plain input
     if provider.id == "openai":
-        # The shortest time OpenAI keeps a prompt, and the one its list price means. Twelve hours have no price.
+        # The shortest time OpenAI keeps a prompt, and the one its list price means. Twelve hours
+        # have no price.
         yield from _rates_of(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
 
 
-def _rates_of(listed: Decimal | genai.TieredPrices | None, kind: TokenKind, tier: str | None) -> Iterable[Rate]:
+def _rates_of(
+    listed: Decimal | genai.TieredPrices | None, kind: TokenKind, tier: str | None
+) -> Iterable[Rate]:
     if isinstance(listed, genai.TieredPrices):
         yield Rate(kind=kind, usd_per_mtok=listed.base, service_tier=tier)
         for step in listed.tiers:  # theirs applies above `start`, ours from a number on
-            yield Rate(kind=kind, usd_per_mtok=step.price, from_input_tokens=step.start + 1, service_tier=tier)
+            yield Rate(
+                kind=kind,
+                usd_per_mtok=step.price,
+                from_input_tokens=step.start + 1,
+                service_tier=tier,
+            )
     elif listed is not None:
         yield Rate(kind=kind, usd_per_mtok=listed, service_tier=tier)
 
@@ -209,12 +257,22 @@ def _utc(edge: time) -> time:
 def _unit(
     provider: genai.Provider, model: genai.ModelInfo, day: date, boundaries: list[time]
 ) -> list[tuple[DailyWindow | None, Price | None]]:
-    """What holds from this day on: the price of most of the day first, then each window with another one."""
+    """What holds from this day on: the price of most of the day first, then each window with
+    another one.
+    """
     starts = boundaries or [time()]
-    prices = [_price(provider, model, model=model.id, at=datetime.combine(day, start, UTC)) for start in starts]
-    windows = [DailyWindow(start, end) for start, end in zip(starts, [*starts[1:], starts[0]], strict=True)]
+    prices = [
+        _price(provider, model, model=model.id, at=datetime.combine(day, start, UTC))
+        for start in starts
+    ]
+    windows = [
+        DailyWindow(start, end) for start, end in zip(starts, [*starts[1:], starts[0]], strict=True)
+    ]
     base = prices[max(range(len(windows)), key=lambda n: _length(windows[n]))]
-    return [(None, base), *((w, price) for w, price in zip(windows, prices, strict=True) if price != base)]
+    return [
+        (None, base),
+        *((w, price) for w, price in zip(windows, prices, strict=True) if price != base),
+    ]
 
 
 def _length(window: DailyWindow) -> timedelta:

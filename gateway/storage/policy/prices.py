@@ -1,4 +1,7 @@
-"""Stored prices: the price book, and the dated record of which price a deployment had when. Never edited."""
+"""Stored prices: the price book, and the dated record of which price a deployment had when.
+
+Never edited.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from gateway.domain.policy.policy import Deployment
-from gateway.domain.policy.price_book import BookEntry, DailyWindow, Dated, ModelKey, PriceBook, PriceOrigin
+from gateway.domain.policy.price_book import (
+    BookEntry,
+    DailyWindow,
+    Dated,
+    ModelKey,
+    PriceBook,
+    PriceOrigin,
+)
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.storage.policy.price_list import builtin_price as builtin_price
@@ -23,8 +33,9 @@ _ADD_PRICE = (
     "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) "
     "VALUES (:price_id, :provider, :model, :source, CAST(:rates AS jsonb)) ON CONFLICT DO NOTHING"
 )
-# An older policy's price never follows a newer one's: a replica that lags behind must not turn the record back.
-# Never before the latest entry either, however far apart the clocks of two replicas are.
+# An older policy's price never follows a newer one's: a replica that lags behind must not turn the
+# record back. Never before the latest entry either, however far apart the clocks of two replicas
+# are.
 _DATE_PRICE = """
 WITH latest AS (
     SELECT price_id, policy_version, valid_from FROM tollgate.deployment_prices
@@ -32,15 +43,19 @@ WITH latest AS (
 )
 INSERT INTO tollgate.deployment_prices (deployment, price_id, policy_version, valid_from)
 SELECT :deployment, :price_id, :policy_version,
-       GREATEST(CAST(:at AS timestamptz), (SELECT valid_from FROM latest) + interval '1 microsecond')
+       GREATEST(CAST(:at AS timestamptz), (SELECT valid_from FROM latest) + interval
+         '1 microsecond')
 WHERE NOT EXISTS (SELECT FROM latest WHERE price_id = :price_id OR policy_version > :policy_version)
 """
-# The clock of Postgres, not the caller's: entries of one moment belong together, and later ones are later.
+# The clock of Postgres, not the caller's: entries of one moment belong together, and later ones are
+# later.
 _ADD_ENTRY = """
 INSERT INTO tollgate.price_entries (
-    origin, provider, model, deployment, valid_from, daily_since, daily_until, price_id, source, author, reason
+    origin, provider, model, deployment, valid_from, daily_since, daily_until, price_id, source,
+      author, reason
 ) VALUES (
-    :origin, :provider, :model, :deployment, :valid_from, :daily_since, :daily_until, :price_id, :source, :author,
+    :origin, :provider, :model, :deployment, :valid_from, :daily_since, :daily_until, :price_id,
+      :source, :author,
     :reason
 )
 """
@@ -51,12 +66,15 @@ WHERE d.deployment = :deployment ORDER BY d.valid_from DESC LIMIT :limit
 """
 _STAMP = "SELECT count(*), max(entry_id) FROM tollgate.price_entries"
 _ENTRIES = """
-SELECT e.entry_id, e.origin, e.provider, e.model, e.deployment, e.valid_from, e.daily_since, e.daily_until,
+SELECT e.entry_id, e.origin, e.provider, e.model, e.deployment, e.valid_from, e.daily_since,
+  e.daily_until,
        e.source, e.author, e.reason, e.created_at,
-       p.price_id, p.provider AS price_provider, p.model AS price_model, p.source AS price_source, p.rates
+       p.price_id, p.provider AS price_provider, p.model AS price_model, p.source AS price_source,
+         p.rates
 FROM tollgate.price_entries e LEFT JOIN tollgate.prices p USING (price_id)
 WHERE e.origin = 'override'
-   OR (e.provider, e.model) IN (SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:models AS text[])))
+   OR (e.provider, e.model) IN (SELECT * FROM unnest(CAST(:providers AS text[]), CAST(:models AS
+     text[])))
 ORDER BY e.entry_id
 """
 
@@ -134,17 +152,23 @@ class PriceStore:
             return _add(connection, entries, author=author, reason=reason)
 
     def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> int:
-        """Import the list's prices of models that the book does not have yet; return how many entries that made.
+        """Import the list's prices of models that the book does not have yet; return how many
+        entries that made.
 
-        From then on their prices change by `price sync` alone, not because a replica has a newer list.
+        From then on their prices change by `price sync` alone, not because a replica has a newer
+        list.
         """
         external = [deployment for deployment in deployments if not deployment.is_self_hosted]
         keys = sorted({key for key in map(key_of, external) if key is not None})
         with self._database.begin(reason=reason) as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.price_entries'))"))
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtext('tollgate.price_entries'))")
+            )
             known = _read_book(connection, keys)
             new = [
-                NewEntry(origin=PriceOrigin.LIST, provider=key.provider, model=key.model, dated=dated)
+                NewEntry(
+                    origin=PriceOrigin.LIST, provider=key.provider, model=key.model, dated=dated
+                )
                 for key in keys
                 if not known.has_listed(key)
                 for dated in schedule(key)
@@ -157,23 +181,31 @@ class PriceStore:
             rows = connection.execute(text(_IN_FORCE), {"deployment": deployment, "limit": limit})
             return [
                 InForce(
-                    valid_from=row.valid_from, price_id=row.price_id, source=row.source,
+                    valid_from=row.valid_from,
+                    price_id=row.price_id,
+                    source=row.source,
                     policy_version=row.policy_version,
                 )
                 for row in rows
-            ]  # fmt: skip
+            ]
 
     def keep(self, prices: Iterable[Price]) -> None:
-        """Record prices that no deployment of ours uses, so that receipts of demo events can name their source."""
+        """Record prices that no deployment of ours uses, so that receipts of demo events can name
+        their source.
+        """
         with self._database.begin() as connection:
             for price in sorted(prices, key=lambda price: price.price_id):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
-        """Record the price of each deployment from `at` on, unless its latest entry says so already."""
+        """Record the price of each deployment from `at` on, unless its latest entry says so
+        already.
+        """
         with self._database.begin() as connection:
             # Replicas pick up a policy at the same moment; one of them writes.
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.deployment_prices'))"))
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtext('tollgate.deployment_prices'))")
+            )
             for deployment, price in sorted(prices.items()):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)
@@ -181,7 +213,9 @@ class PriceStore:
 
 def key_of(deployment: Deployment) -> ModelKey | None:
     """What the built-in list calls a deployment's model; None where it does not know it."""
-    return listed_key(provider=deployment.provider, model=deployment.model, base_url=deployment.base_url)
+    return listed_key(
+        provider=deployment.provider, model=deployment.model, base_url=deployment.base_url
+    )
 
 
 def price_to_row(price: Price) -> dict[str, str]:
@@ -196,8 +230,15 @@ def price_to_row(price: Price) -> dict[str, str]:
     }
 
 
-def _date_price(connection: Connection, deployment: str, price: Price, *, policy_version: int, at: datetime) -> None:
-    entry = {"deployment": deployment, "price_id": price.price_id, "policy_version": policy_version, "at": at}
+def _date_price(
+    connection: Connection, deployment: str, price: Price, *, policy_version: int, at: datetime
+) -> None:
+    entry = {
+        "deployment": deployment,
+        "price_id": price.price_id,
+        "policy_version": policy_version,
+        "at": at,
+    }
     connection.execute(text(_DATE_PRICE), entry)
 
 
@@ -226,19 +267,30 @@ def entry_from_row(row: Row[*tuple[object, ...]]) -> BookEntry:
     price = None
     if row.price_id is not None:
         rates = tuple(rate_from_row(rate) for rate in row.rates)
-        price = Price(provider=row.price_provider, model=row.price_model, source=row.price_source, rates=rates)
+        price = Price(
+            provider=row.price_provider, model=row.price_model, source=row.price_source, rates=rates
+        )
     daily = None if row.daily_since is None else DailyWindow(row.daily_since, row.daily_until)
     return BookEntry(
-        entry_id=row.entry_id, origin=PriceOrigin(row.origin), provider=row.provider, model=row.model,
-        deployment=row.deployment, dated=Dated(valid_from=row.valid_from, price=price, daily=daily),
-        source=row.source, author=row.author, reason=row.reason, created_at=row.created_at,
-    )  # fmt: skip
+        entry_id=row.entry_id,
+        origin=PriceOrigin(row.origin),
+        provider=row.provider,
+        model=row.model,
+        deployment=row.deployment,
+        dated=Dated(valid_from=row.valid_from, price=price, daily=daily),
+        source=row.source,
+        author=row.author,
+        reason=row.reason,
+        created_at=row.created_at,
+    )
 
 
 def _read_book(connection: Connection, keys: Iterable[ModelKey]) -> PriceBook:
     known = list(keys)
     wanted = {"providers": [key.provider for key in known], "models": [key.model for key in known]}
-    return PriceBook(entries=tuple(entry_from_row(row) for row in connection.execute(text(_ENTRIES), wanted)))
+    return PriceBook(
+        entries=tuple(entry_from_row(row) for row in connection.execute(text(_ENTRIES), wanted))
+    )
 
 
 def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
@@ -248,12 +300,18 @@ def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, re
         if price is not None:
             connection.execute(text(_ADD_PRICE), price_to_row(price))
         row = {
-            "origin": entry.origin.value, "provider": entry.provider, "model": entry.model,
-            "deployment": entry.deployment, "valid_from": entry.dated.valid_from,
-            "daily_since": daily and daily.since, "daily_until": daily and daily.until,
-            "price_id": price and price.price_id, "source": entry.source or (price.source if price else "list"),
-            "author": author, "reason": reason,
-        }  # fmt: skip
+            "origin": entry.origin.value,
+            "provider": entry.provider,
+            "model": entry.model,
+            "deployment": entry.deployment,
+            "valid_from": entry.dated.valid_from,
+            "daily_since": daily and daily.since,
+            "daily_until": daily and daily.until,
+            "price_id": price and price.price_id,
+            "source": entry.source or (price.source if price else "list"),
+            "author": author,
+            "reason": reason,
+        }
         connection.execute(text(_ADD_ENTRY), row)
         count += 1
     return count

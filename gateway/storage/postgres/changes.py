@@ -1,4 +1,7 @@
-"""Hearing that policies or keys changed, by LISTEN. Who hears nothing for a while polls: a notice can be lost."""
+"""Hearing that policies or keys changed, by LISTEN.
+
+Who hears nothing for a while polls: a notice can be lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ class ChangeFeed:
         """Wait for a change; True as soon as one came, False after `timeout_s` seconds without.
 
         True also right after connecting, since changes may have passed unheard before. Raises
-        `DatabaseUnavailable` when the connection is lost or cannot be made; the next call tries again.
+        `DatabaseUnavailable` when the connection is lost or cannot be made; the next call tries
+        again.
         """
         try:
             with self._database.explained():

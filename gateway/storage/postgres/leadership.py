@@ -1,6 +1,7 @@
 """One worker of all does a job: an advisory lock that lasts as long as its connection.
 
-A process that dies, or that Postgres loses sight of, gives the job up with its connection; nothing has to expire.
+A process that dies, or that Postgres loses sight of, gives the job up with its connection; nothing
+has to expire.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from gateway.storage.postgres.database import PING_S, SERVING_LIMIT_S, Database,
 
 
 class Leadership:
-    """Asks for one job by name. Safe to share between threads; holds one connection while it leads."""
+    """Asks for one job by name.
+
+    Safe to share between threads; holds one connection while it leads.
+    """
 
     def __init__(self, database: Database, job: str) -> None:
         self._database, self._job = database, f"tollgate.leader.{job}"
@@ -23,7 +27,10 @@ class Leadership:
         self._lock = threading.Lock()
 
     def is_mine(self) -> bool:
-        """True if this worker has the job, taking it if it is free. Raises `DatabaseUnavailable`."""
+        """True if this worker has the job, taking it if it is free.
+
+        Raises `DatabaseUnavailable`.
+        """
         with self._lock:
             if self._connection is not None and self._still_leads(self._connection):
                 return True
@@ -35,7 +42,9 @@ class Leadership:
             connection = self._database.connect()
             unless_taken.callback(connection.close)
             connection.autocommit = True
-            row = connection.execute("SELECT pg_try_advisory_lock(hashtext(%s))", (self._job,)).fetchone()
+            row = connection.execute(
+                "SELECT pg_try_advisory_lock(hashtext(%s))", (self._job,)
+            ).fetchone()
             if row is None or not row[0]:
                 return False
             unless_taken.pop_all()

@@ -1,7 +1,8 @@
-"""Separate logins for serving, reports and administration, so that only migrations need the owner's.
+"""Separate logins for serving, reports and administration, so that only migrations need the
+owner's.
 
-Their passwords are in `HOME/logins` (0600), by the database they belong to. A login that an administrator still has to
-make is kept there too, unused until it lets us in.
+Their passwords are in `HOME/logins` (0600), by the database they belong to. A login that an
+administrator still has to make is kept there too, unused until it lets us in.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ MOST_NAME_BYTES = 63
 
 
 ROLES: Mapping[As, str] = {
-    As.GATEWAY: "tollgate_gateway", As.REPORTS: "tollgate_reader", As.ADMIN: "tollgate_admin",
-}  # fmt: skip
+    As.GATEWAY: "tollgate_gateway",
+    As.REPORTS: "tollgate_reader",
+    As.ADMIN: "tollgate_admin",
+}
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,9 @@ class _Kept(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What became of the logins: the ready ones, what an administrator has to run, and what to know."""
+    """What became of the logins: the ready ones, what an administrator has to run, and what to
+    know.
+    """
 
     ready: tuple[str, ...]
     sql: tuple[str, ...]
@@ -59,23 +64,33 @@ class Made:
 
 
 def address_as(url: str, purpose: As, home: Path) -> str:
-    """Return the owner's address with a narrower login in it; as it is if another login is given or none is ready."""
+    """Return the owner's address with a narrower login in it; as it is if another login is given or
+    none is ready.
+    """
     given = parse_url(url)
     kept = _read(home).get(_place(given))
-    login = kept.logins.get(purpose) if kept is not None and kept.owner == given.get("user") else None
+    login = (
+        kept.logins.get(purpose) if kept is not None and kept.owner == given.get("user") else None
+    )
     return url if login is None or not login.is_ready else _with_login(url, login)
 
 
 def renewed(url: str, purpose: As, home: Path) -> str:
-    """Return an address with the password that its login has now: `db upgrade --new-passwords` may have changed it."""
+    """Return an address with the password that its login has now: `db upgrade --new-passwords` may
+    have changed it.
+    """
     given = parse_url(url)
     kept = _read(home).get(_place(given))
     login = kept.logins.get(purpose) if kept is not None else None
     return url if login is None or login.user != given.get("user") else _with_login(url, login)
 
 
-def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False) -> Made:
-    """Make the logins that are missing, as the owner. `given` are addresses that the settings name for some of them.
+def ensure(
+    database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False
+) -> Made:
+    """Make the logins that are missing, as the owner.
+
+    `given` are addresses that the settings name for some of them.
 
     Changes no login that another home made, unless `renews` asks for new passwords.
     """
@@ -86,19 +101,25 @@ def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str],
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
-        if is_ours and _lets_in(_with_login(url, wanted)):  # an administrator may have made it since
+        if is_ours and _lets_in(
+            _with_login(url, wanted)
+        ):  # an administrator may have made it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
         with database.explained(), database.connect() as connection:
             missing = _missing(connection, purpose, wanted, sets_password=is_ours)
             if missing is None:
                 notes.append(
-                    f"The login {wanted.user} is there already, and its password is not in {home / FILE}. Copy that "
-                    f"file from the home that made it, or give it another one: tollgate db upgrade --new-passwords"
+                    f"The login {wanted.user} is there already, and its password is not in "
+                    f"{home / FILE}. Copy that "
+                    "file from the home that made it, or give it another one: tollgate db "
+                    "upgrade --new-passwords"
                 )
                 continue
             if purpose not in given and purpose not in kept.logins:
                 kept.logins[purpose] = wanted
-                _write(home, _place(owner), kept)  # first: a kill behind the next line would lose the password
+                _write(
+                    home, _place(owner), kept
+                )  # first: a kill behind the next line would lose the password
             left = _run(connection, missing)
         address = _with_login(url, wanted)
         is_ready = not left and _lets_in(address)
@@ -108,7 +129,10 @@ def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str],
         if is_ready:
             ready.append(wanted.user)
         elif not left:
-            notes.append(f"Postgres does not let {wanted.user} in with its password: see pg_hba.conf. It is not used.")
+            notes.append(
+                f"Postgres does not let {wanted.user} in with its password: see pg_hba.conf. "
+                "It is not used."
+            )
     if kept.logins:
         _write(home, _place(owner), kept)
     return Made(ready=tuple(ready), sql=tuple(statements), notes=tuple(notes))
@@ -117,7 +141,9 @@ def ensure(database: Database, url: str, home: Path, *, given: Mapping[As, str],
 def _wanted(
     purpose: As, kept: _Kept, owner: Mapping[str, Any], given: Mapping[As, str], *, renews: bool
 ) -> tuple[Login | None, bool]:
-    """The login to see to, and whether its password is ours to set; None if the settings name no login of its own."""
+    """The login to see to, and whether its password is ours to set; None if the settings name no
+    login of its own.
+    """
     if purpose in given:
         named = parse_url(given[purpose])
         is_other = named.get("user") not in (None, owner.get("user")) and named.get("password")
@@ -141,7 +167,9 @@ def _name(database: str, purpose: As) -> str:
 def _missing(
     connection: psycopg.Connection[Any], purpose: As, login: Login, *, sets_password: bool
 ) -> list[sql.Composed] | None:
-    """The statements that make a login what it should be; None if it is there and its password is not ours to set."""
+    """The statements that make a login what it should be; None if it is there and its password is
+    not ours to set.
+    """
     name, role = sql.Identifier(login.user), ROLES[purpose]
     encoding = connection.info.encoding
     verifier = connection.pgconn.encrypt_password(
@@ -149,7 +177,8 @@ def _missing(
     ).decode()
     found = connection.execute(
         "SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin, "
-        "has_database_privilege(oid, current_database(), 'CONNECT') FROM pg_roles WHERE rolname = %s",
+        "has_database_privilege(oid, current_database(), 'CONNECT') FROM pg_roles WHERE "
+        "rolname = %s",
         (role, login.user),
     ).fetchone()
     password = sql.SQL("{} ROLE {} LOGIN PASSWORD {};")
@@ -212,12 +241,16 @@ def _read(home: Path) -> dict[str, _Kept]:
 
 
 def _write(home: Path, place: str, kept: _Kept) -> None:
-    """Replace the file in one step: a command that reads meanwhile sees the old one or the new one."""
+    """Replace the file in one step: a command that reads meanwhile sees the old one or the new
+    one.
+    """
     path, new = home / FILE, home / f"{FILE}.new"
     content = msgspec.json.format(msgspec.json.encode(_read(home) | {place: kept}))
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+    with os.fdopen(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+    ) as file:
         file.write(content + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,7 @@
-"""Bringing a database to this version's schema. The steps themselves are the top-level package `migrations`."""
+"""Bringing a database to this version's schema.
+
+The steps themselves are the top-level package `migrations`.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +69,23 @@ def pending(database: Database) -> list[str]:
             context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
             done = set(context.get_current_heads())
     with _newer_explained():
-        known = {revision.revision for head in done for revision in script.iterate_revisions(head, "base")}
-    return [revision.revision for revision in reversed(list(script.walk_revisions())) if revision.revision not in known]
+        known = {
+            revision.revision
+            for head in done
+            for revision in script.iterate_revisions(head, "base")
+        }
+    return [
+        revision.revision
+        for revision in reversed(list(script.walk_revisions()))
+        if revision.revision not in known
+    ]
 
 
 @contextmanager
 def _upgrading(database: Database) -> Iterator[Connection]:
-    """A connection of its own that holds the upgrade lock; closing it gives lock and settings back."""
+    """A connection of its own that holds the upgrade lock; closing it gives lock and settings
+    back.
+    """
     with database.engine.connect() as connection:
         connection.detach()
         connection.execute(text(f"SET lock_timeout = '{_OTHER_UPGRADE_LIMIT}'"))
@@ -90,20 +103,27 @@ def _newer_explained() -> Iterator[None]:
         yield
     except (CommandError, RevisionError) as error:
         raise BadUsage(
-            f"This database was upgraded by a newer Tollgate ({error}). Install that version; nothing was changed."
+            f"This database was upgraded by a newer Tollgate ({error}). Install that version; "
+            "nothing was changed."
         ) from error
 
 
 def _config() -> Config:
-    assert migrations.__file__ is not None, "the package migrations must have been installed with its files"
+    assert migrations.__file__ is not None, (
+        "the package migrations must have been installed with its files"
+    )
     config = Config()
     # Alembic would read a % in the path as an interpolation.
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.set_main_option(
+        "script_location", str(Path(migrations.__file__).parent).replace("%", "%%")
+    )
     return config
 
 
 def _has_schema(connection: Connection) -> bool:
-    found = connection.execute(text("SELECT FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA})
+    found = connection.execute(
+        text("SELECT FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA}
+    )
     return found.first() is not None
 
 
@@ -115,11 +135,19 @@ def _check_server(connection: Connection) -> None:
         )
     ).one()
     if number < OLDEST_SERVER:
-        raise BadUsage(f"This server is PostgreSQL {name}; Tollgate needs 15 or newer. Upgrade it, or use another.")
+        raise BadUsage(
+            f"This server is PostgreSQL {name}; Tollgate needs 15 or newer. Upgrade it, or use "
+            "another."
+        )
     if encoding != "UTF8":
-        raise BadUsage(f"This database is encoded in {encoding}. Create one with: CREATE DATABASE … ENCODING 'UTF8'")
+        raise BadUsage(
+            f"This database is encoded in {encoding}. Create one with: CREATE DATABASE … "
+            "ENCODING 'UTF8'"
+        )
     if is_standby:
-        raise DatabaseUnavailable("This server is a standby. Point TOLLGATE_DATABASE_URL at the primary.")
+        raise DatabaseUnavailable(
+            "This server is a standby. Point TOLLGATE_DATABASE_URL at the primary."
+        )
 
 
 def _lacks_a_role(connection: Connection) -> bool:
@@ -131,18 +159,25 @@ def _lacks_a_role(connection: Connection) -> bool:
 
 
 def _check_login(connection: Connection, *, is_new: bool) -> None:
-    """Find out before anything changes whether this login may make the roles, and in a new database the schemas."""
+    """Find out before anything changes whether this login may make the roles, and in a new database
+    the schemas.
+    """
     login, may_create_roles, name, may_create_schemas = connection.execute(
         text(
-            "SELECT quote_ident(rolname), rolsuper OR rolcreaterole, quote_ident(current_database()), "
-            "has_database_privilege(current_database(), 'CREATE') FROM pg_roles WHERE rolname = current_user"
+            "SELECT quote_ident(rolname), rolsuper OR rolcreaterole, "
+            "quote_ident(current_database()), "
+            "has_database_privilege(current_database(), 'CREATE') FROM pg_roles WHERE rolname "
+            "= current_user"
         )
     ).one()
-    # Until PostgreSQL 15 who may create roles may grant all of them; since 16 only those it made itself.
+    # Until PostgreSQL 15 who may create roles may grant all of them; since 16 only those it made
+    # itself.
     existing = connection.execute(
         text(
-            "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN OPTION') OR "
-            ":may_create_roles AND current_setting('server_version_num')::int < 160000 AS is_usable "
+            "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN "
+            "OPTION') OR "
+            ":may_create_roles AND current_setting('server_version_num')::int < 160000 AS "
+            "is_usable "
             "FROM pg_roles WHERE rolname = ANY(:names)"
         ),
         {"names": list(ROLES), "may_create_roles": may_create_roles},
@@ -151,11 +186,13 @@ def _check_login(connection: Connection, *, is_new: bool) -> None:
     needed = []
     if not may_create_roles:
         needed += [f"CREATE ROLE {role} NOLOGIN;" for role in ROLES if role not in is_usable]
-    needed += [f"GRANT {role} TO {login};" for role in ROLES if not is_usable.get(role, may_create_roles)]
+    needed += [
+        f"GRANT {role} TO {login};" for role in ROLES if not is_usable.get(role, may_create_roles)
+    ]
     if is_new and not may_create_schemas:
         needed.append(f"GRANT CREATE ON DATABASE {name} TO {login};")
     if needed:
         raise BadUsage(
-            f"The login {login} may not prepare this database. Nothing was changed. An administrator runs once:\n  "
-            + "\n  ".join(needed)
+            f"The login {login} may not prepare this database. Nothing was changed. An "
+            "administrator runs once:\n  " + "\n  ".join(needed)
         )

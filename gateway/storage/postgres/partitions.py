@@ -1,4 +1,7 @@
-"""Monthly partitions of the ledger. What no partition takes lands in the default one, so nothing is refused."""
+"""Monthly partitions of the ledger.
+
+What no partition takes lands in the default one, so nothing is refused.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,43 @@ MOST_MONTHS = 120
 
 
 def ensure_months(database: Database, *, first: date, last: date) -> list[str]:
-    """Create the partitions of the months from `first` to `last` that are missing; return their names.
+    """Create the partitions of the months from `first` to `last` that are missing; return their
+    names.
 
-    Each in its own short transaction: making one locks the default partition. Rows that waited there move over.
+    Each in its own short transaction: making one locks the default partition. Rows that waited
+    there move over.
     """
     created = []
     for month in _months(first, last):
         with database.begin() as connection:
-            name = connection.execute(text("SELECT tollgate.ensure_month(:month)"), {"month": month}).scalar_one()
+            name = connection.execute(
+                text("SELECT tollgate.ensure_month(:month)"), {"month": month}
+            ).scalar_one()
         if name is not None:
             created.append(str(name))
     return created
 
 
 def missing(database: Database, *, until: date) -> list[str]:
-    """Return the partitions that are missing from this month (of Postgres' clock, UTC) to that of `until`."""
+    """Return the partitions that are missing from this month (of Postgres' clock, UTC) to that of
+    `until`.
+    """
     with database.begin() as connection:
         today = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
         rows = connection.execute(
             text(
                 "SELECT child.relname FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid "
-                "JOIN pg_class parent ON parent.oid = inhparent JOIN pg_namespace n ON n.oid = parent.relnamespace "
+                "JOIN pg_class parent ON parent.oid = inhparent JOIN pg_namespace n ON n.oid = "
+                "parent.relnamespace "
                 "WHERE n.nspname = 'tollgate' AND parent.relname = 'usage_events'"
             )
         )
         present = set(rows.scalars())
-    return [name for month in _months(today, until) if (name := f"usage_events_{month:%Y_%m}") not in present]
+    return [
+        name
+        for month in _months(today, until)
+        if (name := f"usage_events_{month:%Y_%m}") not in present
+    ]
 
 
 def _months(first: date, last: date) -> Iterator[date]:

@@ -1,7 +1,8 @@
 """Who runs the embedded server, which binaries it runs, and which directories it can reach.
 
-Postgres refuses to run as root, and another user cannot reach what lies below a private home: no permission of a
-directory that is not ours is loosened; binaries and data go where that user can reach them.
+Postgres refuses to run as root, and another user cannot reach what lies below a private home: no
+permission of a directory that is not ours is loosened; binaries and data go where that user can
+reach them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ RUN_LIMIT_S = 60  # for `--version`, on a machine that is busy
 
 
 class ServerAccount:
-    """The OS user that runs the server: ourselves, or another where we are root, as which Postgres refuses to run."""
+    """The OS user that runs the server: ourselves, or another where we are root, as which Postgres
+    refuses to run.
+    """
 
     def __init__(self, uid: int, gid: int) -> None:
         self.uid = uid
@@ -41,7 +44,10 @@ class ServerAccount:
             with suppress(KeyError):
                 entry = pwd.getpwnam(name)
                 return cls(entry.pw_uid, entry.pw_gid)
-        raise BadUsage("Postgres does not run as root, and there is no user postgres or nobody. Run as a normal user.")
+        raise BadUsage(
+            "Postgres does not run as root, and there is no user postgres or nobody. Run as a "
+            "normal user."
+        )
 
     @property
     def name(self) -> str:
@@ -50,8 +56,13 @@ class ServerAccount:
 
     def process_options(self) -> dict[str, Any]:
         # A short environment: provider keys of ours are none of the server's business.
-        common: dict[str, Any] = {"cwd": "/", "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}}
-        return common | ({"user": self.uid, "group": self.gid, "extra_groups": []} if self.is_other else {})
+        common: dict[str, Any] = {
+            "cwd": "/",
+            "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+        }
+        return common | (
+            {"user": self.uid, "group": self.gid, "extra_groups": []} if self.is_other else {}
+        )
 
     def make_dir(self, path: Path) -> None:
         path.mkdir(mode=0o700)
@@ -59,8 +70,14 @@ class ServerAccount:
             os.chown(path, self.uid, self.gid)
 
     def closed_folders(self, path: Path) -> list[tuple[Path, int]]:
-        """Return each folder down to this one that another account of ours may not enter, and the mode it needs."""
-        found = [(folder, folder.stat()) for folder in (*reversed(path.parents), path)] if self.is_other else []
+        """Return each folder down to this one that another account of ours may not enter, and the
+        mode it needs.
+        """
+        found = (
+            [(folder, folder.stat()) for folder in (*reversed(path.parents), path)]
+            if self.is_other
+            else []
+        )
         return [
             (folder, stat.S_IMODE(status.st_mode) | 0o011)
             for folder, status in found
@@ -68,11 +85,14 @@ class ServerAccount:
         ]
 
     def reachable(self, binaries: Path, system_dir: Path) -> Path:
-        """Return the binaries, or a copy of them if this account cannot use them (a virtualenv below /root).
+        """Return the binaries, or a copy of them if this account cannot use them (a virtualenv
+        below /root).
 
         Raises `DatabaseUnavailable` if this account cannot run the copy either.
         """
-        if not self.is_other or (others_may_use(binaries) and self.why_not_runnable(binaries) is None):
+        if not self.is_other or (
+            others_may_use(binaries) and self.why_not_runnable(binaries) is None
+        ):
             return binaries
         make_folder(system_dir, is_shared=True)
         with _only_copier(system_dir):
@@ -119,7 +139,8 @@ def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) ->
         _copy_wheel(binaries, partial)
         if reason := account.why_not_runnable(partial / copied_binaries.relative_to(copy)):
             raise DatabaseUnavailable(
-                f"The copy of Postgres in {system_dir} does not run as user {account.name}: {reason}. "
+                f"The copy of Postgres in {system_dir} does not run as user {account.name}: "
+                f"{reason}. "
                 f"Run as a normal user, or set TOLLGATE_DATABASE_URL."
             )
         if copy.exists():
@@ -132,7 +153,9 @@ def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) ->
 
 
 def _copy_wheel(binaries: Path, target: Path) -> None:
-    """Copy the installation in the wheel's own layout: it looks for its libraries beside the package."""
+    """Copy the installation in the wheel's own layout: it looks for its libraries beside the
+    package.
+    """
     package = binaries.parent.parent
     libraries = package.with_name(f"{package.name}.libs")
     for folder in (binaries.parent, libraries):
@@ -141,7 +164,9 @@ def _copy_wheel(binaries: Path, target: Path) -> None:
                 shutil.copytree(folder, target / folder.relative_to(package.parent), symlinks=True)
             except shutil.Error as failed:
                 reason = failed.args[0][0][2]
-                raise DatabaseUnavailable(f"Postgres cannot be copied to {target.parent}: {reason}") from failed
+                raise DatabaseUnavailable(
+                    f"Postgres cannot be copied to {target.parent}: {reason}"
+                ) from failed
     _open_to_others(target)
 
 
@@ -159,15 +184,19 @@ def find_binaries() -> Path:
     found = [path.parent for place in places for path in place.glob("pginstall*/bin/initdb")]
     if not found:
         raise BadUsage(
-            "There is no Postgres: TOLLGATE_DATABASE_URL is not set and the embedded one is not installed. "
+            "There is no Postgres: TOLLGATE_DATABASE_URL is not set and the embedded one is "
+            "not installed. "
             "Set it, or: pip install 'tollgate[embedded]'"
         )
     return max(found, key=major_version)
 
 
-@cache  # two processes less at each start; an installed wheel does not change under a running program
+# two processes less at each start; an installed wheel does not change under a running program
+@cache
 def server_version(binaries: Path) -> str:
-    told = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [binaries / "postgres", "--version"], capture_output=True, text=True, check=True
+    )
     return told.stdout.split()[2]
 
 
@@ -176,7 +205,9 @@ def major_version(binaries: Path) -> int:
 
 
 def make_folder(path: Path, *, is_shared: bool) -> None:
-    """Create missing directories; others may pass through (not list) only where the server is another user."""
+    """Create missing directories; others may pass through (not list) only where the server is
+    another user.
+    """
     mode = 0o711 if is_shared else 0o700
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
@@ -190,14 +221,21 @@ def make_socket_dir(path: Path, account: ServerAccount) -> None:
         account.make_dir(path)
     found = path.lstat()
     # In /tmp anybody could have made it first; a socket there would be theirs to replace.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != account.uid or stat.S_IMODE(found.st_mode) != 0o700:
-        raise DatabaseUnavailable(f"{path} must be a directory of the server's own user, mode 0700. Remove it.")
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != account.uid
+        or stat.S_IMODE(found.st_mode) != 0o700
+    ):
+        raise DatabaseUnavailable(
+            f"{path} must be a directory of the server's own user, mode 0700. Remove it."
+        )
 
 
 def others_may_use(binaries: Path) -> bool:
     """Return True if the modes let every user read the installed files and reach them."""
     return others_may_enter(binaries) and all(
-        path.lstat().st_mode & (stat.S_IXOTH if path.is_dir() else stat.S_IROTH) for path in binaries.parent.rglob("*")
+        path.lstat().st_mode & (stat.S_IXOTH if path.is_dir() else stat.S_IROTH)
+        for path in binaries.parent.rglob("*")
     )
 
 

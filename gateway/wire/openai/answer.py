@@ -1,8 +1,8 @@
 """OpenAI answers on their way back: usage picked out, the caller's model name put in, cost added.
 
-An answer passes through byte by byte but for two splices, `model` and `usage`. Running usage that the
-gateway asked for and the caller did not is cut out; a usage-only chunk the caller did not ask for is
-dropped. Events are handled whole: at most one is held back.
+An answer passes through byte by byte but for two splices, `model` and `usage`. Running usage that
+the gateway asked for and the caller did not is cut out; a usage-only chunk the caller did not ask
+for is dropped. Events are handled whole: at most one is held back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,22 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import MemberPlace
 from gateway.wire.inflate import inflated
-from gateway.wire.members import MalformedJson, append, cut, locate, locate_one, replace, require_utf8
-from gateway.wire.openai.answer_bounds import MAX_DECODED_BYTES, MAX_USAGE_BYTES, SMALL_BYTES, decode_few, is_quick
+from gateway.wire.members import (
+    MalformedJson,
+    append,
+    cut,
+    locate,
+    locate_one,
+    replace,
+    require_utf8,
+)
+from gateway.wire.openai.answer_bounds import (
+    MAX_DECODED_BYTES,
+    MAX_USAGE_BYTES,
+    SMALL_BYTES,
+    decode_few,
+    is_quick,
+)
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.observed import Observed as Observed
 from gateway.wire.openai.repeated_event import RepeatedEvent, Repetition
@@ -35,7 +49,9 @@ from gateway.wire.surrogates import hidden, without_halves
 
 Known = TypeVar("Known", bound=msgspec.Struct)
 DONE = b"[DONE]"
-CostText = Callable[[TokenUsage], str | None]  # plain dollars for `usage.cost_usd`, None where unknown
+CostText = Callable[
+    [TokenUsage], str | None
+]  # plain dollars for `usage.cost_usd`, None where unknown
 _MODEL, _USAGE, _COST, _RESPONSE = b'"model"', b'"usage"', b'"cost_usd"', b'"response"'
 MAX_INDEX_DIGITS = 10
 _UNFINISHED = frozenset({"queued", "in_progress"})
@@ -100,7 +116,9 @@ class _ResponseEvent(msgspec.Struct):
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """The same struct with every member as its bytes."""
-    fields: list[tuple[str, Any, Any]] = [(name, msgspec.Raw, _ABSENT) for name in kind.__struct_fields__]
+    fields: list[tuple[str, Any, Any]] = [
+        (name, msgspec.Raw, _ABSENT) for name in kind.__struct_fields__
+    ]
     return msgspec.defstruct(f"Raw{kind.__name__}", fields)
 
 
@@ -112,13 +130,21 @@ _decode_delta = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_response = msgspec.json.Decoder(_ResponseBody).decode
 _decode_event = msgspec.json.Decoder(_ResponseEvent).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
-_RawChoice, _RawChunk, _RawResponse = _undecoded(_Choice), _undecoded(_Chunk), _undecoded(_ResponseBody)
+_RawChoice, _RawChunk, _RawResponse = (
+    _undecoded(_Choice),
+    _undecoded(_Chunk),
+    _undecoded(_ResponseBody),
+)
 _decode_raw_chunk = msgspec.json.Decoder(_RawChunk).decode
 _decode_raw_response = msgspec.json.Decoder(_RawResponse).decode
 
 
-def rewrite_chat(body: bytes, observed: Observed, *, model: str, cost: CostText, is_empty: bool = False) -> bytes:
-    """A whole chat, completions or embeddings answer for the caller. Undecodable bodies pass unchanged.
+def rewrite_chat(
+    body: bytes, observed: Observed, *, model: str, cost: CostText, is_empty: bool = False
+) -> bytes:
+    """A whole chat, completions or embeddings answer for the caller.
+
+    Undecodable bodies pass unchanged.
 
     `is_empty`: embeddings were asked of empty texts alone.
     """
@@ -137,11 +163,15 @@ def rewrite_response(body: bytes, observed: Observed, *, model: str, cost: CostT
     try:
         return _rewritten_response(body, observed, model=model, cost=cost)
     except _UNREADABLE:
-        return _without_halves(body, lambda text: _rewritten_response(text, observed, model=model, cost=cost))
+        return _without_halves(
+            body, lambda text: _rewritten_response(text, observed, model=model, cost=cost)
+        )
 
 
 def _without_halves(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
-    """Rewrite a body that nothing but half a surrogate pair keeps from being read; any other stays as it is."""
+    """Rewrite a body that nothing but half a surrogate pair keeps from being read; any other stays
+    as it is.
+    """
     shown = hidden(body)
     if shown is None:
         return body
@@ -151,15 +181,21 @@ def _without_halves(body: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
         return body
 
 
-def _rewritten_chat(body: bytes, observed: Observed, *, model: str, cost: CostText, is_empty: bool) -> bytes:
+def _rewritten_chat(
+    body: bytes, observed: Observed, *, model: str, cost: CostText, is_empty: bool
+) -> bytes:
     require_utf8(body)
     chunk = _chunk_of(body)
     places = _places(body, chunk)
     _note_chunk(observed, chunk)
     has_vectors = _is_there(chunk.data) and bytes(chunk.data) != b"[]"
     usage = usage_of_embeddings(chunk.usage) if has_vectors and not is_empty else _usage_of(chunk)
-    if usage is None or usage.output_tokens == 0 or observed.is_error:  # rare: only then does what was said matter
-        observed.has_content = observed.has_content or any(_is_said(choice) for choice in chunk.choices or ())
+    if (
+        usage is None or usage.output_tokens == 0 or observed.is_error
+    ):  # rare: only then does what was said matter
+        observed.has_content = observed.has_content or any(
+            _is_said(choice) for choice in chunk.choices or ()
+        )
     if observed.is_error and has_vectors:
         observed.has_content = True  # embeddings beside an error
     if usage is not None:
@@ -168,7 +204,9 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, cost: CostTe
     else:
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
-    return _spliced(body, places, chunk, model=model, cost_text=cost(observed.final) if observed.final else None)
+    return _spliced(
+        body, places, chunk, model=model, cost_text=cost(observed.final) if observed.final else None
+    )
 
 
 def _is_said(choice: _Choice) -> bool:
@@ -183,7 +221,9 @@ def _collect_whole(observed: Observed, chunk: _Chunk) -> None:
     observed.collects_text = True
     for choice in chunk.choices or ():
         _collect(observed, choice)
-    if observed.has_content and not observed.output_bytes:  # of a shape whose text is not known: its size is counted
+    if (
+        observed.has_content and not observed.output_bytes
+    ):  # of a shape whose text is not known: its size is counted
         observed.note_unread(sum(len(bytes(choice.message)) for choice in chunk.choices or ()))
 
 
@@ -197,17 +237,29 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str, cost: Co
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
-    observed.has_content = observed.has_content or bytes(response.output) not in (b"", b"null", b"[]")
+    observed.has_content = observed.has_content or bytes(response.output) not in (
+        b"",
+        b"null",
+        b"[]",
+    )
     if (
         observed.has_content and observed.final is None and not observed.output_bytes
     ):  # items without any text that is known
         observed.note_unread(len(bytes(response.output)))
     observed.is_done = not observed.is_error
-    return _spliced(body, places, response, model=model, cost_text=cost(observed.final) if observed.final else None)
+    return _spliced(
+        body,
+        places,
+        response,
+        model=model,
+        cost_text=cost(observed.final) if observed.final else None,
+    )
 
 
 def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
-    """Keep what a tokenizer would have to count of a response's items: each text, name and argument in them."""
+    """Keep what a tokenizer would have to count of a response's items: each text, name and argument
+    in them.
+    """
     if not is_quick(output):
         observed.note_unread(memoryview(output).nbytes)
         return
@@ -218,7 +270,10 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
     for place, item in enumerate(items if isinstance(items, list) else []):
         if not isinstance(item, dict):
             continue
-        parts = [item, *(part for name in ("content", "summary") for part in _objects(item.get(name)))]
+        parts = [
+            item,
+            *(part for name in ("content", "summary") for part in _objects(item.get(name))),
+        ]
         for part in parts:
             for name in ("text", "refusal", "name", "arguments", "input"):
                 if isinstance(part.get(name), str):
@@ -231,7 +286,10 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 @dataclass(slots=True, kw_only=True)
 class ChatStream:
-    """A chat or completions stream for the caller. Feed it what arrives; it returns what to send on."""
+    """A chat or completions stream for the caller.
+
+    Feed it what arrives; it returns what to send on.
+    """
 
     model: str
     cost: CostText
@@ -241,7 +299,8 @@ class ChatStream:
     observed: Observed
     choices: int  # that each prompt was asked for
     _splitter: EventSplitter
-    # An event up to the end of its model's name, as it came and as it goes on: the same for a whole stream.
+    # An event up to the end of its model's name, as it came and as it goes on: the same for a whole
+    # stream.
     _head: bytes = b""
     _new_head: bytes = b""
     _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
@@ -252,7 +311,9 @@ class ChatStream:
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
     def end(self) -> bytes:
-        """Return the last event of a body that came to its end, if only the event's blank line is missing."""
+        """Return the last event of a body that came to its end, if only the event's blank line is
+        missing.
+        """
         event = _last_event(self._splitter.end(), self.observed)
         return self._event(event) if event else b""
 
@@ -288,13 +349,17 @@ class ChatStream:
         """Note of an event that repeats what `_note_chunk` and `_note_usage` would."""
         self.observed.pieces += 1
         if new.usage:
-            self.observed.note_running(msgspec.Raw(new.usage), choice=self._choice, choices_per_prompt=self.choices)
+            self.observed.note_running(
+                msgspec.Raw(new.usage), choice=self._choice, choices_per_prompt=self.choices
+            )
         if self.observed.collects_text:
             self.observed.note_text(new.text, choice=self._choice)
         return new.event
 
     def _learn(self, event: bytes, rewritten: bytes, chunk: _Chunk) -> None:
-        """Compare the next events with this one, if its text and its running usage are all that can be new in them."""
+        """Compare the next events with this one, if its text and its running usage are all that can
+        be new in them.
+        """
         if not chunk.choices or len(chunk.choices) != 1 or not self.observed.has_content:
             return
         choice = chunk.choices[0]
@@ -329,8 +394,8 @@ class ChatStream:
     def _note_usage(self, chunk: _Chunk) -> bool:
         """Meter the chunk's usage; True where it is the last word.
 
-        That stands on a chunk of its own, or, with some providers, on the one that ends a choice. A figure on
-        any other chunk is a running one, asked for or not.
+        That stands on a chunk of its own, or, with some providers, on the one that ends a choice. A
+        figure on any other chunk is a running one, asked for or not.
         """
         is_final = not chunk.choices or (
             not self.asked_running_usage and any(choice.finish_reason for choice in chunk.choices)
@@ -344,7 +409,9 @@ class ChatStream:
         return is_final
 
     def _note_running(self, usage: msgspec.Raw, choice: _Choice) -> None:
-        self.observed.note_running(usage, choice=_number(choice.index), choices_per_prompt=self.choices)
+        self.observed.note_running(
+            usage, choice=_number(choice.index), choices_per_prompt=self.choices
+        )
 
     def _rewritten(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes:
         usage = bytes(chunk.usage)
@@ -364,7 +431,9 @@ class ChatStream:
             if is_final and keeps_usage:
                 cost_text = self.cost(self.observed.final) if self.observed.final else None
                 places = _places(payload, chunk)
-                return with_data(event, _spliced(payload, places, chunk, model=self.model, cost_text=cost_text))
+                return with_data(
+                    event, _spliced(payload, places, chunk, model=self.model, cost_text=cost_text)
+                )
             if usage and not keeps_usage:
                 payload = _without_usage(payload, usage)
             return with_data(event, self._renamed(payload) if renames else payload)
@@ -372,7 +441,10 @@ class ChatStream:
             return event
 
     def _renamed(self, payload: bytes) -> bytes:
-        """Put the caller's model name in. Looking for its place costs more than all else done to an event."""
+        """Put the caller's model name in.
+
+        Looking for its place costs more than all else done to an event.
+        """
         if not self._head or not payload.startswith(self._head):
             place = locate(payload)["model"]
             self._head = payload[: place.end]
@@ -399,7 +471,9 @@ class ResponseStream:
         return b"".join([self._event(event) for event in self._splitter.feed(data)])
 
     def end(self) -> bytes:
-        """Return the last event of a body that came to its end, if only the event's blank line is missing."""
+        """Return the last event of a body that came to its end, if only the event's blank line is
+        missing.
+        """
         event = _last_event(self._splitter.end(), self.observed)
         return self._event(event) if event else b""
 
@@ -411,7 +485,9 @@ class ResponseStream:
             decoded = _decode_event(payload)
             self._note_delta(decoded)
             is_bare = decoded.type is None and _is_there(decoded.error)
-            self.observed.is_error = self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
+            self.observed.is_error = (
+                self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
+            )
             if is_bare:  # of another dialect: official clients know no event without a type
                 if (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
@@ -433,7 +509,9 @@ class ResponseStream:
         self.observed.has_content = True
         self.observed.pieces += 1
         if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
-            self.observed.note_text(msgspec.json.decode(decoded.delta), choice=_number(decoded.output_index))
+            self.observed.note_text(
+                msgspec.json.decode(decoded.delta), choice=_number(decoded.output_index)
+            )
 
     def _rewritten(self, payload: bytes, decoded: _ResponseEvent) -> bytes:
         body = bytes(decoded.response)
@@ -450,26 +528,46 @@ AnswerStream = ChatStream | ResponseStream
 
 
 def chat_stream(
-    *, model: str, cost: CostText, wants_usage: bool, wants_running_usage: bool, asked_running_usage: bool,
-    choices: int = 1, collects_text: bool = False,
-) -> ChatStream:  # fmt: skip
-    """A fresh chat stream. `asked_running_usage`: the upstream was asked for usage on every chunk."""
+    *,
+    model: str,
+    cost: CostText,
+    wants_usage: bool,
+    wants_running_usage: bool,
+    asked_running_usage: bool,
+    choices: int = 1,
+    collects_text: bool = False,
+) -> ChatStream:
+    """A fresh chat stream.
+
+    `asked_running_usage`: the upstream was asked for usage on every chunk.
+    """
     return ChatStream(
-        model=model, cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running_usage,
-        asked_running_usage=asked_running_usage, observed=Observed(collects_text=collects_text), choices=choices,
+        model=model,
+        cost=cost,
+        wants_usage=wants_usage,
+        wants_running_usage=wants_running_usage,
+        asked_running_usage=asked_running_usage,
+        observed=Observed(collects_text=collects_text),
+        choices=choices,
         _splitter=EventSplitter(),
-    )  # fmt: skip
+    )
 
 
 def response_stream(*, model: str, cost: CostText, collects_text: bool = False) -> ResponseStream:
     """A fresh `/v1/responses` stream."""
     return ResponseStream(
-        model=model, cost=cost, observed=Observed(collects_text=collects_text), _splitter=EventSplitter()
+        model=model,
+        cost=cost,
+        observed=Observed(collects_text=collects_text),
+        _splitter=EventSplitter(),
     )
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
-    """The usage that an answer reports, if it does. In an error too: an upstream that says it worked is believed."""
+    """The usage that an answer reports, if it does.
+
+    In an error too: an upstream that says it worked is believed.
+    """
     try:
         return _usage_of(_decode_usage(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -477,7 +575,9 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def _note_unread_event(observed: Observed, payload: bytes) -> None:
-    """Count an event that is handed on and cannot be read; its usage may be readable all the same."""
+    """Count an event that is handed on and cannot be read; its usage may be readable all the
+    same.
+    """
     observed.note_unread(len(payload))
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)
@@ -486,12 +586,17 @@ def _note_unread_event(observed: Observed, payload: bytes) -> None:
 def _last_event(rest: bytes, observed: Observed) -> bytes:
     """Return what stands behind the last blank line of a body as an event; empty if it is none.
 
-    A body without any event is no stream. An error object alone is read as an error event, because upstreams send one
-    under status 200; anything else was bought and cannot be read.
+    A body without any event is no stream. An error object alone is read as an error event, because
+    upstreams send one under status 200; anything else was bought and cannot be read.
     """
     if _is_readable(rest):
         return rest
-    if not rest or observed.has_content or observed.upstream_id is not None or data_of(rest) is not None:
+    if (
+        not rest
+        or observed.has_content
+        or observed.upstream_id is not None
+        or data_of(rest) is not None
+    ):
         return b""
     try:
         chunk = _chunk_of(without_halves(rest))
@@ -519,9 +624,12 @@ def _is_readable(event: bytes) -> bool:
 
 
 def _chunk_of(payload: bytes) -> _Chunk:
-    """Decode a chunk or a whole answer. Raises `msgspec.DecodeError`, for more choices than anybody asks for too.
+    """Decode a chunk or a whole answer.
 
-    A member that is only noted may be of an odd type: then it is left out, and the usage beside it is read.
+    Raises `msgspec.DecodeError`, for more choices than anybody asks for too.
+
+    A member that is only noted may be of an odd type: then it is left out, and the usage beside it
+    is read.
     """
     if len(payload) < SMALL_BYTES:
         try:
@@ -531,7 +639,9 @@ def _chunk_of(payload: bytes) -> _Chunk:
     raw: Any = _decode_raw_chunk(payload)
     chunk = _with_texts(_Chunk(), raw)
     if _is_there(raw.choices):
-        chunk.choices = [_with_texts(_Choice(), choice) for choice in decode_few(raw.choices, _RawChoice)]
+        chunk.choices = [
+            _with_texts(_Choice(), choice) for choice in decode_few(raw.choices, _RawChoice)
+        ]
     return chunk
 
 
@@ -544,7 +654,9 @@ def _response_of(body: bytes) -> _ResponseBody:
 
 
 def _with_texts(known: Known, raw: Any) -> Known:
-    """Fill in the members of `raw`: those that stay bytes, and of the others those that are texts."""
+    """Fill in the members of `raw`: those that stay bytes, and of the others those that are
+    texts.
+    """
     for name in known.__struct_fields__:
         value = getattr(raw, name)
         if isinstance(getattr(known, name), msgspec.Raw):
@@ -576,7 +688,9 @@ def _note_chunk(observed: Observed, chunk: _Chunk) -> None:
         observed.has_content = observed.has_content or _says_something(choice)
         if observed.collects_text:
             _collect(observed, choice)
-    if chunk.choices and observed.has_content:  # what it says is not looked at again: that costs as much as all else
+    if (
+        chunk.choices and observed.has_content
+    ):  # what it says is not looked at again: that costs as much as all else
         observed.pieces += 1
     if chunk.metrics is not _ABSENT:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)
@@ -602,7 +716,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
 
 def _collect(observed: Observed, choice: _Choice) -> None:
     """Keep what a tokenizer would have to count: every text of the delta, tool calls included."""
-    whole = next((one for one in (choice.delta, choice.message, choice.text) if _is_there(one)), None)
+    whole = next(
+        (one for one in (choice.delta, choice.message, choice.text) if _is_there(one)), None
+    )
     if whole is None:
         return
     if not is_quick(whole):
@@ -621,14 +737,22 @@ def _collect(observed: Observed, choice: _Choice) -> None:
 
 
 def _texts(said: list[Any]) -> list[str]:
-    """The strings in a delta's members: content, reasoning, and of tool calls their names and arguments."""
+    """The strings in a delta's members: content, reasoning, and of tool calls their names and
+    arguments.
+    """
     found: list[str] = []
     for value in said:
         if isinstance(value, str):
             found.append(value)
         elif isinstance(value, list):
             calls = [call.get("function") for call in value if isinstance(call, dict)]
-            found += [part for call in calls if isinstance(call, dict) for part in call.values() if type(part) is str]
+            found += [
+                part
+                for call in calls
+                if isinstance(call, dict)
+                for part in call.values()
+                if type(part) is str
+            ]
     return found
 
 
@@ -658,7 +782,10 @@ def _without_usage(payload: bytes, usage: bytes) -> bytes:
 
 
 def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, MemberPlace]:
-    """Where the two members stand that may be replaced, of those that are there. Raises `MalformedJson` for twice."""
+    """Where the two members stand that may be replaced, of those that are there.
+
+    Raises `MalformedJson` for twice.
+    """
     found = {}
     if answer.model is not None:
         found["model"] = locate_one(body, _MODEL, _encode(answer.model))
@@ -668,7 +795,12 @@ def _places(body: bytes, answer: _Chunk | _ResponseBody) -> dict[str, MemberPlac
 
 
 def _spliced(
-    body: bytes, places: dict[str, MemberPlace], answer: _Chunk | _ResponseBody, *, model: str, cost_text: str | None
+    body: bytes,
+    places: dict[str, MemberPlace],
+    answer: _Chunk | _ResponseBody,
+    *,
+    model: str,
+    cost_text: str | None,
 ) -> bytes:
     splices: list[tuple[MemberPlace | None, bytes, bytes]] = []
     if answer.model is not None and answer.model != model:
@@ -678,6 +810,10 @@ def _spliced(
     if cost_text is not None and usage.startswith(b"{") and len(usage) <= MAX_USAGE_BYTES:
         own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
         cost = cost_text.encode()
-        priced = append(usage, _COST + b":" + cost) if own is None else replace(usage, [(own, _COST, cost)])
+        priced = (
+            append(usage, _COST + b":" + cost)
+            if own is None
+            else replace(usage, [(own, _COST, cost)])
+        )
         splices.append((places["usage"], _USAGE, priced))
     return replace(body, splices) if splices else body

@@ -1,8 +1,8 @@
 """How much of an answer is decoded into objects.
 
-An upstream may answer with millions of values, and each of them takes up to a microsecond on the event loop.
-Skipping a value takes a hundredth of that. So what is decoded is counted on its bytes first; what is
-more than the bounds is handed on as it came.
+An upstream may answer with millions of values, and each of them takes up to a microsecond on the
+event loop. Skipping a value takes a hundredth of that. So what is decoded is counted on its bytes
+first; what is more than the bounds is handed on as it came.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 def is_quick(value: msgspec.Raw | bytes) -> bool:
-    """Return True for JSON that becomes objects within about 20 ms. Text that looks like values counts as such."""
+    """Return True for JSON that becomes objects within about 20 ms.
+
+    Text that looks like values counts as such.
+    """
     size = memoryview(value).nbytes
     if size < SMALL_BYTES:
         return True
@@ -31,22 +34,26 @@ def is_quick(value: msgspec.Raw | bytes) -> bool:
         return False
     encoded = bytes(value)
     return (
-        encoded.count(b"{") + encoded.count(b"[") <= MAX_DECODED_VALUES and encoded.count(b'":') <= MAX_DECODED_VALUES
+        encoded.count(b"{") + encoded.count(b"[") <= MAX_DECODED_VALUES
+        and encoded.count(b'":') <= MAX_DECODED_VALUES
     )
 
 
 def decode_few(value: msgspec.Raw, item: type[Item]) -> list[Item]:
     """Decode a list of at most `MAX_CHOICES` items.
 
-    Stops at the first item too many: a bound of the list's own type would be looked at after all its items were
-    made. Raises `msgspec.DecodeError` for that, and for what is no list.
+    Stops at the first item too many: a bound of the list's own type would be looked at after all
+    its items were made. Raises `msgspec.DecodeError` for that, and for what is no list.
     """
     return [found for found in msgspec.structs.astuple(_few(item)(value)) if found is not None]
 
 
 @cache  # it takes 30 ms to make, and most processes never need one
 def _few(item: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
-    fields: list[tuple[str, Any, Any]] = [(f"item_{place}", item | None, None) for place in range(MAX_CHOICES)]
-    # Extra items of an array are skipped, unless unknown fields are forbidden: then the first one is an error.
+    fields: list[tuple[str, Any, Any]] = [
+        (f"item_{place}", item | None, None) for place in range(MAX_CHOICES)
+    ]
+    # Extra items of an array are skipped, unless unknown fields are forbidden: then the first one
+    # is an error.
     few = msgspec.defstruct("Few", fields, array_like=True, forbid_unknown_fields=True)
     return msgspec.json.Decoder(few).decode

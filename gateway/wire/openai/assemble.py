@@ -1,12 +1,13 @@
 """A vLLM stream put together into the one body that a plain call would have given.
 
-A plain request to an engine of one's own is sent as a stream, so that it can be charged when its caller leaves.
-That may not be felt: only requests made of fields that are known to give the same body both ways are converted, and
-tests/engine/test_assembled_real.py compares both ways on a real engine. What a plain answer holds and a stream does
-not say (members that are null) is filled in as vLLM 0.32 writes it.
+A plain request to an engine of one's own is sent as a stream, so that it can be charged when its
+caller leaves. That may not be felt: only requests made of fields that are known to give the same
+body both ways are converted, and tests/engine/test_assembled_real.py compares both ways on a real
+engine. What a plain answer holds and a stream does not say (members that are null) is filled in as
+vLLM 0.32 writes it.
 
-Not converted: tools (parsers cut calls out of a whole text and out of a growing one differently), `echo`, prompt
-log-probabilities, token ids and everything else that is not in the lists.
+Not converted: tools (parsers cut calls out of a whole text and out of a growing one differently),
+`echo`, prompt log-probabilities, token ids and everything else that is not in the lists.
 """
 
 from __future__ import annotations
@@ -29,19 +30,43 @@ from gateway.wire.surrogates import without_halves
 
 _SAMPLING = frozenset(
     {
-        "model", "stream", "max_tokens", "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "logprobs",
-        "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos",
-        "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output", "response_format", "user",
+        "model",
+        "stream",
+        "max_tokens",
+        "n",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "logprobs",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+        "logit_bias",
+        "min_tokens",
+        "ignore_eos",
+        "stop_token_ids",
+        "skip_special_tokens",
+        "include_stop_str_in_output",
+        "response_format",
+        "user",
     }
-)  # fmt: skip
+)
 CONVERTIBLE: Mapping[Operation, frozenset[str]] = {
     Operation.CHAT: _SAMPLING
     | {
-        "messages", "max_completion_tokens", "top_logprobs", "reasoning_effort", "chat_template_kwargs",
-        "safety_identifier", "metadata",
+        "messages",
+        "max_completion_tokens",
+        "top_logprobs",
+        "reasoning_effort",
+        "chat_template_kwargs",
+        "safety_identifier",
+        "metadata",
     },
     Operation.COMPLETIONS: _SAMPLING | {"prompt"},
-}  # fmt: skip
+}
 _UNREADABLE = "The upstream's answer could not be read."
 _DONE = b"[DONE]"
 _NULL = msgspec.Raw(b"null")
@@ -97,16 +122,28 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.encode
 
-_USAGE = ("prompt_tokens", "total_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details")
+_USAGE = (
+    "prompt_tokens",
+    "total_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "completion_tokens_details",
+)
 _INPUT_DETAILS = ("cached_tokens", "created_cache_tokens", "multimodal_tokens")
 _METRICS = (
-    "time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second",
+    "time_to_first_token_ms",
+    "generation_time_ms",
+    "queue_time_ms",
+    "mean_itl_ms",
+    "tokens_per_second",
     "speculative_decoding",
-)  # fmt: skip
+)
 
 
 def is_convertible(read: RequestBody) -> bool:
-    """True where a plain request may be sent as a stream: every field of it is in the list of its operation."""
+    """True where a plain request may be sent as a stream: every field of it is in the list of its
+    operation.
+    """
     known = CONVERTIBLE.get(read.facts.operation)
     return known is not None and not read.facts.is_stream and known.issuperset(read.members)
 
@@ -136,7 +173,9 @@ class _Answer:
             self.stop_reason = choice.stop_reason
 
     def _take_delta(self, delta: _Delta) -> None:
-        if delta.role is not None and not self.has_begun:  # the first delta: the role and an empty content
+        if (
+            delta.role is not None and not self.has_begun
+        ):  # the first delta: the role and an empty content
             self.role, self.has_begun = delta.role, True
         elif delta.content is not None:
             self.content.append(delta.content)
@@ -163,14 +202,23 @@ class _Answer:
     def message(self) -> dict[str, Any]:
         calls = [call for _, call in sorted(self.calls.items())]
         return {
-            "role": self.role, "content": _joined(self.content), "refusal": None, "annotations": None, "audio": None,
-            "function_call": None, **({"tool_calls": calls} if calls else {}), "reasoning": _joined(self.reasoning),
-        }  # fmt: skip
+            "role": self.role,
+            "content": _joined(self.content),
+            "refusal": None,
+            "annotations": None,
+            "audio": None,
+            "function_call": None,
+            **({"tool_calls": calls} if calls else {}),
+            "reasoning": _joined(self.reasoning),
+        }
 
 
 @dataclass(slots=True, kw_only=True)
 class Assembler:
-    """Puts one streamed answer together. Feed it what arrives; `body` is the answer once `observed.is_done`."""
+    """Puts one streamed answer together.
+
+    Feed it what arrives; `body` is the answer once `observed.is_done`.
+    """
 
     operation: Operation
     choices: int  # that each prompt was asked for
@@ -184,7 +232,10 @@ class Assembler:
     _error: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived. Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`."""
+        """Take what has arrived.
+
+        Raises `UpstreamError` (too large, unreadable) and `sse.EventTooLarge`.
+        """
         self.size_bytes += len(data)
         if self.size_bytes > self.limit_bytes:
             raise _bought(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
@@ -193,12 +244,17 @@ class Assembler:
             if payload is None or self.observed.is_done:
                 continue
             if payload == _DONE:
-                self.observed.is_done = not self.observed.is_error  # vLLM ends a dead stream with `[DONE]` too
+                self.observed.is_done = (
+                    not self.observed.is_error
+                )  # vLLM ends a dead stream with `[DONE]` too
             else:
                 self._take(payload)
 
     def body(self) -> bytes:
-        """The body that a plain call would have given. Raises `UpstreamError` where the stream held an error."""
+        """The body that a plain call would have given.
+
+        Raises `UpstreamError` where the stream held an error.
+        """
         if self._error is not None:
             raise UpstreamError(read_error(self._error).message)
         assert self.observed.is_done, "a stream that was cut has no body"
@@ -213,7 +269,9 @@ class Assembler:
             raise _bought(_UNREADABLE) from None
 
     def end(self) -> None:
-        """Take the last event of a body that came to its end, if only the event's blank line is missing."""
+        """Take the last event of a body that came to its end, if only the event's blank line is
+        missing.
+        """
         self.feed(self._splitter.end())
 
     def _take(self, payload: bytes) -> None:
@@ -243,7 +301,9 @@ class Assembler:
         if bytes(chunk.usage) == b"null":
             return
         if chunk.choices:
-            observed.note_running(chunk.usage, choice=chunk.choices[0].index, choices_per_prompt=self.choices)
+            observed.note_running(
+                chunk.usage, choice=chunk.choices[0].index, choices_per_prompt=self.choices
+            )
         elif (usage := usage_from_wire(chunk.usage)) is not None:
             self._last = chunk
             observed.note_final(usage)
@@ -269,39 +329,64 @@ def _joined(parts: list[str]) -> str | None:
 def _chat(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
     choices = [
         {
-            "index": index, "message": answer.message(), "logprobs": answer.logprobs or None,
-            "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason, "token_ids": None,
+            "index": index,
+            "message": answer.message(),
+            "logprobs": answer.logprobs or None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+            "token_ids": None,
             "routed_experts": None,
         }
         for index, answer in enumerate(answers)
-    ]  # fmt: skip
+    ]
     return {
-        **_opening(head, "chat.completion", choices, last), "prompt_logprobs": None, "prompt_token_ids": None,
-        "prompt_text": None, **_closing(last),
-    }  # fmt: skip
+        **_opening(head, "chat.completion", choices, last),
+        "prompt_logprobs": None,
+        "prompt_token_ids": None,
+        "prompt_text": None,
+        **_closing(last),
+    }
 
 
 def _completion(head: _Chunk, last: _Chunk, answers: list[_Answer]) -> dict[str, Any]:
     choices = [
         {
-            "index": index, "text": "".join(answer.content), "logprobs": answer.logprobs or None,
-            "finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason, "token_ids": None,
-            "prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None,
+            "index": index,
+            "text": "".join(answer.content),
+            "logprobs": answer.logprobs or None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+            "token_ids": None,
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "routed_experts": None,
         }
         for index, answer in enumerate(answers)
-    ]  # fmt: skip
+    ]
     return {**_opening(head, "text_completion", choices, last), **_closing(last)}
 
 
-def _opening(head: _Chunk, kind: str, choices: list[dict[str, Any]], last: _Chunk) -> dict[str, Any]:
+def _opening(
+    head: _Chunk, kind: str, choices: list[dict[str, Any]], last: _Chunk
+) -> dict[str, Any]:
     return {
-        "id": head.id, "object": kind, "created": head.created, "model": head.model, "choices": choices,
-        "service_tier": None, "system_fingerprint": last.system_fingerprint, "usage": _usage(last.usage),
-    }  # fmt: skip
+        "id": head.id,
+        "object": kind,
+        "created": head.created,
+        "model": head.model,
+        "choices": choices,
+        "service_tier": None,
+        "system_fingerprint": last.system_fingerprint,
+        "usage": _usage(last.usage),
+    }
 
 
 def _closing(last: _Chunk) -> dict[str, Any]:
-    return {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": _filled(last.metrics, _METRICS)}
+    return {
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "metrics": _filled(last.metrics, _METRICS),
+    }
 
 
 def _usage(raw: msgspec.Raw) -> Any:

@@ -10,9 +10,11 @@ import msgspec
 from gateway.wire.openai.answer_bounds import is_quick
 
 MAX_MESSAGE_CHARS = 1000
-# In `type` or `code` of providers that refuse a prompt: `content_policy_violation`, `moderation_blocked`, …
+# In `type` or `code` of providers that refuse a prompt: `content_policy_violation`,
+# `moderation_blocked`, …
 _MODERATION = ("moderation", "content_policy", "content_filter", "flagged", "safety")
-# `type` in an error body, by stable code; everything the caller can fix is an invalid_request_error.
+# `type` in an error body, by stable code; everything the caller can fix is an
+# invalid_request_error.
 TYPES = {
     "invalid_api_key": "authentication_error",
     "budget_exhausted": "billing_error",
@@ -44,11 +46,13 @@ class ErrorBody:
 def read_error(body: bytes) -> ErrorBody:
     """Read an error body of any of the shapes in use; never raises.
 
-    OpenAI nests it, TensorRT-LLM sends it flat, vLLM's key check sends `{"error": "text"}` and vLLM's
-    `code` is a number.
+    OpenAI nests it, TensorRT-LLM sends it flat, vLLM's key check sends `{"error": "text"}` and
+    vLLM's `code` is a number.
     """
     if not is_quick(body):
-        return ErrorBody("The upstream gave no reason that is short enough to be read.", None, None, None)
+        return ErrorBody(
+            "The upstream gave no reason that is short enough to be read.", None, None, None
+        )
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -58,7 +62,9 @@ def read_error(body: bytes) -> ErrorBody:
         return ErrorBody(str(error)[:MAX_MESSAGE_CHARS], None, None, None)
     message = error.get("message") or "The upstream gave no reason."
     type_, param, code = (_text(error.get(name)) for name in ("type", "param", "code"))
-    return ErrorBody(str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error))
+    return ErrorBody(
+        str(message)[:MAX_MESSAGE_CHARS], type_, param, code, _is_moderation(type_, code, error)
+    )
 
 
 def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
@@ -69,20 +75,35 @@ def error_body(code: str, message: str, *, param: str | None = None) -> bytes:
 def error_event(code: str, message: str, *, is_responses: bool) -> bytes:
     """The event that ends a broken stream; no `[DONE]` follows."""
     if is_responses:
-        event = {"type": "error", "code": code, "message": message, "param": None, "sequence_number": 0}
+        event = {
+            "type": "error",
+            "code": code,
+            "message": message,
+            "param": None,
+            "sequence_number": 0,
+        }
         return b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
     return b"data: " + msgspec.json.encode({"error": _error(code, message, None)}) + b"\n\n"
 
 
 def _error(code: str, message: str, param: str | None) -> dict[str, str | None]:
-    return {"message": message, "type": TYPES.get(code, "invalid_request_error"), "param": param, "code": code}
+    return {
+        "message": message,
+        "type": TYPES.get(code, "invalid_request_error"),
+        "param": param,
+        "code": code,
+    }
 
 
 def _is_moderation(type_: str | None, code: str | None, error: dict[str, Any]) -> bool:
-    """True if an error's type or code names moderation, or its metadata does (OpenRouter's code is only 403)."""
+    """True if an error's type or code names moderation, or its metadata does (OpenRouter's code is
+    only 403).
+    """
     names = f"{type_ or ''} {code or ''}".lower().replace("-", "_")
     metadata = error.get("metadata")
-    return any(word in names for word in _MODERATION) or (isinstance(metadata, dict) and "flagged_input" in metadata)
+    return any(word in names for word in _MODERATION) or (
+        isinstance(metadata, dict) and "flagged_input" in metadata
+    )
 
 
 def _text(value: Any) -> str | None:

@@ -1,4 +1,6 @@
-"""What an answer has said of itself so far: its usage, how it ended, and, where nobody else will count, its text."""
+"""What an answer has said of itself so far: its usage, how it ended, and, where nobody else will
+count, its text.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answer
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
 _OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
 _OF_PROMPTS = (
-    "input_tokens", "cached_input_tokens", "cache_write_tokens", "cache_write_30m_tokens", "cache_write_1h_tokens",
-    "cache_write_12h_tokens", "audio_input_tokens", "image_input_tokens",
-)  # fmt: skip
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "cache_write_30m_tokens",
+    "cache_write_1h_tokens",
+    "cache_write_12h_tokens",
+    "audio_input_tokens",
+    "image_input_tokens",
+)
 # No tokenizer in use has a longer token: so many bytes of text are at least one.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -23,19 +31,23 @@ MOST_BYTES_PER_TOKEN = 1024
 class Observed(msgspec.Struct, kw_only=True):
     """What was seen of one answer.
 
-    `final` is the upstream's last word on its usage. Text is kept only where `collects_text` (an upstream without
-    running usage), in memory, bounded, and never shown by `repr`.
+    `final` is the upstream's last word on its usage. Text is kept only where `collects_text` (an
+    upstream without running usage), in memory, bounded, and never shown by `repr`.
     """
 
     final: TokenUsage | None = None
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None
-    stated_geo: str | None = None  # where the upstream says that the answer was made, in its own words
+    stated_geo: str | None = (
+        None  # where the upstream says that the answer was made, in its own words
+    )
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
-    is_unfinished: bool = False  # its upstream says that it goes on working: nobody can count what comes of it
+    is_unfinished: bool = (
+        False  # its upstream says that it goes on working: nobody can count what comes of it
+    )
     has_content: bool = False
     pieces: int = 0  # of content that came one after the other, the first among them
     engine_queue_s: float | None = None  # how long its engine says that it waited there
@@ -47,14 +59,17 @@ class Observed(msgspec.Struct, kw_only=True):
     _choices_per_prompt: int = 1
 
     def __repr__(self) -> str:
-        return f"Seen(usage={self.usage!r}, is_done={self.is_done}, output_bytes={self.output_bytes})"
+        return (
+            f"Seen(usage={self.usage!r}, is_done={self.is_done}, output_bytes={self.output_bytes})"
+        )
 
     @property
     def running(self) -> TokenUsage | None:
         """The upstream's last figure on the way; None where it gave none that can be read.
 
-        Read only when asked for: it comes with every token, and reading it costs as much as all else done to an
-        event. Each choice has a figure of its own; choices of one prompt share its input.
+        Read only when asked for: it comes with every token, and reading it costs as much as all
+        else done to an event. Each choice has a figure of its own; choices of one prompt share its
+        input.
         """
         if not self._running:
             return None
@@ -63,8 +78,12 @@ class Observed(msgspec.Struct, kw_only=True):
         if len(known) < 2:
             return next(iter(known.values()), None)
         prompts = {choice // self._choices_per_prompt: usage for choice, usage in known.items()}
-        of_prompts = {name: _sum(getattr(usage, name) for usage in prompts.values()) for name in _OF_PROMPTS}
-        of_choices = {name: _sum(getattr(usage, name) for usage in known.values()) for name in _OF_CHOICES}
+        of_prompts = {
+            name: _sum(getattr(usage, name) for usage in prompts.values()) for name in _OF_PROMPTS
+        }
+        of_choices = {
+            name: _sum(getattr(usage, name) for usage in known.values()) for name in _OF_CHOICES
+        }
         return TokenUsage(**of_prompts, **of_choices)
 
     @property
@@ -84,7 +103,9 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """How large the answer's text was, as far as that was counted; else four bytes for each piece of it."""
+        """How large the answer's text was, as far as that was counted; else four bytes for each
+        piece of it.
+        """
         return self.output_bytes or 4 * self.pieces
 
     @property
@@ -102,7 +123,9 @@ class Observed(msgspec.Struct, kw_only=True):
         if self.final is None or self._is_no_worse(usage, self.final):
             self.final = usage
 
-    def note_running(self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1) -> None:
+    def note_running(
+        self, usage: msgspec.Raw, *, choice: int = 0, choices_per_prompt: int = 1
+    ) -> None:
         """Take a running figure, as it came."""
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
@@ -116,7 +139,9 @@ class Observed(msgspec.Struct, kw_only=True):
             self._texts.setdefault(choice, []).append(text)
 
     def note_unread(self, size_bytes: int) -> None:
-        """Take an answer that cannot be read: something was generated, at most so many bytes of it."""
+        """Take an answer that cannot be read: something was generated, at most so many bytes of
+        it.
+        """
         self.has_content, self.collects_text = True, True
         self.output_bytes += size_bytes
         self._kept_chars = MAX_TEXT_CHARS + 1  # its text is not known

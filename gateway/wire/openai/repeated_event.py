@@ -1,7 +1,9 @@
-"""A stream's events repeat: most differ from the one before in their text alone, and in the running usage behind it.
+"""A stream's events repeat: most differ from the one before in their text alone, and in the running
+usage behind it.
 
-Decoding such an event tells nothing that the one before did not. So the first of them is decoded and rewritten in
-the general way, and what follows is compared with it, byte by byte but for the text: a third of the work.
+Decoding such an event tells nothing that the one before did not. So the first of them is decoded
+and rewritten in the general way, and what follows is compared with it, byte by byte but for the
+text: a third of the work.
 """
 
 from __future__ import annotations
@@ -11,18 +13,21 @@ import re
 import msgspec
 
 MAX_TRIES = 4  # a stream whose events do not repeat is not looked at for ever
-# A delta that says one text and nothing else. No escapes and no control characters: its bytes are its text.
+# A delta that says one text and nothing else. No escapes and no control characters: its bytes are
+# its text.
 _DELTA = re.compile(rb'\{(?:"role": ?"assistant", ?)?"[a-z_]+": ?"([^"\\\x00-\x1f]*)"\}')
 _TEXT = re.compile(rb'[^"\\\x00-\x1f]*')
 # Whatever it says, it is valid JSON and its own end.
 _COUNTS = re.compile(
     rb'\{"[a-z_]+":(?:null|0|[1-9][0-9]{0,11})(?:,"[a-z_]+":(?:null|0|[1-9][0-9]{0,11}))*\}'
-)  # fmt: skip
+)
 _NAME, _USAGE, _END = b'"delta"', b',"usage":', b"}\n\n"
 
 
 class Repetition(msgspec.Struct, gc=False):
-    """What is new in an event that repeats: the text it adds, its running usage, and what goes on to the caller."""
+    """What is new in an event that repeats: the text it adds, its running usage, and what goes on
+    to the caller.
+    """
 
     text: str
     usage: bytes  # empty where none stands on the events of this stream
@@ -32,16 +37,27 @@ class Repetition(msgspec.Struct, gc=False):
 class RepeatedEvent:
     """The last event that was handled in the general way, as what the next ones are compared with.
 
-    Use it only where nothing of an event but its text and its running usage has an effect beyond that of the event
-    before. `forget` it whenever another event passes.
+    Use it only where nothing of an event but its text and its running usage has an effect beyond
+    that of the event before. `forget` it whenever another event passes.
     """
 
-    __slots__ = ("_between", "_has_usage", "_head", "_is_known", "_new_head", "_new_tail", "_tail", "_tries_left")
+    __slots__ = (
+        "_between",
+        "_has_usage",
+        "_head",
+        "_is_known",
+        "_new_head",
+        "_new_tail",
+        "_tail",
+        "_tries_left",
+    )
 
     def __init__(self, tries: int = MAX_TRIES) -> None:
         self._is_known = self._has_usage = False
         self._tries_left = tries
-        self._head = self._between = self._tail = b""  # as they come: before the text, up to the usage, after it
+        self._head = self._between = self._tail = (
+            b""  # as they come: before the text, up to the usage, after it
+        )
         self._new_head = self._new_tail = b""  # as they go on: before the text and after it
 
     def forget(self) -> None:
@@ -49,7 +65,10 @@ class RepeatedEvent:
         self._is_known = False
 
     def learn(self, event: bytes, rewritten: bytes, *, delta: bytes, usage: bytes) -> None:
-        """Take an event and what became of it. `usage` is its running usage where that was cut out, else empty."""
+        """Take an event and what became of it.
+
+        `usage` is its running usage where that was cut out, else empty.
+        """
         if not self._tries_left:
             return
         self._tries_left -= 1
@@ -72,7 +91,9 @@ class RepeatedEvent:
         self._is_known = True
 
     def match(self, event: bytes) -> Repetition | None:
-        """What is new in `event`, None where it is not the one that was learnt, with another text."""
+        """What is new in `event`, None where it is not the one that was learnt, with another
+        text.
+        """
         if not self._is_known or not event.startswith(self._head):
             return None
         start = len(self._head)
@@ -98,5 +119,8 @@ class RepeatedEvent:
 
 
 def _text_place(event: bytes, delta: bytes, said: re.Match[bytes]) -> int:
-    """Where the text of the one delta begins. No backslash stands in the event: each name is written as it is."""
+    """Where the text of the one delta begins.
+
+    No backslash stands in the event: each name is written as it is.
+    """
     return event.index(delta, event.index(_NAME)) + said.start(1)

@@ -1,7 +1,7 @@
 """OpenAI request bodies: what the gateway reads of them and how it prepares them for an upstream.
 
-Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream as they
-came; `prepare` splices in what docs/decisions/0002 names and nothing else.
+Reads the few fields that decide, bound or attribute a request. All other bytes reach the upstream
+as they came; `prepare` splices in what docs/decisions/0002 names and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import msgspec
 
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, by_folded
 from gateway.domain.policy.policy import Operation
-from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER, TEMPLATE_CONTROLS, UNKNOWN_FIELDS, tier_feature
+from gateway.domain.policy.request_fields import (
+    FEATURE_OF_MEMBER,
+    TEMPLATE_CONTROLS,
+    UNKNOWN_FIELDS,
+    tier_feature,
+)
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, decode_members, locate, replace
@@ -61,12 +66,19 @@ _decode_text = msgspec.json.Decoder(_TextFormat | None).decode
 
 
 def read_request(operation: Operation, body: bytes) -> RequestBody:
-    """Understand a request body. Raises `InvalidRequest` naming the field and what to write instead."""
+    """Understand a request body.
+
+    Raises `InvalidRequest` naming the field and what to write instead.
+    """
     try:
         return _read(operation, body)
     except MalformedJson as broken:
-        raise InvalidRequest(f"The body is not a valid JSON object: {broken}. Nothing was sent.") from None
-    except msgspec.DecodeError as broken:  # of a type that is not expected, or a number beyond every type
+        raise InvalidRequest(
+            f"The body is not a valid JSON object: {broken}. Nothing was sent."
+        ) from None
+    except (
+        msgspec.DecodeError
+    ) as broken:  # of a type that is not expected, or a number beyond every type
         raise _wrong_type(str(broken)) from None
 
 
@@ -82,7 +94,9 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     places = locate(body, members)
     fields = plain or _decode_fields(_read_part(members) if is_large else body)
     if not fields.model:
-        raise InvalidRequest("'model' is empty. GET /v1/models lists what you may ask for.", param="model")
+        raise InvalidRequest(
+            "'model' is empty. GET /v1/models lists what you may ask for.", param="model"
+        )
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     is_sized = True
@@ -110,13 +124,17 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         prompts=size.prompts,
         expansion_tokens=size.expansion_tokens if is_sized else None,
         predicted_bytes=size.predicted_bytes,
-        cache_key=_cache_key(members["prompt_cache_key"]) if "prompt_cache_key" in members else None,
+        cache_key=_cache_key(members["prompt_cache_key"])
+        if "prompt_cache_key" in members
+        else None,
     )
     return RequestBody(facts, body, places)
 
 
 def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:
-    """Return the body with top-level members set to `values`, without those in `dropped`; the rest as it came."""
+    """Return the body with top-level members set to `values`, without those in `dropped`; the rest
+    as it came.
+    """
     return replace(
         read.body,
         [(read.members.get(name), _quoted(name), _encode(value)) for name, value in values.items()],
@@ -136,11 +154,16 @@ def is_empty_input(read: RequestBody) -> bool:
     place = read.members.get("input")
     if place is None or read.facts.operation is not Operation.EMBEDDINGS:
         return False
-    return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(b'[]", \t\r\n')
+    return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(
+        b'[]", \t\r\n'
+    )
 
 
 def has_prompt_text(read: RequestBody) -> bool:
-    """Return True where a model has something to read besides its template. What is long is not looked at."""
+    """Return True where a model has something to read besides its template.
+
+    What is long is not looked at.
+    """
     places = [read.members[name] for name in _PROMPTS if name in read.members]
     if any(place.end - place.start > SHORT_BYTES for place in places):
         return True
@@ -188,7 +211,9 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
 
 
 def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Needs) -> None:
-    """What a member needs by what is nested in it; of what is the caller's own, only how deep it is."""
+    """What a member needs by what is nested in it; of what is the caller's own, only how deep it
+    is.
+    """
     encoded = bytes(value)
     if encoded[:1] not in (b"{", b"["):
         return
@@ -212,14 +237,19 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
 
 
-def _note_values(operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
+def _note_values(
+    operation: Operation, fields: Fields, members: Mapping[str, msgspec.Raw], needs: Needs
+) -> None:
     """What members need by their value."""
     if fields.store:
         needs.leave("store", "store")
     prompt = bytes(members.get("prompt", _NULL))
     if prompt.startswith(b"{") or (operation is Operation.RESPONSES and prompt != _NULL):
         needs.leave("stored_state", "prompt")
-    if fields.service_tier is not None and (feature := tier_feature(fields.service_tier)) is not None:
+    if (
+        fields.service_tier is not None
+        and (feature := tier_feature(fields.service_tier)) is not None
+    ):
         needs.leave(feature, "service_tier")
     if "audio" in (fields.modalities or ()):
         needs.leave("audio", "modalities")
@@ -237,7 +267,9 @@ def _note_values(operation: Operation, fields: Fields, members: Mapping[str, msg
 
 
 def _template_control(value: msgspec.Raw | None) -> str | None:
-    """The first keyword argument of a chat template that is more than a scalar, or that the tokenizer takes."""
+    """The first keyword argument of a chat template that is more than a scalar, or that the
+    tokenizer takes.
+    """
     if value is None:
         return None
     for name, inner in _read_object("chat_template_kwargs", value, _CONTROLS).items():
@@ -246,8 +278,13 @@ def _template_control(value: msgspec.Raw | None) -> str | None:
     return None
 
 
-def _read_object(name: str, value: msgspec.Raw, named: Mapping[str, str]) -> Mapping[str, msgspec.Raw]:
-    """The members of an object; of other values there are none. Raises `InvalidRequest` for two ways to read it."""
+def _read_object(
+    name: str, value: msgspec.Raw, named: Mapping[str, str]
+) -> Mapping[str, msgspec.Raw]:
+    """The members of an object; of other values there are none.
+
+    Raises `InvalidRequest` for two ways to read it.
+    """
     encoded = bytes(value)
     if not encoded.startswith(b"{"):
         return {}
@@ -255,7 +292,9 @@ def _read_object(name: str, value: msgspec.Raw, named: Mapping[str, str]) -> Map
     try:
         locate(encoded, members)
     except MalformedJson as broken:
-        raise InvalidRequest(f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name) from None
+        raise InvalidRequest(
+            f"'{name}' could be read in two ways: {broken}. Nothing was sent.", param=name
+        ) from None
     for inner in members:
         request_shape.refuse_variant(inner, named, where=f"'{name}'")
     return members
@@ -269,10 +308,16 @@ def _decode_or_none(decode: Any, value: msgspec.Raw | None) -> Any:
 
 
 def _wrong_type(message: str) -> InvalidRequest:
-    """msgspec says "Expected `int | null`, got `str` - at `$.max_tokens`"; say it for the caller."""
+    """msgspec says "Expected `int | null`, got `str` - at `$.max_tokens`"; say it for the
+    caller.
+    """
     what, _, where = message.partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None
     if "missing required field" in what:
-        return InvalidRequest("'model' is missing. GET /v1/models lists what you may ask for.", param="model")
+        return InvalidRequest(
+            "'model' is missing. GET /v1/models lists what you may ask for.", param="model"
+        )
     where_text = f"'{param}'" if param else "The body"
-    return InvalidRequest(f"{where_text} has the wrong type: {what.replace('`', '')}. Nothing was sent.", param=param)
+    return InvalidRequest(
+        f"{where_text} has the wrong type: {what.replace('`', '')}. Nothing was sent.", param=param
+    )

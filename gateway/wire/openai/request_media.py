@@ -1,7 +1,9 @@
-"""What the parts of messages need: images, files, audio, stored items, addresses that an upstream would fetch.
+"""What the parts of messages need: images, files, audio, stored items, addresses that an upstream
+would fetch.
 
-A prompt that is text alone, as most are, is recognised by its type and not looked at further. Anything else is decoded
-once and every member of it is looked at, in whichever top-level member it stands.
+A prompt that is text alone, as most are, is recognised by its type and not looked at further.
+Anything else is decoded once and every member of it is looked at, in whichever top-level member it
+stands.
 """
 
 from __future__ import annotations
@@ -17,11 +19,17 @@ from gateway.domain.policy.known_members import by_folded
 from gateway.errors import InvalidRequest
 from gateway.wire.data_urls import holds_all
 from gateway.wire.openai.request_needs import Needs
-from gateway.wire.openai.request_shape import MAX_LOOKED_AT, check_values, is_numeric, refuse_variant
+from gateway.wire.openai.request_shape import (
+    MAX_LOOKED_AT,
+    check_values,
+    is_numeric,
+    refuse_variant,
+)
 from gateway.wire.openai.request_tools import features_of_tools
 
 _TOKENS = ("input", "prompt")  # may be arrays of numbers
-# Top-level members whose names and values are the caller's own: schemas, labels, and what is read elsewhere.
+# Top-level members whose names and values are the caller's own: schemas, labels, and what is read
+# elsewhere.
 FREE_MEMBERS = frozenset(
     {
         "chat_template_kwargs",
@@ -36,7 +44,8 @@ FREE_MEMBERS = frozenset(
         "tools",
     }
 )
-# The same below the top level, and the sources that an earlier answer named: nothing fetches them again.
+# The same below the top level, and the sources that an earlier answer named: nothing fetches them
+# again.
 _FREE = frozenset(
     {
         "annotations",
@@ -50,7 +59,10 @@ _FREE = frozenset(
         "schema",
     }
 )
-_PAST = {"tool_use": "input", "web_search_call": "action"}  # calls that were made, by the type of their item
+_PAST = {
+    "tool_use": "input",
+    "web_search_call": "action",
+}  # calls that were made, by the type of their item
 _ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:")
 _BLANKS = "".join(map(chr, range(33))) + "\x7f\x85\xa0\u2028\u2029\u3000\ufeff"
 # Members whose texts are words for the model, in the items and parts that hold words.
@@ -80,22 +92,51 @@ _WORDS = frozenset(
         "type",
     }
 )
-_WORDY_ENDS = ("text", "message", "refusal", "thinking", "reasoning", "_call", "_output", "_result", "_use")
+_WORDY_ENDS = (
+    "text",
+    "message",
+    "refusal",
+    "thinking",
+    "reasoning",
+    "_call",
+    "_output",
+    "_result",
+    "_use",
+)
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
 _SEALED = frozenset({"reasoning", "compaction"})  # whose content its provider reads back
 _SAID = ("role", "content")
-_PARTS = frozenset({"content", "input", "messages", "output", "parts", "prompt"})  # where items and their parts stand
+_PARTS = frozenset(
+    {"content", "input", "messages", "output", "parts", "prompt"}
+)  # where items and their parts stand
 _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
-_PICTURES = frozenset({"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"})
+_PICTURES = frozenset(
+    {"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"}
+)
 _SOUNDS = frozenset({"input_audio", "audio_url", "audioUrl"})
 _FILES = frozenset({"file_id", "file_ids", "fileId", "fileIds"})
 _TENSORS = frozenset({"image_embeds", "audio_embeds"})
-# Members that hold a document, a recording or the like, by whoever's dialect; a page is charged as a picture.
+# Members that hold a document, a recording or the like, by whoever's dialect; a page is charged as
+# a picture.
 _DOCUMENTS = frozenset(
-    {"document", "document_url", "file", "fileData", "file_data", "inlineData", "inline_data", "source"}
+    {
+        "document",
+        "document_url",
+        "file",
+        "fileData",
+        "file_data",
+        "inlineData",
+        "inline_data",
+        "source",
+    }
 )
 # The names that decide something, so that no other case of them may stand beside.
-_NAMED = _PICTURES | _SOUNDS | _FILES | {"audio", "content", "file", "file_data", "file_url", "id", "role", "source"}
+_NAMED = (
+    _PICTURES
+    | _SOUNDS
+    | _FILES
+    | {"audio", "content", "file", "file_data", "file_url", "id", "role", "source"}
+)
 _NAMED |= {"text", "tool_calls", "tools", "type", "url", "uuid"} | _TENSORS | _DOCUMENTS
 _FOLDED = by_folded(_NAMED)
 
@@ -154,16 +195,24 @@ def _is_wordy(kind: str) -> bool:
 
 
 def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs: Needs) -> None:
-    """What an item or a part needs by its type. An item that has only an id is one that was kept elsewhere."""
+    """What an item or a part needs by its type.
+
+    An item that has only an id is one that was kept elsewhere.
+    """
     if key in _PARTS and kind and not _is_wordy(kind):
-        needs.is_sized = False  # a type of tomorrow, or of another dialect: pictures and sounds need leave besides
+        # a type of tomorrow, or of another dialect: pictures and sounds need leave besides
+        needs.is_sized = False
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
     if kind in _SEALED:
         is_kept = "id" in item and not (item.get("encrypted_content") or item.get("content"))
     else:
-        is_kept = kind == "item_reference" or (kind == "image_generation_call" and not item.get("result"))
-    if is_kept or (not kind and key == "input" == top and "id" in item and item.keys().isdisjoint(_SAID)):
+        is_kept = kind == "item_reference" or (
+            kind == "image_generation_call" and not item.get("result")
+        )
+    if is_kept or (
+        not kind and key == "input" == top and "id" in item and item.keys().isdisjoint(_SAID)
+    ):
         needs.leave("stored_state", f"{top}: item_reference")
 
 
@@ -175,7 +224,9 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
         needs.leave("audio", f"{top}: {name}")
     elif name in _FILES or (name == "audio" and isinstance(value, dict) and "id" in value):
         needs.leave("stored_state", f"{top}: {name}")
-    elif name == "uuid" or name in _TENSORS:  # vLLM finds pictures by it, whichever team they are of
+    elif (
+        name == "uuid" or name in _TENSORS
+    ):  # vLLM finds pictures by it, whichever team they are of
         needs.leave("engine_control", f"{top}: {name}")
     elif name in _DOCUMENTS:
         needs.is_sized = False
@@ -185,7 +236,9 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
 
 
 def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
-    """What a text needs that is no word for the model: an upstream may fetch it, or it is a picture."""
+    """What a text needs that is no word for the model: an upstream may fetch it, or it is a
+    picture.
+    """
     start = text.lstrip(_BLANKS)[:11].lower()
     if start.startswith("data:"):
         if start.startswith(("data:image", "data:video")):
@@ -211,7 +264,9 @@ def _members_below(values: list[Any]) -> int:
 
 
 def _refuse_doubles(top: str, encoded: bytes) -> None:
-    """Raise `InvalidRequest` if an object names a member twice that is not in what is the caller's own."""
+    """Raise `InvalidRequest` if an object names a member twice that is not in what is the caller's
+    own.
+    """
     todo = [json.loads(encoded, object_pairs_hook=_Object, parse_int=str, parse_float=str)]
     while todo:
         value = todo.pop()
@@ -219,7 +274,8 @@ def _refuse_doubles(top: str, encoded: bytes) -> None:
             if len(dict(value)) < len(value):
                 name = Counter(name for name, _ in value).most_common(1)[0][0]
                 raise InvalidRequest(
-                    f"'{top}' has an object that names '{name[:64]}' twice. Parsers differ in which one counts, so it "
+                    f"'{top}' has an object that names '{name[:64]}' twice. Parsers differ in "
+                    "which one counts, so it "
                     f"could be read in two ways. Nothing was sent. Name each member once.",
                     param=top,
                 )

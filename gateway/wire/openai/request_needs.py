@@ -4,9 +4,12 @@ from __future__ import annotations
 
 
 class Needs:
-    """What the members of a request were found to need. `features` names for each the first place it was found at.
+    """What the members of a request were found to need.
 
-    `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a document, encoded tensors.
+    `features` names for each the first place it was found at.
+
+    `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
+    document, encoded tensors.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Plain requests, as most are: members that are known, and a prompt that is text.
 
-One decoding proves all of it at once: no name in such a body could be another one's, nothing in it is
-nested but the prompt, and the prompt holds no pictures, files or addresses to fetch.
+One decoding proves all of it at once: no name in such a body could be another one's, nothing in it
+is nested but the prompt, and the prompt holds no pictures, files or addresses to fetch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Fields(msgspec.Struct):
 
 
 class _Plain(Fields, forbid_unknown_fields=True):
-    """What may stand in a plain request of every endpoint. Each of these is a scalar, or is bounded here."""
+    """What may stand in a plain request of every endpoint.
+
+    Each of these is a scalar, or is bounded here.
+    """
 
     stream_options: dict[str, bool] | None = None
     service_tier: None = None
@@ -126,7 +129,9 @@ _DECODE = {operation: msgspec.json.Decoder(kind).decode for operation, kind in P
 _DECODE_TEXT = (msgspec.json.Decoder(list[Message]).decode, msgspec.json.Decoder(list[str]).decode)
 
 
-def read_plain(operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]) -> Fields | None:
+def read_plain(
+    operation: Operation, body: bytes, members: Mapping[str, msgspec.Raw]
+) -> Fields | None:
     """Return the fields of a plain request; None for any other, whether it is in order or not."""
     try:
         fields = _DECODE[operation](body)
@@ -138,7 +143,9 @@ def read_plain(operation: Operation, body: bytes, members: Mapping[str, msgspec.
 
 
 def is_text(prompt: msgspec.Raw) -> bool:
-    """Return True if a list is text alone, in messages or by itself: then no name in it decides anything."""
+    """Return True if a list is text alone, in messages or by itself: then no name in it decides
+    anything.
+    """
     for decode in _DECODE_TEXT:
         with suppress(msgspec.DecodeError):
             decode(prompt)

@@ -33,20 +33,25 @@ _PEELS = 16  # of honest bodies nothing is left by then
 
 
 def check_large(body: bytes) -> None:
-    """Raise `InvalidRequest` for a large body with more escapes or texts than can be read quickly."""
+    """Raise `InvalidRequest` for a large body with more escapes or texts than can be read
+    quickly.
+    """
     if body.find(_BACKSLASH) >= 0 and body.count(_BACKSLASH) > MAX_ESCAPES:
         raise InvalidRequest(
             f"The body holds more than {MAX_ESCAPES:,} escapes (\\). Nothing was sent. "
             f"Send text as UTF-8 instead of escapes, or send less."
         )
-    # A value has at most two texts, its name and itself, and each text has two quotes that are not escaped.
+    # A value has at most two texts, its name and itself, and each text has two quotes that are not
+    # escaped.
     most_quotes = 4 * MAX_VALUES
     if (quotes := body.count(_QUOTE)) > most_quotes and quotes - body.count(b'\\"') > most_quotes:
         raise _too_many("The body", MAX_VALUES)
 
 
 def opens_in(body: bytes) -> int:
-    """Return an upper bound of the objects and arrays in a body: brackets in its texts count too."""
+    """Return an upper bound of the objects and arrays in a body: brackets in its texts count
+    too.
+    """
     return body.count(b"[") + body.count(b"{")
 
 
@@ -57,7 +62,8 @@ def check_depth(value: bytes) -> None:
 
 
 def check_values(name: str, value: bytes, *, most: int) -> int:
-    """Return how many members the objects of a value have together, those that stand twice included.
+    """Return how many members the objects of a value have together, those that stand twice
+    included.
 
     Raises `InvalidRequest` for too many values, numbers included, and for too deep ones.
     """
@@ -69,9 +75,12 @@ def check_values(name: str, value: bytes, *, most: int) -> int:
 
 
 def is_numeric(value: bytes) -> bool:
-    """Return True for arrays of numbers alone, as prompts given as tokens are. Raises as `check_values`.
+    """Return True for arrays of numbers alone, as prompts given as tokens are.
 
-    They are not decoded, so their numbers do not count: 2,048 inputs of embeddings may be a million.
+    Raises as `check_values`.
+
+    They are not decoded, so their numbers do not count: 2,048 inputs of embeddings may be a
+    million.
     """
     if value.find(_QUOTE, 0, _START) >= 0 or value.translate(None, _NUMERIC):
         return False
@@ -82,23 +91,29 @@ def is_numeric(value: bytes) -> bool:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise `InvalidRequest` for a name that another parser may take for a member that decides something."""
+    """Raise `InvalidRequest` for a name that another parser may take for a member that decides
+    something.
+    """
     for name in names:
         if name in KNOWN_MEMBERS:
             continue
         if len(name) > MAX_NAME_LETTERS:
             raise InvalidRequest(
-                f"A member's name is longer than {MAX_NAME_LETTERS} letters: '{name[:40]}…'. Nothing was sent."
+                f"A member's name is longer than {MAX_NAME_LETTERS} letters: '{name[:40]}…'. "
+                "Nothing was sent."
             )
         refuse_variant(name, NAMED_MEMBERS, where="The body")
 
 
 def refuse_variant(name: str, named: Mapping[str, str], *, where: str) -> None:
-    """Raise `InvalidRequest` if a name differs by case alone from one of `named`, which are by what they fold to."""
+    """Raise `InvalidRequest` if a name differs by case alone from one of `named`, which are by what
+    they fold to.
+    """
     meant = named.get(name.lower() if name.isascii() else folded(name), name)
     if meant != name:
         raise InvalidRequest(
-            f"{where} has the member '{name[:64]}'. Some servers read it as '{meant}', others do not, so it could "
+            f"{where} has the member '{name[:64]}'. Some servers read it as '{meant}', others "
+            "do not, so it could "
             f"be read in two ways. Nothing was sent. Write '{meant}', or leave it out.",
             param=meant,
         )
@@ -110,23 +125,30 @@ def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
         value = members.get(name)
         if value is not None and (size := memoryview(value).nbytes) > most:
             raise InvalidRequest(
-                f"'{name}' has {size:,} bytes; at most {most:,} are read. Nothing was sent. Send less.", param=name
+                f"'{name}' has {size:,} bytes; at most {most:,} are read. Nothing was sent. "
+                "Send less.",
+                param=name,
             )
 
 
 def _without_texts(value: bytes) -> bytes:
-    """The value with a single quote in place of each text, so that brackets and commas in texts are gone."""
+    """The value with a single quote in place of each text, so that brackets and commas in texts are
+    gone.
+    """
     if value.find(_BACKSLASH) >= 0:
         # In a run of backslashes the pairs go first: what is left of it escapes the quote after it.
-        # Blanks of the same length are written in place, which takes 60 % of the time of leaving out.
+        # Blanks of the same length are written in place, which takes 60 % of the time of leaving
+        # out.
         value = value.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     return _QUOTE.join(value.split(_QUOTE)[::2])
 
 
 def _check_depth_outside(outside: bytes) -> None:
-    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets stand in each other, the body's own among them.
+    """Raise `InvalidRequest` if more than `MAX_DEPTH` brackets stand in each other, the body's own
+    among them.
 
-    Taking out the innermost pairs is ten times as quick as counting, and shortens most bodies to nothing.
+    Taking out the innermost pairs is ten times as quick as counting, and shortens most bodies to
+    nothing.
     """
     if opens_in(outside) < MAX_DEPTH:
         return
@@ -136,7 +158,9 @@ def _check_depth_outside(outside: bytes) -> None:
         if not rest:
             return
     if max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"))) >= MAX_DEPTH:
-        raise InvalidRequest(f"The body nests deeper than {MAX_DEPTH} levels. Nothing was sent. Send a flatter one.")
+        raise InvalidRequest(
+            f"The body nests deeper than {MAX_DEPTH} levels. Nothing was sent. Send a flatter one."
+        )
 
 
 def _too_many(what: str, most: int) -> InvalidRequest:

@@ -107,7 +107,9 @@ def choices_of(n: int | None, best_of: int | None) -> int:
     """Return the answers to each prompt. Raises `InvalidRequest` if a number is out of range."""
     for name, choices, least in (("n", n, 1), ("best_of", best_of, 0)):
         if choices is not None and not least <= choices <= MAX_CHOICES:
-            raise InvalidRequest(f"'{name}' is {choices}; write a number from {least} to {MAX_CHOICES}.", param=name)
+            raise InvalidRequest(
+                f"'{name}' is {choices}; write a number from {least} to {MAX_CHOICES}.", param=name
+            )
     return max(n or 1, best_of or 1)
 
 
@@ -166,9 +168,13 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
             tokens = _decode_count(raw) or 0
         except msgspec.DecodeError as broken:
             said = str(broken).replace("`", "")
-            raise InvalidRequest(f"'{name}' has the wrong type: {said}. Nothing was sent.", param=name) from None
+            raise InvalidRequest(
+                f"'{name}' has the wrong type: {said}. Nothing was sent.", param=name
+            ) from None
         if tokens < 0:
-            raise InvalidRequest(f"'{name}' is {tokens}; write a number of tokens from 1.", param=name)
+            raise InvalidRequest(
+                f"'{name}' is {tokens}; write a number of tokens from 1.", param=name
+            )
         if tokens > most_tokens:
             most_tokens, param = tokens, name
     return most_tokens, param
@@ -179,14 +185,18 @@ def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRe
     of_each = f": a maximum of {most:,} × {choices:,} answers × {prompts:,} prompts"
     fewer = ", ask for fewer answers or send fewer prompts"
     return InvalidRequest(
-        f"The request may write {most * choices * prompts:,} tokens{'' if is_one else of_each}. At most "
-        f"{MAX_OUTPUT_TOKENS:,} are allowed. Set a smaller '{param}'{'' if is_one else fewer}. Nothing was sent.",
+        f"The request may write {most * choices * prompts:,} "
+        f"tokens{'' if is_one else of_each}. At most "
+        f"{MAX_OUTPUT_TOKENS:,} are allowed. Set a smaller '{param}'{'' if is_one else fewer}. "
+        "Nothing was sent.",
         param=param,
     )
 
 
 def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
-    """Return the most tokens that a template adds to the body's bytes, None if nothing bounds it."""
+    """Return the most tokens that a template adds to the body's bytes, None if nothing bounds
+    it.
+    """
     if _size(members.get("chat_template")):
         return None  # the caller's own template may repeat anything
     tokens = _turns_expansion(operation, members)
@@ -218,7 +228,9 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
             return None
     except msgspec.DecodeError:
         return None  # a shape of tomorrow
-    return sum(_size(turn.tool_calls) + _size(turn.function_call) + _size(turn.arguments) for turn in turns)
+    return sum(
+        _size(turn.tool_calls) + _size(turn.function_call) + _size(turn.arguments) for turn in turns
+    )
 
 
 def _has_unsized(content: msgspec.Raw) -> bool:

@@ -8,12 +8,18 @@ from typing import Any
 import msgspec
 
 from gateway.domain.policy.known_members import by_folded
-from gateway.domain.policy.request_fields import HOSTED_ENVIRONMENTS, OWN_TOOLS, UNKNOWN_TOOLS, is_hosted_tool
+from gateway.domain.policy.request_fields import (
+    HOSTED_ENVIRONMENTS,
+    OWN_TOOLS,
+    UNKNOWN_TOOLS,
+    is_hosted_tool,
+)
 from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request_shape import MAX_VALUES, check_values, refuse_variant
 
-# The members of OpenAI's function, custom and namespace tools, and the mark for caching that Anthropic's clients add.
+# The members of OpenAI's function, custom and namespace tools, and the mark for caching that
+# Anthropic's clients add.
 _TOOL_MEMBERS = frozenset(
     {
         "type",
@@ -41,7 +47,8 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
     """Return what decides of each tool in the member `tools`; values that do not decide are None.
 
-    Raises `InvalidRequest` for what is no list of objects, and for tools that could be read in two ways.
+    Raises `InvalidRequest` for what is no list of objects, and for tools that could be read in two
+    ways.
     """
     check_values("tools", bytes(value), most=MAX_VALUES)
     tools: list[dict[str, Any]] = []
@@ -79,7 +86,12 @@ def _feature_of(tool: object) -> tuple[str, str] | None:
         return "hosted_tools", f"tools: {names[0][:64]}"
     if isinstance(environment, Mapping) and environment.get("type") in HOSTED_ENVIRONMENTS:
         return "hosted_tools", f"tools: {environment['type']}"
-    if isinstance(kind, str) and kind in OWN_TOOLS and "tools" not in tool and tool.keys() <= _TOOL_MEMBERS:
+    if (
+        isinstance(kind, str)
+        and kind in OWN_TOOLS
+        and "tools" not in tool
+        and tool.keys() <= _TOOL_MEMBERS
+    ):
         return None
     return UNKNOWN_TOOLS, f"tools: {str(kind)[:64]}"
 
@@ -93,7 +105,8 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
         locate(tool, members)
     except MalformedJson as broken:
         raise InvalidRequest(
-            f"A tool could be read in two ways: {broken}. Nothing was sent. Name each member once.", param="tools"
+            f"A tool could be read in two ways: {broken}. Nothing was sent. Name each member once.",
+            param="tools",
         ) from None
     read: dict[str, Any] = dict.fromkeys(members)
     for name, value in members.items():
@@ -116,7 +129,9 @@ def _listed(value: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def _too_many() -> InvalidRequest:
-    return InvalidRequest(f"'tools' has more than {MAX_TOOLS:,} tools. Nothing was sent. Send fewer.", param="tools")
+    return InvalidRequest(
+        f"'tools' has more than {MAX_TOOLS:,} tools. Nothing was sent. Send fewer.", param="tools"
+    )
 
 
 def _wrong_type(what: str) -> InvalidRequest:

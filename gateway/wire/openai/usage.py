@@ -1,10 +1,11 @@
 """Usage as the OpenAI dialect reports it, read into the normal form of `domain.pricing.tokens`.
 
 Field names: chat and completions say `prompt_tokens`/`completion_tokens`, responses say
-`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, Groq's usage can stand in a
-member of its own. All of them count as the normal form does: cached, cache-write, audio and image tokens are parts
-of the prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are inside it already.
-vLLM's `multimodal_tokens` are not read: on an engine of one's own a token costs the same whatever it stood for.
+`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, Groq's usage
+can stand in a member of its own. All of them count as the normal form does: cached, cache-write,
+audio and image tokens are parts of the prompt; reasoning, audio and image tokens are parts of the
+answer; rejected predictions are inside it already. vLLM's `multimodal_tokens` are not read: on an
+engine of one's own a token costs the same whatever it stood for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class _Writes(msgspec.Struct):
-    """How long written tokens are kept. OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`."""
+    """How long written tokens are kept.
+
+    OpenAI says `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`.
+    """
 
     ttl_5m_tokens: _Count | None = None
     ttl_30m_tokens: _Count | None = None
@@ -95,7 +99,8 @@ _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
 
-# Output items of `/v1/responses` for tools that the provider runs and charges by the call. The others cost tokens.
+# Output items of `/v1/responses` for tools that the provider runs and charges by the call. The
+# others cost tokens.
 _CALLS = {
     b'"web_search_call"': "web_search_calls",
     b'"file_search_call"': "file_search_calls",
@@ -107,8 +112,9 @@ _CALLS = {
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the counts that are there; None where there is no usage at all or it cannot be read.
 
-    Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null or no
-    whole number of 64 bits stays None: missing is never 0. Longer ones than any usage are not read.
+    Never raises, whatever the bytes are: a settlement depends on it. A member that is missing, null
+    or no whole number of 64 bits stays None: missing is never 0. Longer ones than any usage are not
+    read.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
@@ -116,9 +122,16 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         wire = _decode(raw)
     except _UNREADABLE:
         wire = msgspec.convert(_counts(raw), _Usage)
-    details = wire.prompt_tokens_details or wire.input_tokens_details or wire.input_token_details or _NO_INPUT_DETAILS
+    details = (
+        wire.prompt_tokens_details
+        or wire.input_tokens_details
+        or wire.input_token_details
+        or _NO_INPUT_DETAILS
+    )
     writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
-    output_details = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
+    output_details = (
+        wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
+    )
     usage = TokenUsage(
         input_tokens=_first(wire.prompt_tokens, wire.input_tokens),
         cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
@@ -137,10 +150,11 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the usage beside vectors; `total_tokens` is all of the input where nothing else is told.
+    """Return the usage beside vectors; `total_tokens` is all of the input where nothing else is
+    told.
 
-    Some servers say 0 for every answer, and a text that has a vector has a token: a 0 is nothing told. Voyage AI
-    says `total_tokens` alone (its API reference, "Text embedding models").
+    Some servers say 0 for every answer, and a text that has a vector has a token: a 0 is nothing
+    told. Voyage AI says `total_tokens` alone (its API reference, "Text embedding models").
     """
     usage = usage_from_wire(raw)
     if usage is not None and usage.input_tokens != 0:
@@ -150,7 +164,9 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was asked for."""
+    """Return the usage in a chunk's `x_groq` member: Groq sends it there whether or not usage was
+    asked for.
+    """
     try:
         return usage_from_wire(_decode_groq(raw).usage)
     except _UNREADABLE:
@@ -158,7 +174,9 @@ def usage_from_groq(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def engine_queue_s(raw: msgspec.Raw | bytes) -> float | None:
-    """Return how long an answer's `metrics` say that its request waited in the engine, None where they do not."""
+    """Return how long an answer's `metrics` say that its request waited in the engine, None where
+    they do not.
+    """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
     try:
@@ -181,7 +199,8 @@ def stated_geo(raw: msgspec.Raw | bytes) -> str | None:
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
-    """Return the usage with the calls of the provider's own tools that a response's `output` items show.
+    """Return the usage with the calls of the provider's own tools that a response's `output` items
+    show.
 
     Tools that were not called stay None; items of tomorrow's shapes are left to tomorrow.
     """
@@ -197,7 +216,9 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:
-    """All tokens written to the cache: the total where it is there, else the sum of what is told apart."""
+    """All tokens written to the cache: the total where it is there, else the sum of what is told
+    apart.
+    """
     total = _first(details.cache_write_tokens, details.created_cache_tokens)
     if total is not None or writes is _NO_WRITES:
         return total
@@ -218,8 +239,8 @@ def _first(count: int | None, other: int | None) -> int | None:
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
     """Read a usage that has an odd member: that one is left out, and nothing else.
 
-    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects that tell them apart; `true` is
-    no number.
+    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects that tell them
+    apart; `true` is no number.
     """
     found: dict[str, Any] = {}
     try:

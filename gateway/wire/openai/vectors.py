@@ -14,7 +14,8 @@ import msgspec
 
 LARGE_BYTES = 2**20  # a smaller answer takes less time to read than a thread takes to start
 MAX_VECTOR_BYTES = 2**20  # 32,768 decimals have about 700 KB; a longer value stays in place
-MOST_OPENINGS = 100_000  # embeddings have 2,048 inputs at most where they come from; each opening takes a microsecond
+# embeddings have 2,048 inputs at most where they come from; each opening takes a microsecond
+MOST_OPENINGS = 100_000
 # In the place of each vector. A text of an upstream that holds it is left as it is.
 _STAND_IN = b'"vector taken out by the gateway"'
 _find_vector = re.compile(rb'"embedding"[ \t\r\n]*:[ \t\r\n]*(["\[])').search
@@ -38,11 +39,14 @@ class WithoutVectors(msgspec.Struct, frozen=True):
 
         Where one of them went lost in rewriting, return the answer as it came.
 
-        New memory for 126 MB takes 200 ms, so call it in a thread too. The vectors are written one by one, and
-        never held as 2,048 pieces of 60 KB: freed again, those leave the heap as large as it was.
+        New memory for 126 MB takes 200 ms, so call it in a thread too. The vectors are written one
+        by one, and never held as 2,048 pieces of 60 KB: freed again, those leave the heap as large
+        as it was.
         """
         pieces = text.split(_STAND_IN)
-        if len(pieces) != len(self._places) + 1:  # a member that was rewritten held what looks like a vector
+        if (
+            len(pieces) != len(self._places) + 1
+        ):  # a member that was rewritten held what looks like a vector
             return self._body
         view, whole = memoryview(self._body), BytesIO()
         whole.write(pieces[0])
@@ -82,7 +86,10 @@ def without_vectors(body: bytes) -> WithoutVectors | None:
 
 
 def _is_vector(value: memoryview) -> bool:
-    """Return True for decimals, or for base64, that a strict reader would take. Copies nothing that is none."""
+    """Return True for decimals, or for base64, that a strict reader would take.
+
+    Copies nothing that is none.
+    """
     try:
         _check(value)
     except msgspec.DecodeError:

@@ -1,7 +1,8 @@
-"""The policy document: YAML text in, a `Policy` with notes out, and back with every default written out.
+"""The policy document: YAML text in, a `Policy` with notes out, and back with every default written
+out.
 
-All that is wrong is reported at once, with line, field and what to write instead. `schema` lists the
-fields, `checks` what holds between them, `notes` what is worth knowing.
+All that is wrong is reported at once, with line, field and what to write instead. `schema` lists
+the fields, `checks` what holds between them, `notes` what is worth knowing.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def effective(policy: Policy) -> dict[str, Any]:
 
 def to_yaml(policy: Policy) -> str:
     """Return the effective policy as YAML; `parse` of it gives the same policy."""
-    return yaml.dump(effective(policy), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return yaml.dump(
+        effective(policy), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
+    )
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,4 +1,7 @@
-"""Which upstream addresses a policy may name. Decided from the text alone: nothing is resolved here."""
+"""Which upstream addresses a policy may name.
+
+Decided from the text alone: nothing is resolved here.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,42 @@ from urllib.parse import SplitResult, urlsplit
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,2000}")
-# Names that public DNS never serves (RFC 6761, 6762, 8375; ICANN .internal; Kubernetes; common LANs).
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".lan", ".svc", ".cluster.local")
-_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/messages")
+# Names that public DNS never serves (RFC 6761, 6762, 8375; ICANN .internal; Kubernetes; common
+# LANs).
+_PRIVATE_SUFFIXES = (
+    ".localhost",
+    ".local",
+    ".internal",
+    ".home.arpa",
+    ".lan",
+    ".svc",
+    ".cluster.local",
+)
+_ENDPOINTS = (
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/embeddings",
+    "/models",
+    "/messages",
+)
 
 
 def base_address_problem(address: str) -> str | None:
-    """What is wrong with an address that endpoints are added to, and what to write instead; None if nothing."""
+    """What is wrong with an address that endpoints are added to, and what to write instead; None if
+    nothing.
+    """
     problem = address_problem(address)
     if problem is not None:
         return problem
-    ending = next((end for end in _ENDPOINTS if urlsplit(address).path.rstrip("/").endswith(end)), None)
+    ending = next(
+        (end for end in _ENDPOINTS if urlsplit(address).path.rstrip("/").endswith(end)), None
+    )
     if ending:
-        return f"must end before {ending}, which the gateway adds; write for example https://llm.example/v1"
+        return (
+            f"must end before {ending}, which the gateway adds; write for example "
+            "https://llm.example/v1"
+        )
     return None
 
 
@@ -34,9 +60,15 @@ def address_problem(address: str) -> str | None:
     except ValueError:
         return "is not an address; write for example https://llm.example/v1"
     if parts.scheme not in ("http", "https"):
-        return "must start with https:// (or http:// for an engine on this machine or a private network)"
+        return (
+            "must start with https:// (or http:// for an engine on this machine or a "
+            "private network)"
+        )
     if parts.username is not None or parts.password is not None:
-        return "must not hold a user name or password; a secret stands in a field of its own, as env:NAME or file:PATH"
+        return (
+            "must not hold a user name or password; a secret stands in a field of its own, "
+            "as env:NAME or file:PATH"
+        )
     if parts.query or parts.fragment or address.endswith(("?", "#")):
         return "must not have a query or fragment (? or #); write scheme, host, port and path only"
     if port == 0:
@@ -49,7 +81,9 @@ def _host_problem(parts: SplitResult) -> str | None:
     literal = _literal(host)
     if literal is None and not _HOST.fullmatch(host):
         return "names no host; write for example https://llm.example/v1"
-    if literal is not None and (literal.is_unspecified or literal.is_link_local or literal.is_multicast):
+    if literal is not None and (
+        literal.is_unspecified or literal.is_link_local or literal.is_multicast
+    ):
         return "names an address that no server can have; write the host's own address or name"
     if parts.scheme == "http" and not _is_private(host, literal):
         return (

@@ -7,13 +7,38 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, rule_id
+from gateway.domain.budgets.budgets import (
+    BudgetKind,
+    BudgetPeriod,
+    BudgetRule,
+    BudgetScope,
+    rule_id,
+)
 from gateway.domain.budgets.limits import Limits
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
 from gateway.domain.policy.policy import Alerts, CostCentre, Team
 from gateway.wire.policy.findings import Findings, Spot, Wrong
-from gateway.wire.policy.names import budget_name, key_id, project, secret_reference, time_zone, webhook, words
-from gateway.wire.policy.readers import Block, Entry, Field, Listed, Read, decimal, entries, integer, list_of, one_of
+from gateway.wire.policy.names import (
+    budget_name,
+    key_id,
+    project,
+    secret_reference,
+    time_zone,
+    webhook,
+    words,
+)
+from gateway.wire.policy.readers import (
+    Block,
+    Entry,
+    Field,
+    Listed,
+    Read,
+    decimal,
+    entries,
+    integer,
+    list_of,
+    one_of,
+)
 
 MOST_USD = 9_000_000  # many such limits still add up in 64 bits of nano-dollars
 _SHARES = list_of(decimal(above="0", most="10", unit="a share of the limit"))
@@ -47,121 +72,188 @@ BUDGET = Block(
     name="budget",
     fields=(
         Field(
-            name="period", read=one_of(tuple(BudgetPeriod)), is_required=True, example="month",
-            meaning=f"How long it lasts, of {', '.join(f'`{p}`' for p in BudgetPeriod)}. A week begins on Monday, "
+            name="period",
+            read=one_of(tuple(BudgetPeriod)),
+            is_required=True,
+            example="month",
+            meaning=f"How long it lasts, of {', '.join(f'`{p}`' for p in BudgetPeriod)}. A "
+            "week begins on Monday, "
             "`once` never begins again.",
         ),
         Field(
-            name="limit_usd", read=dollars(above="0"), is_required=True, example="5000",
+            name="limit_usd",
+            read=dollars(above="0"),
+            is_required=True,
+            example="5000",
             meaning=f"Most USD in one period, to the nano-dollar, up to {MOST_USD}.",
         ),
         Field(
-            name="kind", read=one_of(tuple(BudgetKind)), example="soft", default="hard", default_text="`hard`",
+            name="kind",
+            read=one_of(tuple(BudgetKind)),
+            example="soft",
+            default="hard",
+            default_text="`hard`",
             meaning="`hard` refuses what does not fit; `soft` only counts and alerts.",
         ),
         Field(
-            name="alert_at", read=shares, example="[0.5, 0.8, 1.0]", default_text="`[]`",
+            name="alert_at",
+            read=shares,
+            example="[0.5, 0.8, 1.0]",
+            default_text="`[]`",
             meaning="Shares of the limit, up to 10, at which an alert is sent, once a period each.",
         ),
         Field(
-            name="name", read=budget_name, example="pilot-2026",
+            name="name",
+            read=budget_name,
+            example="pilot-2026",
             default_text="its owner and period, as in `payments/month`",
-            meaning="Unique name of its own; needed for a second budget of the same owner and period.",
+            meaning="Unique name of its own; needed for a second budget of the same owner and "
+            "period.",
         ),
         Field(
-            name="overdraft_usd", read=dollars(least="0"), example="1", default=Decimal(0), default_text="`0`",
-            meaning="What each replica may spend beyond what it has reserved while the database is away; "
+            name="overdraft_usd",
+            read=dollars(least="0"),
+            example="1",
+            default=Decimal(0),
+            default_text="`0`",
+            meaning="What each replica may spend beyond what it has reserved while the "
+            "database is away; "
             "only for `hard`.",
         ),
     ),
-)  # fmt: skip
+)
 
 LIMITS = Block(
     name="limits block",
     fields=(
         Field(
-            name="requests_per_minute", read=integer(least=1, most=1_000_000_000), example="600",
-            default_text="no limit", meaning="Requests in any 60 seconds.",
+            name="requests_per_minute",
+            read=integer(least=1, most=1_000_000_000),
+            example="600",
+            default_text="no limit",
+            meaning="Requests in any 60 seconds.",
         ),
         Field(
-            name="tokens_per_minute", read=integer(least=1, most=1_000_000_000), example="200000",
-            default_text="no limit", meaning="Tokens of prompts and answers in any 60 seconds.",
+            name="tokens_per_minute",
+            read=integer(least=1, most=1_000_000_000),
+            example="200000",
+            default_text="no limit",
+            meaning="Tokens of prompts and answers in any 60 seconds.",
         ),
         Field(
-            name="concurrent", read=integer(least=1, most=1_000_000), example="50",
-            default_text="no limit", meaning="Requests at the same time.",
+            name="concurrent",
+            read=integer(least=1, most=1_000_000),
+            example="50",
+            default_text="no limit",
+            meaning="Requests at the same time.",
         ),
         Field(
-            name="mode", read=one_of(("enforced", "shadow")), example="shadow", default="enforced",
-            default_text="`enforced`", meaning="`shadow` refuses nothing: what it would refuse is counted and shown.",
+            name="mode",
+            read=one_of(("enforced", "shadow")),
+            example="shadow",
+            default="enforced",
+            default_text="`enforced`",
+            meaning="`shadow` refuses nothing: what it would refuse is counted and shown.",
         ),
     ),
-)  # fmt: skip
+)
 
 _BUDGETS = Field(
-    name="budgets", read=list_of(BUDGET), example="[{period: day, limit_usd: 20}]", default_text="`[]`",
+    name="budgets",
+    read=list_of(BUDGET),
+    example="[{period: day, limit_usd: 20}]",
+    default_text="`[]`",
     meaning="What each may spend.",
-)  # fmt: skip
+)
 _LIMITS = Field(
-    name="limits", read=LIMITS, example="{requests_per_minute: 60}", default_text="none",
+    name="limits",
+    read=LIMITS,
+    example="{requests_per_minute: 60}",
+    default_text="none",
     meaning="How much each may ask at once.",
-)  # fmt: skip
+)
 
 PROJECT = Block(
     name="project",
     fields=(
         Field(
-            name="name", read=project, is_required=True, example="checkout",
-            meaning="The project, as requests or keys name it; `\"*\"` is each that is not named here, by itself.",
+            name="name",
+            read=project,
+            is_required=True,
+            example="checkout",
+            meaning='The project, as requests or keys name it; `"*"` is each that is not named '
+            "here, by itself.",
         ),
         _BUDGETS,
         _LIMITS,
     ),
-)  # fmt: skip
+)
 
 KEY = Block(
     name="key",
     fields=(
         Field(
-            name="key", read=key_id, is_required=True, example="0A1b2C3d4E",
-            meaning="The key's id, as `tollgate key list` shows it; `\"*\"` is each that is not named here, by itself.",
+            name="key",
+            read=key_id,
+            is_required=True,
+            example="0A1b2C3d4E",
+            meaning='The key\'s id, as `tollgate key list` shows it; `"*"` is each that is not '
+            "named here, by itself.",
         ),
         _BUDGETS,
         _LIMITS,
     ),
-)  # fmt: skip
+)
 
 COST_CENTRE = Block(
     name="cost centre",
     fields=(
         Field(
-            name="name", read=words, is_required=True, example="CC-1207",
+            name="name",
+            read=words,
+            is_required=True,
+            example="CC-1207",
             meaning="The `cost_centre` of the teams that it is about.",
         ),
         Field(
-            name="time_zone", read=time_zone, example="Europe/Berlin", default="UTC", default_text="`UTC`",
+            name="time_zone",
+            read=time_zone,
+            example="Europe/Berlin",
+            default="UTC",
+            default_text="`UTC`",
             meaning="IANA time zone in which the periods of its budgets begin.",
         ),
         Field(
-            name="budgets", read=list_of(BUDGET), example="[{period: month, limit_usd: 20000}]", default_text="`[]`",
+            name="budgets",
+            read=list_of(BUDGET),
+            example="[{period: month, limit_usd: 20000}]",
+            default_text="`[]`",
             meaning="What its teams may spend together.",
         ),
     ),
-)  # fmt: skip
+)
 
 ALERTS = Block(
     name="alerts block",
     fields=(
         Field(
-            name="webhook", read=webhook, is_required=True, example="https://hooks.example/x",
-            meaning="Address that each alert is posted to. `http://` only on this machine or a private network.",
+            name="webhook",
+            read=webhook,
+            is_required=True,
+            example="https://hooks.example/x",
+            meaning="Address that each alert is posted to. `http://` only on this machine or a "
+            "private network.",
         ),
         Field(
-            name="secret", read=secret_reference, is_required=True, example="env:TOLLGATE_ALERT_SECRET",
-            meaning="Where the secret that signs alerts is: `env:NAME` or `file:/absolute/path`; never the secret.",
+            name="secret",
+            read=secret_reference,
+            is_required=True,
+            example="env:TOLLGATE_ALERT_SECRET",
+            meaning="Where the secret that signs alerts is: `env:NAME` or "
+            "`file:/absolute/path`; never the secret.",
         ),
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +291,10 @@ def _declared_by(team: Entry) -> Iterator[Declared]:
     name = team.of("name", str)
     for budget in entries(team.of("budgets", Listed)):
         yield Declared(BudgetScope.TEAM, name, name, budget)
-    for listed, scope, field in (("projects", BudgetScope.PROJECT, "name"), ("keys", BudgetScope.KEY, "key")):
+    for listed, scope, field in (
+        ("projects", BudgetScope.PROJECT, "name"),
+        ("keys", BudgetScope.KEY, "key"),
+    ):
         for owner in entries(team.of(listed, Listed)):
             for budget in entries(owner.of("budgets", Listed)):
                 yield Declared(scope, name, owner.of(field, str), budget)
@@ -231,7 +326,9 @@ def cost_centre_from_wire(centre: Entry) -> CostCentre:
     """A cost centre and its budgets."""
     name, zone = centre.values["name"], centre.values["time_zone"]
     budgets = entries(centre.values["budgets"])
-    rules = (_rule(Declared(BudgetScope.COST_CENTRE, None, name, budget), zone) for budget in budgets)
+    rules = (
+        _rule(Declared(BudgetScope.COST_CENTRE, None, name, budget), zone) for budget in budgets
+    )
     return CostCentre(name=name, time_zone=zone, budgets=tuple(rules))
 
 
@@ -308,8 +405,13 @@ def _owners_to_wire(
     limits: Mapping[str, Limits],
     names: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """The blocks of projects or keys. A block of limits that names none is kept: it stands in for that of `*`."""
-    owners = dict.fromkeys([*(rule.owner for rule in rules if rule.scope is scope), *limits, *sorted(names)])
+    """The blocks of projects or keys.
+
+    A block of limits that names none is kept: it stands in for that of `*`.
+    """
+    owners = dict.fromkeys(
+        [*(rule.owner for rule in rules if rule.scope is scope), *limits, *sorted(names)]
+    )
     return [
         {field: owner, "budgets": _budgets_of(rules, scope, owner)}
         | ({"limits": limits_to_wire(limits[owner])} if owner in limits else {})
@@ -317,7 +419,9 @@ def _owners_to_wire(
     ]
 
 
-def _budgets_of(rules: tuple[BudgetRule, ...], scope: BudgetScope, owner: str) -> list[dict[str, Any]]:
+def _budgets_of(
+    rules: tuple[BudgetRule, ...], scope: BudgetScope, owner: str
+) -> list[dict[str, Any]]:
     return [budget_to_wire(rule) for rule in rules if rule.scope is scope and rule.owner == owner]
 
 

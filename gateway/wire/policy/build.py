@@ -58,10 +58,16 @@ def from_wire(document: Entry) -> Policy:
     routes = [route_from_wire(entry.values) for entry in values["routes"].items]
     teams = [_team(entry) for entry in values["teams"].items]
     cost_centres = [cost_centre_from_wire(entry) for entry in entries(values["cost_centres"])]
-    classes, tags = values["classes"].values, values["data_tags"].values if values["data_tags"] else {}
+    classes, tags = (
+        values["classes"].values,
+        values["data_tags"].values if values["data_tags"] else {},
+    )
     return Policy(
         regions={parent: children.items for parent, children in regions.items()},
-        classes={DataClass[label.upper()]: rule_from_wire(f"class:{label}", rule) for label, rule in classes.items()},
+        classes={
+            DataClass[label.upper()]: rule_from_wire(f"class:{label}", rule)
+            for label, rule in classes.items()
+        },
         data_tags={tag: rule_from_wire(f"tag:{tag}", rule) for tag, rule in tags.items()},
         facts_valid_days=values["facts_valid_days"],
         deployments={deployment.name: deployment for deployment in deployments},
@@ -73,14 +79,20 @@ def from_wire(document: Entry) -> Policy:
 
 
 def to_wire(policy: Policy) -> dict[str, Any]:
-    """Return the document of a policy, every default written out; reading it gives the same policy."""
+    """Return the document of a policy, every default written out; reading it gives the same
+    policy.
+    """
     document = {
         "version": 1,
         "regions": {parent: list(children) for parent, children in policy.regions.items()},
-        "classes": {data_class.label: rule_to_wire(rule) for data_class, rule in policy.classes.items()},
+        "classes": {
+            data_class.label: rule_to_wire(rule) for data_class, rule in policy.classes.items()
+        },
         "data_tags": {tag: rule_to_wire(rule) for tag, rule in policy.data_tags.items()},
         "facts_valid_days": policy.facts_valid_days,
-        "deployments": [_deployment_to_wire(deployment) for deployment in policy.deployments.values()],
+        "deployments": [
+            _deployment_to_wire(deployment) for deployment in policy.deployments.values()
+        ],
         "routes": [route_to_wire(route) for route in policy.routes.values()],
         "teams": [_team_to_wire(team) for team in policy.teams.values()],
         "cost_centres": [cost_centre_to_wire(centre) for centre in policy.cost_centres.values()],
@@ -106,7 +118,9 @@ def _deployment(values: dict[str, Any]) -> Deployment:
         operations=frozenset(map(Operation, values["operations"].items))
         if values["operations"]
         else DEFAULT_OPERATIONS,
-        capabilities=None if values["capabilities"] is None else frozenset(values["capabilities"].items),
+        capabilities=None
+        if values["capabilities"] is None
+        else frozenset(values["capabilities"].items),
         allows=frozenset(values["allows"].items) if values["allows"] else frozenset(),
         context_window=values["context_window"],
         max_output_tokens=values["max_output_tokens"],
@@ -137,7 +151,8 @@ def _prior(declared: Entry | None) -> LatencyPrior | None:
         return None
     # Divided as decimals: written out again, it is the number that was read.
     return LatencyPrior(
-        ttft_s=float(declared.values["ttft_ms"] / 1000), tpot_s=float(declared.values["tpot_ms"] / 1000)
+        ttft_s=float(declared.values["ttft_ms"] / 1000),
+        tpot_s=float(declared.values["tpot_ms"] / 1000),
     )
 
 
@@ -155,7 +170,9 @@ def _team(entry: Entry) -> Team:
         data_class=DataClass[values["data_class"].upper()],
         routes=values["routes"].items,
         data_tags=names_of(values["data_tags"]) or frozenset(),
-        residency=rule_from_wire(f"team:{values['name']}", values["residency"]) if values["residency"] else None,
+        residency=rule_from_wire(f"team:{values['name']}", values["residency"])
+        if values["residency"]
+        else None,
         end_user=EndUserRule(values["end_user"]),
         priority=Priority(values["priority"]),
         time_zone=values["time_zone"],
@@ -195,9 +212,13 @@ def _deployment_to_wire(deployment: Deployment) -> dict[str, Any]:
         "residency": statement_to_wire(deployment.residency),
         "gpu": gpu_to_wire(deployment.gpu) if deployment.gpu else None,
         "price": price_to_wire(deployment.price) if deployment.price else None,
-        "stand_in_price": price_to_wire(deployment.stand_in_price) if deployment.stand_in_price else None,
+        "stand_in_price": price_to_wire(deployment.stand_in_price)
+        if deployment.stand_in_price
+        else None,
         "operations": sorted(operation.value for operation in deployment.operations),
-        "capabilities": None if deployment.capabilities is None else sorted(deployment.capabilities),
+        "capabilities": None
+        if deployment.capabilities is None
+        else sorted(deployment.capabilities),
         "allows": sorted(deployment.allows),
         "context_window": deployment.context_window,
         "max_output_tokens": deployment.max_output_tokens,

@@ -1,4 +1,6 @@
-"""Cases of a policy, YAML text in: who asks for what, and where it should go or why it should be refused."""
+"""Cases of a policy, YAML text in: who asks for what, and where it should go or why it should be
+refused.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ DENIALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One expectation, from one line of a file: the deployments in their order, or why it is denied."""
+    """One expectation, from one line of a file: the deployments in their order, or why it is
+    denied.
+    """
 
     line: int
     team: str
@@ -42,24 +46,57 @@ _CASE = Block(
     name="case",
     fields=(
         Field(name="team", read=name, is_required=True, meaning="Who asks.", example="payments"),
-        Field(name="route", read=model_name, is_required=True, meaning="What it asks for.", example="assistant"),
-        Field(name="class", read=one_of(LABELS), meaning="The class it raises its own to.", example="restricted"),
-        Field(name="data_tags", read=list_of(name), meaning="The data tags it adds.", example="[phi]"),
-        Field(name="operation", read=one_of(tuple(Operation)), meaning="The endpoint.", example="chat"),
-        Field(name="needs", read=list_of(one_of(CAPABILITIES)), meaning="What it needs.", example="[tools]"),
-        Field(name="expect", read=list_of(name), meaning="The deployments, in their order.", example="[qwen-eu]"),
-        Field(name="denied", read=one_of(tuple(DENIALS)), meaning="Why it is refused.", example="residency"),
+        Field(
+            name="route",
+            read=model_name,
+            is_required=True,
+            meaning="What it asks for.",
+            example="assistant",
+        ),
+        Field(
+            name="class",
+            read=one_of(LABELS),
+            meaning="The class it raises its own to.",
+            example="restricted",
+        ),
+        Field(
+            name="data_tags", read=list_of(name), meaning="The data tags it adds.", example="[phi]"
+        ),
+        Field(
+            name="operation", read=one_of(tuple(Operation)), meaning="The endpoint.", example="chat"
+        ),
+        Field(
+            name="needs",
+            read=list_of(one_of(CAPABILITIES)),
+            meaning="What it needs.",
+            example="[tools]",
+        ),
+        Field(
+            name="expect",
+            read=list_of(name),
+            meaning="The deployments, in their order.",
+            example="[qwen-eu]",
+        ),
+        Field(
+            name="denied",
+            read=one_of(tuple(DENIALS)),
+            meaning="Why it is refused.",
+            example="residency",
+        ),
     ),
 )
 _DOCUMENT = Block(
     name="document",
     fields=(
         Field(
-            name="cases", read=list_of(_CASE), is_required=True, meaning="What is expected.",
+            name="cases",
+            read=list_of(_CASE),
+            is_required=True,
+            meaning="What is expected.",
             example="[{team: payments, route: assistant, expect: [qwen-eu]}]",
         ),
     ),
-)  # fmt: skip
+)
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:
@@ -85,20 +122,29 @@ def _check(entry: Entry, findings: Findings) -> None:
     """Exactly one of the two may be expected."""
     given = [name for name in ("expect", "denied") if name in entry.spots]
     if len(given) != 1:
-        findings.error(entry.spot, "say either expect: [deployments in their order] or denied: residency")
+        findings.error(
+            entry.spot, "say either expect: [deployments in their order] or denied: residency"
+        )
     listed = entry.of("expect", Listed)
     if listed is not None and not listed:
-        findings.error(entry.place("expect"), f"is empty; write denied: and one of {', '.join(DENIALS)}")
+        findings.error(
+            entry.place("expect"), f"is empty; write denied: and one of {', '.join(DENIALS)}"
+        )
 
 
 def _case(entry: Entry) -> Case:
     values = entry.values
     return Case(
-        line=entry.spot.line, team=values["team"], route=values["route"], data_class=values["class"],
-        data_tags=_names(entry, "data_tags"), needs=_names(entry, "needs"),
+        line=entry.spot.line,
+        team=values["team"],
+        route=values["route"],
+        data_class=values["class"],
+        data_tags=_names(entry, "data_tags"),
+        needs=_names(entry, "needs"),
         operation=Operation(values["operation"] or Operation.CHAT),
-        expect=tuple(_listed(entry, "expect")), denied=values["denied"],
-    )  # fmt: skip
+        expect=tuple(_listed(entry, "expect")),
+        denied=values["denied"],
+    )
 
 
 def _names(entry: Entry, field: str) -> frozenset[str]:

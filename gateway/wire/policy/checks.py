@@ -1,4 +1,6 @@
-"""Errors that no single field shows: unknown references, names taken twice, fields that exclude others."""
+"""Errors that no single field shows: unknown references, names taken twice, fields that exclude
+others.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def check(document: Entry, findings: Findings) -> None:
     classes, tags = document.of("classes", Entry), document.of("data_tags", Entry)
     deployments, routes = document.of("deployments", Listed), document.of("routes", Listed)
     # Where the regions could not be read, nobody knows which names are wrong.
-    regions = check_regions(document.of("regions", Entry), findings) if "regions" in document.values else None
+    regions = (
+        check_regions(document.of("regions", Entry), findings)
+        if "regions" in document.values
+        else None
+    )
     if regions is not None:
         check_rules(document, regions, findings)
     for deployment in entries(deployments):
@@ -63,7 +69,9 @@ def _has(deployment: Entry, field: str) -> bool:
 
 
 def _lacks_output_price(field: str) -> Callable[[Entry], bool]:
-    """True where a price, or that of one of its tiers, says nothing of output although the deployment writes some."""
+    """True where a price, or that of one of its tiers, says nothing of output although the
+    deployment writes some.
+    """
 
     def lacks(deployment: Entry) -> bool:
         price, operations = deployment.of(field, Entry), deployment.of("operations", Listed)
@@ -96,25 +104,29 @@ _DEPLOYMENT_RULES: tuple[tuple[str, Callable[[Entry], bool], str], ...] = (
     (
         "gpu",
         lambda d: _has(d, "gpu") and d.of("provider", str) is not None and not _is_self_hosted(d),
-        "GPU hours price only what you run yourself; add 'self_hosted: true' or write 'price' instead",
+        "GPU hours price only what you run yourself; add 'self_hosted: true' or write 'price' "
+        "instead",
     ),
     (
         "self_hosted",
         lambda d: d.of("provider", str) == "openai" and d.of("self_hosted", bool) is True,
-        "provider openai is never self-hosted; for an engine of your own write vllm or openai_compatible",
+        "provider openai is never self-hosted; for an engine of your own write vllm or "
+        "openai_compatible",
     ),
     *(
         (
             field,
             _lacks_output_price(field),
-            "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' (absent is not 0)",
+            "lacks 'output_usd_per_mtok'; write for example 'output_usd_per_mtok: 3.20' "
+            "(absent is not 0)",
         )
         for field in ("price", "stand_in_price")
     ),
     (
         "stand_in_price",
         lambda d: _has(d, "stand_in_price") and (_has(d, "price") or _has(d, "gpu")),
-        "stands in only while nothing else prices the deployment, but 'price' or 'gpu' does; remove one of them",
+        "stands in only while nothing else prices the deployment, but 'price' or 'gpu' does; "
+        "remove one of them",
     ),
     (
         "operations",
@@ -133,7 +145,9 @@ _ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")
 
 
 def _check_groups(deployments: Listed | None, findings: Findings) -> None:
-    """A session may be served by any member: they must be the same engine at the same price, but for the address."""
+    """A session may be served by any member: they must be the same engine at the same price, but
+    for the address.
+    """
     first: dict[str, Entry] = {}
     for deployment in entries(deployments):
         group = deployment.of("group", str)
@@ -144,31 +158,42 @@ def _check_groups(deployments: Listed | None, findings: Findings) -> None:
         if different:
             findings.error(
                 deployment.place("group"),
-                f"'{group}' holds replicas of one engine, but {', '.join(different)} of this deployment is not that of "
-                f"'{shown(model.of('name', str) or '?')}'; make them the same or choose another group",
+                f"'{group}' holds replicas of one engine, but {', '.join(different)} of this "
+                "deployment is not that of "
+                f"'{shown(model.of('name', str) or '?')}'; make them the same or choose "
+                "another group",
             )
 
 
 def _plain(entry: Entry, field: str) -> object:
     """A field's value without the places where it was read."""
     value = entry.values.get(field)
-    return {name: _plain(value, name) for name in value.values} if isinstance(value, Entry) else value
+    return (
+        {name: _plain(value, name) for name in value.values} if isinstance(value, Entry) else value
+    )
 
 
-def _check_unique(listed: Listed | None, kind: str, findings: Findings, *, field: str = "name") -> None:
+def _check_unique(
+    listed: Listed | None, kind: str, findings: Findings, *, field: str = "name"
+) -> None:
     first: dict[str, Spot] = {}
     for entry in entries(listed):
         name = entry.of(field, str)
         if name is None:
             continue
         if name in first:
-            findings.error(entry.place(field), f"{kind} '{name}' is there twice (first in line {first[name].line})")
+            findings.error(
+                entry.place(field),
+                f"{kind} '{name}' is there twice (first in line {first[name].line})",
+            )
         else:
             first[name] = entry.place(field)
 
 
 def _check_budgets(document: Entry, findings: Findings) -> None:
-    """Two budgets of one identity would share one account, and one of the limits would count for nothing."""
+    """Two budgets of one identity would share one account, and one of the limits would count for
+    nothing.
+    """
     first: dict[str, Spot] = {}
     for declared in declared_budgets(document):
         budget, identity = declared.entry, declared.identity
@@ -176,16 +201,22 @@ def _check_budgets(document: Entry, findings: Findings) -> None:
         if budget.of("kind", str) == BudgetKind.SOFT and overdraft:
             findings.error(
                 budget.place("overdraft_usd"),
-                "a soft budget refuses nothing, so there is nothing to overdraw; remove this field or write kind: hard",
+                "a soft budget refuses nothing, so there is nothing to overdraw; remove this "
+                "field or write kind: hard",
             )
         if identity is None:
             continue
         field = "name" if "name" in budget.spots else "period"
         if identity in first:
-            remedy = "choose another name" if field == "name" else "remove one, or give one of them a 'name'"
+            remedy = (
+                "choose another name"
+                if field == "name"
+                else "remove one, or give one of them a 'name'"
+            )
             findings.error(
                 budget.place(field),
-                f"budget '{shown(identity)}' is there twice (first in line {first[identity].line}); {remedy}",
+                f"budget '{shown(identity)}' is there twice (first in line "
+                f"{first[identity].line}); {remedy}",
             )
         else:
             first[identity] = budget.place(field)
@@ -199,13 +230,20 @@ def _check_aliases(routes: Listed | None, findings: Findings) -> None:
         owner = route.of("name", str) or "?"
         for spot, alias in route.of("aliases", Listed) or ():
             if alias in names:
-                findings.error(spot, f"'{alias}' is the name of a route; remove this alias or rename the route")
+                findings.error(
+                    spot, f"'{alias}' is the name of a route; remove this alias or rename the route"
+                )
             elif alias in owners:
-                findings.error(spot, f"'{alias}' is already an alias of route '{owners[alias]}'; remove one of them")
+                findings.error(
+                    spot,
+                    f"'{alias}' is already an alias of route '{owners[alias]}'; remove one of them",
+                )
             owners.setdefault(alias, owner)
 
 
-def _check_references(entry: Entry, field: str, kind: str, targets: Listed | None, findings: Findings) -> None:
+def _check_references(
+    entry: Entry, field: str, kind: str, targets: Listed | None, findings: Findings
+) -> None:
     if targets is None:
         return
     known = {name for name in (target.of("name", str) for target in entries(targets)) if name}
@@ -231,4 +269,6 @@ def _check_tags(team: Entry, tags: Entry | None, findings: Findings) -> None:
     known = tags.spots if tags is not None else {}
     for spot, tag in team.of("data_tags", Listed) or ():
         if tag not in known:
-            findings.error(spot, f"data tag '{tag}' is not declared under data_tags{suggestion(tag, known)}")
+            findings.error(
+                spot, f"data tag '{tag}' is not declared under data_tags{suggestion(tag, known)}"
+            )

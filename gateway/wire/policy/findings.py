@@ -15,7 +15,9 @@ MAX_ERRORS = 100  # beyond this nobody reads on, and a garbled megabyte would ta
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One node of the document and the path of fields that leads to it (`deployments[0].region`)."""
+    """One node of the document and the path of fields that leads to it
+    (`deployments[0].region`).
+    """
 
     node: yaml.Node
     path: str
@@ -72,7 +74,9 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def shown(text: str) -> str:
-    """Text of a document made safe to print: short, and without characters that move a terminal's cursor."""
+    """Text of a document made safe to print: short, and without characters that move a terminal's
+    cursor.
+    """
     short = text if len(text) <= 60 else text[:57] + "..."
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 

@@ -48,7 +48,8 @@ project = text(
 )
 key_id = text(
     _KEY,
-    rule=f"write the {KID_LENGTH} letters and digits that 'tollgate key list' shows (never the key itself), "
+    rule=f"write the {KID_LENGTH} letters and digits that 'tollgate key list' shows (never the "
+    "key itself), "
     f'or "{EACH}" for each key that is not named',
 )
 
@@ -56,7 +57,9 @@ key_id = text(
 def region_key(spot: Spot, region: str) -> None:
     """Raise `Wrong` unless a region may be declared under this name."""
     if region == ANY or region in UNPLACED:
-        raise Wrong(spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name")
+        raise Wrong(
+            spot, f"'{region}' has a meaning of its own and cannot be declared; choose another name"
+        )
     if not _NAME.fullmatch(region):
         raise Wrong(spot, f"'{shown(region)}' is not allowed: {_NAME_RULE}")
 
@@ -68,7 +71,10 @@ def deployment_key(spot: Spot, deployment: str) -> None:
 
 
 def tag_key(spot: Spot, tag: str) -> None:
-    """Raise `Wrong` unless a data tag may have this name. A request names classes and tags in one header."""
+    """Raise `Wrong` unless a data tag may have this name.
+
+    A request names classes and tags in one header.
+    """
     if tag.lower() in LABELS:
         raise Wrong(spot, f"'{tag}' is a data class; choose another name for a tag")
     if not _NAME.fullmatch(tag):
@@ -86,7 +92,11 @@ def tier_key(spot: Spot, tier: str) -> None:
     if tier in STANDARD_TIERS:
         raise Wrong(spot, f"'{tier}' is the standard tier; its rates are those of the price itself")
     if not _TIER.fullmatch(tier):
-        raise Wrong(spot, f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as priority")
+        raise Wrong(
+            spot,
+            f"'{shown(tier)}' is not allowed: write the tier as answers report it, such as "
+            "priority",
+        )
 
 
 def day(spot: Spot, findings: Findings) -> date:
@@ -101,7 +111,10 @@ def day(spot: Spot, findings: Findings) -> date:
 
 
 def secret_reference(spot: Spot, findings: Findings) -> str:
-    """Read where a secret is kept. What is no reference may be the secret itself, so it is never quoted."""
+    """Read where a secret is kept.
+
+    What is no reference may be the secret itself, so it is never quoted.
+    """
     try:
         value = plain_text(spot)
     except Wrong:
@@ -109,7 +122,8 @@ def secret_reference(spot: Spot, findings: Findings) -> str:
     if not _SECRET.fullmatch(value):
         raise Wrong(
             spot,
-            "must say where the secret is, never the secret itself; write env:NAME or file:/absolute/path "
+            "must say where the secret is, never the secret itself; write env:NAME or "
+            "file:/absolute/path "
             "(if a key stood here, replace it at the provider)",
         )
     return value
@@ -134,7 +148,10 @@ def webhook(spot: Spot, findings: Findings) -> str:
 
 
 def budget_name(spot: Spot, findings: Findings) -> str:
-    """Read a budget's own name. It has no '/' and no ':', so it is never what a budget without a name is called."""
+    """Read a budget's own name.
+
+    It has no '/' and no ':', so it is never what a budget without a name is called.
+    """
     value: str = name(spot, findings)
     if value == BudgetScope.COST_CENTRE:
         raise Wrong(spot, f"'{value}' has a meaning of its own; choose another name")
@@ -153,5 +170,7 @@ def time_zone(spot: Spot, findings: Findings) -> str:
 
 @cache  # a walk through hundreds of files
 def _time_zones() -> frozenset[str]:
-    """Those of this machine, less the one that is whatever the machine is set to, and a placeholder."""
+    """Those of this machine, less the one that is whatever the machine is set to, and a
+    placeholder.
+    """
     return frozenset(available_timezones() - {"localtime", "Factory"})

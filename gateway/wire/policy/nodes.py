@@ -1,4 +1,7 @@
-"""Policy text to YAML nodes that know their lines. Refuses the parts of YAML that surprise readers."""
+"""Policy text to YAML nodes that know their lines.
+
+Refuses the parts of YAML that surprise readers.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,11 @@ except ImportError:  # pragma: no cover - a PyYAML built without libyaml
 
 MAX_CHARACTERS = 2**20
 MAX_DEPTH = 20
-# What YAML calls printable, less the rare line breaks: a line number must mean what an editor shows.
-_UNPRINTABLE = re.compile("[^\n\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# What YAML calls printable, less the rare line breaks: a line number must mean what an editor
+# shows.
+_UNPRINTABLE = re.compile(
+    "[^\n\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 _TAB_INDENT = re.compile(r"^ *\t\s*\S", re.MULTILINE)
 
 
@@ -34,7 +40,10 @@ def read_document(text: str, *, loader: type[Any] = Loader) -> Spot:
         root = yaml.compose(plain, Loader=loader)
     except yaml.YAMLError as broken:
         raise _syntax_error(broken, plain) from None
-    except (ValueError, OverflowError):  # PyYAML without libyaml lets a bad \U escape through as these
+    except (
+        ValueError,
+        OverflowError,
+    ):  # PyYAML without libyaml lets a bad \U escape through as these
         raise _rejected(1, "a quoted text holds an escape that is not a character") from None
     if root is None:
         raise _rejected(1, "the document is empty; it starts with 'version: 1'")
@@ -66,14 +75,22 @@ def _refuse_features(text: str, loader: type[Any]) -> None:
         if depth > MAX_DEPTH:
             raise _rejected(line, f"lists and mappings are nested deeper than {MAX_DEPTH}")
         if documents > 1:
-            raise _rejected(line, "a second document starts here; a policy is one document, so remove '---'")
+            raise _rejected(
+                line, "a second document starts here; a policy is one document, so remove '---'"
+            )
         # An alias event has its name in `anchor` too, so one test finds both ends.
         if getattr(event, "anchor", None) is not None:
             found.append(
-                Finding(line, "document", "anchors and aliases (& and *) are not allowed; write the value out")
+                Finding(
+                    line,
+                    "document",
+                    "anchors and aliases (& and *) are not allowed; write the value out",
+                )
             )
         if getattr(event, "tag", None) is not None:
-            found.append(Finding(line, "document", "tags (!) are not allowed; write the plain value"))
+            found.append(
+                Finding(line, "document", "tags (!) are not allowed; write the plain value")
+            )
     if found:
         raise PolicyRejected(tuple(found[:100]))
 
@@ -84,7 +101,9 @@ def _syntax_error(broken: yaml.YAMLError, text: str) -> PolicyRejected:
     problem = getattr(broken, "problem", None) or "this cannot be read"
     last = text.count("\n") + 1
     line = min(mark.line + 1, last) if mark else 1
-    return _rejected(line, f"not valid YAML: {shown(problem)}; check indentation, quotes and brackets up to here")
+    return _rejected(
+        line, f"not valid YAML: {shown(problem)}; check indentation, quotes and brackets up to here"
+    )
 
 
 def _rejected(line: int, message: str) -> PolicyRejected:

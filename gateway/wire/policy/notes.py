@@ -42,7 +42,9 @@ def _note_regions(document: Entry, findings: Findings) -> None:
     for parent, children in regions.values.items() if regions is not None else ():
         for spot, child in children:
             if child in KNOWN and parent in KNOWN:
-                findings.note(spot, f"changes nothing: '{child}' lies in '{parent}' as everybody knows")
+                findings.note(
+                    spot, f"changes nothing: '{child}' lies in '{parent}' as everybody knows"
+                )
 
 
 def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -55,11 +57,16 @@ def _note_classes(document: Entry, policy: Policy, findings: Findings) -> None:
             findings.note(spot, "lists no region: every request of this class is denied")
         for lower, lower_rule in ordered:
             if lower < data_class and (wider := _wider(rule, lower_rule, policy)):
-                findings.note(spot, f"allows {wider}, which the lower class {lower.label} does not; is that meant?")
+                findings.note(
+                    spot,
+                    f"allows {wider}, which the lower class {lower.label} does not; is that meant?",
+                )
 
 
 def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
-    """What a higher class allows and a lower one does not: then raising a request's class would free it."""
+    """What a higher class allows and a lower one does not: then raising a request's class would
+    free it.
+    """
     if lower.is_shadow:
         return ""
     if rule.is_shadow:
@@ -71,16 +78,24 @@ def _wider(rule: ResidencyRule, lower: ResidencyRule, policy: Policy) -> str:
         return ""
     if ANY in mine:
         return "every region"
-    return ", ".join(sorted(region for region in mine if not policy.region_tree.covered(region, allowed)))
+    return ", ".join(
+        sorted(region for region in mine if not policy.region_tree.covered(region, allowed))
+    )
 
 
 def _note_shadows(document: Entry, findings: Findings) -> None:
     blocks = [document.of("classes", Entry), document.of("data_tags", Entry)]
     rules = [rule for block in blocks if block is not None for rule in block.values.values()]
-    rules += [own for team in entries(document.of("teams", Listed)) if (own := team.of("residency", Entry))]
+    rules += [
+        own
+        for team in entries(document.of("teams", Listed))
+        if (own := team.of("residency", Entry))
+    ]
     for rule in rules:
         if rule.values["mode"] == "shadow":
-            findings.note(rule.place("mode"), "denies nothing; what it would deny is counted and shown")
+            findings.note(
+                rule.place("mode"), "denies nothing; what it would deny is counted and shown"
+            )
 
 
 def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> None:
@@ -94,10 +109,13 @@ def _note_caveat(entry: Entry, deployment: Deployment, findings: Findings) -> No
 def _note_address(entry: Entry, deployment: Deployment, findings: Findings) -> None:
     """Engines and OpenAI serve under a version; others may serve at their root."""
     is_versioned = _VERSIONED.search(urlsplit(deployment.base_url).path) is not None
-    if not is_versioned and (deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted):
+    if not is_versioned and (
+        deployment.provider in {"vllm", "openai"} or deployment.is_self_hosted
+    ):
         findings.note(
             entry.place("base_url"),
-            f"does not end in /v1, so chat goes to {deployment.base_url.rstrip('/')}/chat/completions; is that meant?",
+            "does not end in /v1, so chat goes to "
+            f"{deployment.base_url.rstrip('/')}/chat/completions; is that meant?",
         )
 
 
@@ -113,15 +131,23 @@ def _note_deployments(document: Entry, policy: Policy, findings: Findings) -> No
         if deployment.is_self_hosted and not is_priced:
             findings.note(
                 entry.place("name"),
-                f"self-hosted deployment '{deployment.name}' has neither 'gpu' nor 'price': without a price "
+                f"self-hosted deployment '{deployment.name}' has neither 'gpu' nor 'price': "
+                "without a price "
                 "its requests are refused (unpriced_model)",
             )
         if deployment.price and not any(rate.usd_per_mtok for rate in deployment.price.rates):
-            findings.note(entry.place("price"), f"deployment '{deployment.name}' is free: all its rates are 0")
-        if deployment.price and "vision" in (deployment.capabilities or ()) and not _prices_images(deployment.price):
+            findings.note(
+                entry.place("price"), f"deployment '{deployment.name}' is free: all its rates are 0"
+            )
+        if (
+            deployment.price
+            and "vision" in (deployment.capabilities or ())
+            and not _prices_images(deployment.price)
+        ):
             findings.note(
                 entry.place("price"),
-                f"deployment '{deployment.name}' can see, but its price has no image_input_usd_per_mtok: where the "
+                f"deployment '{deployment.name}' can see, but its price has no "
+                "image_input_usd_per_mtok: where the "
                 "upstream counts image tokens apart, what they cost stays unknown and is held",
             )
 
@@ -142,26 +168,38 @@ def _note_routes(document: Entry, policy: Policy, findings: Findings) -> None:
             # Exact aliases win over patterns, so only a pattern can hide a pattern.
             hider = next((e for e in earlier if "*" in alias and fnmatchcase(alias, e[0])), None)
             if hider:
-                findings.note(spot, f"is never reached: '{hider[0]}' of route '{hider[1]}' comes first")
+                findings.note(
+                    spot, f"is never reached: '{hider[0]}' of route '{hider[1]}' comes first"
+                )
             if "*" in alias:
                 earlier.append((alias, name))
         _note_unbounded(entry, policy, findings)
 
 
 def _note_unbounded(entry: Entry, policy: Policy, findings: Findings) -> None:
-    """A hard budget holds an upper bound of the cost first: where nothing bounds an answer, there is none."""
+    """A hard budget holds an upper bound of the cost first: where nothing bounds an answer, there
+    is none.
+    """
     route = policy.routes[entry.values["name"]]
-    teams = [team for team in policy.teams.values() if route.name in team.routes and _is_hard(team, policy)]
+    teams = [
+        team
+        for team in policy.teams.values()
+        if route.name in team.routes and _is_hard(team, policy)
+    ]
     if route.max_output_tokens is not None or not teams:
         return
     for spot, name in entry.of("deployments", Listed) or ():
         deployment = policy.deployments[name]
-        is_bounded = deployment.max_output_tokens is not None or deployment.context_window is not None
+        is_bounded = (
+            deployment.max_output_tokens is not None or deployment.context_window is not None
+        )
         if not is_bounded and deployment.operations != {Operation.EMBEDDINGS}:
             findings.note(
                 spot,
-                f"nothing bounds an answer of '{name}' here: neither the route nor the deployment has "
-                "max_output_tokens, nor is there a context_window; where callers give no maximum, such requests of "
+                f"nothing bounds an answer of '{name}' here: neither the route nor the "
+                "deployment has "
+                "max_output_tokens, nor is there a context_window; where callers give no "
+                "maximum, such requests of "
                 f"teams with a hard budget ({_few([team.name for team in teams])}) are refused",
             )
 
@@ -180,28 +218,45 @@ def _note_teams(document: Entry, policy: Policy, findings: Findings) -> None:
     for entry in entries(document.of("teams", Listed)):
         team = policy.teams[entry.values["name"]]
         if not team.routes:
-            findings.note(entry.place("routes"), f"team '{team.name}' may call nothing: it lists no route")
+            findings.note(
+                entry.place("routes"), f"team '{team.name}' may call nothing: it lists no route"
+            )
         rules = rules_for(policy, team, data_class=team.data_class)
         for spot, name in entry.of("routes", Listed) or ():
-            behind = [policy.deployments[deployment] for deployment in policy.routes[name].deployments]
+            behind = [
+                policy.deployments[deployment] for deployment in policy.routes[name].deployments
+            ]
             if all(_denied_everywhere(rules, deployment, policy) for deployment in behind):
                 findings.note(
                     spot,
-                    f"team '{team.name}' cannot use route '{name}': {_few([rule.rule_id for rule in rules])} allows "
-                    f"none of its deployments ({', '.join(f'{d.name} in {d.region}' for d in behind)})",
+                    f"team '{team.name}' cannot use route '{name}': "
+                    f"{_few([rule.rule_id for rule in rules])} allows "
+                    "none of its deployments "
+                    f"({', '.join(f'{d.name} in {d.region}' for d in behind)})",
                 )
         for listed in ("projects", "keys"):
             for owner in entries(entry.of(listed, Listed)):
                 if listed == "projects" and team.declares_projects and owner.values["name"] != EACH:
                     continue  # it may be named in a request
                 if not owner.values["budgets"] and owner.values["limits"] is None:
-                    findings.note(owner.spot, "has neither budgets nor limits, so it changes nothing")
+                    findings.note(
+                        owner.spot, "has neither budgets nor limits, so it changes nothing"
+                    )
 
 
-def _denied_everywhere(rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy) -> bool:
-    """True if no gateway may send there on any day: a document does not know where it is applied, nor when."""
+def _denied_everywhere(
+    rules: tuple[ResidencyRule, ...], deployment: Deployment, policy: Policy
+) -> bool:
+    """True if no gateway may send there on any day: a document does not know where it is applied,
+    nor when.
+    """
     found = denials(
-        rules, deployment, regions=policy.region_tree, gateway_region=UNKNOWN, day=date.min, valid_days=None
+        rules,
+        deployment,
+        regions=policy.region_tree,
+        gateway_region=UNKNOWN,
+        day=date.min,
+        valid_days=None,
     )
     return any(not denial.is_shadow and denial.field != "gateway_regions" for denial in found)
 
@@ -211,7 +266,10 @@ def _note_cost_centres(document: Entry, policy: Policy, findings: Findings) -> N
     for entry in entries(document.of("cost_centres", Listed)):
         name = entry.values["name"]
         if name not in used:
-            findings.note(entry.place("name"), f"no team has cost centre '{shown(name)}'; its budgets count nothing")
+            findings.note(
+                entry.place("name"),
+                f"no team has cost centre '{shown(name)}'; its budgets count nothing",
+            )
 
 
 def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
@@ -229,16 +287,24 @@ def _note_budgets(document: Entry, policy: Policy, findings: Findings) -> None:
 
 
 def _note_dodged(entry: Entry, policy: Policy, findings: Findings) -> None:
-    """Callers choose the project by a header, so a project's budget alone does not bound what a team spends."""
+    """Callers choose the project by a header, so a project's budget alone does not bound what a
+    team spends.
+    """
     team = policy.teams[entry.values["name"]]
     of_projects = [rule for rule in team.budgets if rule.scope is BudgetScope.PROJECT]
     has_hard = any(rule.is_hard for rule in of_projects)
-    of_team = [rule for rule in team.budgets if rule.scope is BudgetScope.TEAM and (rule.is_hard or not has_hard)]
+    of_team = [
+        rule
+        for rule in team.budgets
+        if rule.scope is BudgetScope.TEAM and (rule.is_hard or not has_hard)
+    ]
     if of_projects and not of_team:
         findings.note(
             entry.place("projects"),
-            f"team '{team.name}' has budgets of projects and {'no hard one' if has_hard else 'none'} of its own: a "
-            "caller can dodge a project's by naming another project, or none, in x-tollgate-project; give the team a "
+            f"team '{team.name}' has budgets of projects and "
+            f"{'no hard one' if has_hard else 'none'} of its own: a "
+            "caller can dodge a project's by naming another project, or none, in "
+            "x-tollgate-project; give the team a "
             "budget, or bind keys to projects",
         )
 
@@ -251,11 +317,14 @@ def _note_larger(budget: Declared, policy: Policy, findings: Findings) -> None:
     values = budget.entry.values
     limit_nusd = nusd_from_usd(values["limit_usd"])
     for rule in policy.teams[budget.team].budgets:
-        is_of_whole = rule.scope is BudgetScope.TEAM and rule.is_hard and rule.period == values["period"]
+        is_of_whole = (
+            rule.scope is BudgetScope.TEAM and rule.is_hard and rule.period == values["period"]
+        )
         if is_of_whole and rule.limit_nusd < limit_nusd:
             findings.note(
                 budget.entry.place("limit_usd"),
-                f"is larger than the whole team's, {rule.rule_id} of {plain_usd(rule.limit_nusd)} USD: that one is "
+                f"is larger than the whole team's, {rule.rule_id} of "
+                f"{plain_usd(rule.limit_nusd)} USD: that one is "
                 "used up first",
             )
 
@@ -268,14 +337,17 @@ def _note_empty_limits(document: Entry, findings: Findings) -> None:
         limits = block.of("limits", Entry)
         if limits is not None and not limits.spots:
             findings.note(
-                block.place("limits"), "limits nothing; write for example {requests_per_minute: 600}, or remove it"
+                block.place("limits"),
+                "limits nothing; write for example {requests_per_minute: 600}, or remove it",
             )
 
 
 def _note_unlimited(document: Entry, policy: Policy, findings: Findings) -> None:
     names = [team.name for team in policy.teams.values() if not _has_any(team, policy)]
     if names:
-        findings.note(document.place("teams"), f"unlimited: {_few(names)} (no budgets and no limits)")
+        findings.note(
+            document.place("teams"), f"unlimited: {_few(names)} (no budgets and no limits)"
+        )
 
 
 def _has_any(team: Team, policy: Policy) -> bool:

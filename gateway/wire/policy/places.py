@@ -1,4 +1,6 @@
-"""Rules of residency and facts of places in a policy document: their fields, and the way to values and back."""
+"""Rules of residency and facts of places in a policy document: their fields, and the way to values
+and back.
+"""
 
 from __future__ import annotations
 
@@ -8,52 +10,95 @@ from typing import Any
 from gateway.domain.places.known_hosts import KNOWN_PROVIDERS, Statement
 from gateway.domain.policy.policy import ResidencyRule
 from gateway.wire.policy.names import day, name, source, words
-from gateway.wire.policy.readers import Block, Entry, Field, Listed, boolean, declared_only, integer, list_of, one_of
+from gateway.wire.policy.readers import (
+    Block,
+    Entry,
+    Field,
+    Listed,
+    boolean,
+    declared_only,
+    integer,
+    list_of,
+    one_of,
+)
 
 PROVIDERS = ("vllm", "openai", "openai_compatible")
 DENIABLE_PROVIDERS = tuple(sorted({*PROVIDERS, *KNOWN_PROVIDERS}))
 MODES = ("enforced", "shadow")
 _RULE_FIELDS = (
     Field(
-        name="regions", read=list_of(name), example="[eu]", default_text="no say",
-        meaning="Regions that may process it; a parent stands for all under it; `any` allows every place, `global` and "
+        name="regions",
+        read=list_of(name),
+        example="[eu]",
+        default_text="no say",
+        meaning="Regions that may process it; a parent stands for all under it; `any` allows "
+        "every place, `global` and "
         "`unknown` included; `[]` allows none.",
     ),
     Field(
-        name="at_rest", read=list_of(name), example="[eu]", default_text="no say",
-        meaning="Regions where the deployment may keep data; what is unknown is allowed by `any` alone.",
+        name="at_rest",
+        read=list_of(name),
+        example="[eu]",
+        default_text="no say",
+        meaning="Regions where the deployment may keep data; what is unknown is allowed by "
+        "`any` alone.",
     ),
     Field(
-        name="telemetry", read=list_of(name), example="[eu, us]", default_text="no say",
-        meaning="Regions where the deployment may send telemetry; what is unknown is allowed by `any` alone.",
+        name="telemetry",
+        read=list_of(name),
+        example="[eu, us]",
+        default_text="no say",
+        meaning="Regions where the deployment may send telemetry; what is unknown is allowed "
+        "by `any` alone.",
     ),
     Field(
-        name="self_hosted", read=boolean, example="true", default=False, default_text="`false`",
+        name="self_hosted",
+        read=boolean,
+        example="true",
+        default=False,
+        default_text="`false`",
         meaning="If true, only deployments with `self_hosted: true` may process it.",
     ),
     Field(
-        name="max_retention_days", read=integer(least=0, most=36_500), example="0", default_text="no say",
+        name="max_retention_days",
+        read=integer(least=0, most=36_500),
+        example="0",
+        default_text="no say",
         meaning="Longest time a deployment may keep data; unknown is too long.",
     ),
     Field(
-        name="deny_regions", read=list_of(name), example="[cn]", default_text="`[]`",
-        meaning="Regions that nothing may be processed, kept or sent telemetry in, not even in part; where one of the "
+        name="deny_regions",
+        read=list_of(name),
+        example="[cn]",
+        default_text="`[]`",
+        meaning="Regions that nothing may be processed, kept or sent telemetry in, not even in "
+        "part; where one of the "
         "three is unknown, it is denied.",
     ),
     Field(
-        name="deny_providers", read=list_of(one_of(DENIABLE_PROVIDERS)), example="[openai]", default_text="`[]`",
+        name="deny_providers",
+        read=list_of(one_of(DENIABLE_PROVIDERS)),
+        example="[openai]",
+        default_text="`[]`",
         meaning="Providers that may not have it, by the deployment's `provider` or by its host; of "
         f"{', '.join(f'`{p}`' for p in DENIABLE_PROVIDERS)}.",
     ),
     Field(
-        name="gateway_regions", read=list_of(name), example="[eu]", default_text="no say",
+        name="gateway_regions",
+        read=list_of(name),
+        example="[eu]",
+        default_text="no say",
         meaning="Regions that the gateway itself must run in, as its `TOLLGATE_REGION` says.",
     ),
     Field(
-        name="mode", read=one_of(MODES), example="shadow", default="enforced", default_text="`enforced`",
+        name="mode",
+        read=one_of(MODES),
+        example="shadow",
+        default="enforced",
+        default_text="`enforced`",
         meaning="`shadow` denies nothing: what it would deny is counted and shown.",
     ),
-)  # fmt: skip
+)
 
 RULE = Block(name="residency rule", fields=_RULE_FIELDS)
 CLASS = Block(
@@ -65,32 +110,50 @@ FACTS = Block(
     name="residency block",
     fields=(
         Field(
-            name="at_rest", read=name, example="eu", default_text="what ships about its host, else `unknown`",
+            name="at_rest",
+            read=name,
+            example="eu",
+            default_text="what ships about its host, else `unknown`",
             meaning="Where it keeps data: a region, `global` or `unknown`.",
         ),
         Field(
-            name="telemetry", read=name, example="eu", default_text="what ships about its host, else `unknown`",
+            name="telemetry",
+            read=name,
+            example="eu",
+            default_text="what ships about its host, else `unknown`",
             meaning="Where it sends telemetry: a region, `global` or `unknown`.",
         ),
         Field(
-            name="retention_days", read=integer(least=0, most=36_500), example="30",
-            default_text="what ships about its host, else unknown", meaning="How long it keeps data; 0: not at all.",
+            name="retention_days",
+            read=integer(least=0, most=36_500),
+            example="30",
+            default_text="what ships about its host, else unknown",
+            meaning="How long it keeps data; 0: not at all.",
         ),
         Field(
-            name="sub_processor", read=words, example="Example Hosting GmbH",
+            name="sub_processor",
+            read=words,
+            example="Example Hosting GmbH",
             default_text="what ships about its host, else unknown",
             meaning="Who else processes it; shown, not decided by.",
         ),
         Field(
-            name="source", read=source, example="contract 2026-114, annex 2", default_text="none",
-            meaning="Who says all this, the `region` included: words or an address; goes with `as_of`.",
+            name="source",
+            read=source,
+            example="contract 2026-114, annex 2",
+            default_text="none",
+            meaning="Who says all this, the `region` included: words or an address; goes with "
+            "`as_of`.",
         ),
         Field(
-            name="as_of", read=day, example="2026-11-20", default_text="none",
+            name="as_of",
+            read=day,
+            example="2026-11-20",
+            default_text="none",
             meaning="The day on which it was so; goes with `source`.",
         ),
     ),
-)  # fmt: skip
+)
 
 
 def rule_from_wire(rule_id: str, rule: Entry) -> ResidencyRule:

@@ -1,4 +1,7 @@
-"""Readers of single values, lists and blocks of fields. A reader returns the value or raises `Wrong`."""
+"""Readers of single values, lists and blocks of fields.
+
+A reader returns the value or raises `Wrong`.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,8 @@ class Block:
                 continue  # one slip, one error
             if absent.is_required:
                 findings.error(
-                    entry.place(absent.name), f"is missing; write for example '{absent.name}: {absent.example}'"
+                    entry.place(absent.name),
+                    f"is missing; write for example '{absent.name}: {absent.example}'",
                 )
             else:
                 entry.values[absent.name] = absent.default
@@ -95,17 +99,26 @@ def members(spot: Spot, findings: Findings) -> list[tuple[str, Spot]]:
     found: dict[str, Spot] = {}
     for key, value in spot.node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag != _TAG + "str":
-            findings.error(Spot(key, spot.path), f"a field name must be text, not {_kind(key)}; put it in quotes")
+            findings.error(
+                Spot(key, spot.path),
+                f"a field name must be text, not {_kind(key)}; put it in quotes",
+            )
         elif key.value in found:
             first = found[key.value].line
-            findings.error(Spot(key, spot.member(key.value, value).path), f"is there twice (first in line {first})")
+            findings.error(
+                Spot(key, spot.member(key.value, value).path),
+                f"is there twice (first in line {first})",
+            )
         else:
             found[key.value] = spot.member(key.value, value)
     return list(found.items())
 
 
 def list_of(read: Read) -> Read:
-    """A reader of lists. Items that are wrong become findings; the others are returned with their spots."""
+    """A reader of lists.
+
+    Items that are wrong become findings; the others are returned with their spots.
+    """
 
     def read_list(spot: Spot, findings: Findings) -> Listed:
         if not isinstance(spot.node, yaml.SequenceNode):
@@ -155,7 +168,9 @@ def map_of(read_key: Callable[[Spot, str], None], read: Read) -> Read:
 
 
 def declared_only(block: dict[str, Any]) -> dict[str, Any]:
-    """A block to be written, less the fields that are not declared and have no default (a price, a window)."""
+    """A block to be written, less the fields that are not declared and have no default (a price, a
+    window).
+    """
     return {name: value for name, value in block.items() if value is not None}
 
 
@@ -196,7 +211,9 @@ def integer(*, least: int, most: int) -> Read:
 
 
 def decimal(*, above: str | None = None, least: str | None = None, most: str, unit: str) -> Read:
-    """A reader of exact decimals, straight from the text: a float on the way would change a price."""
+    """A reader of exact decimals, straight from the text: a float on the way would change a
+    price.
+    """
 
     def read_decimal(spot: Spot, findings: Findings) -> Decimal:
         value = _scalar(spot, "a number")
@@ -214,7 +231,9 @@ def decimal(*, above: str | None = None, least: str | None = None, most: str, un
 
 
 def boolean(spot: Spot, findings: Findings) -> bool:
-    """Read `true` or `false`; YAML's other spellings (yes, on, ...) are refused as too easily mistaken."""
+    """Read `true` or `false`; YAML's other spellings (yes, on, ...) are refused as too easily
+    mistaken.
+    """
     value = _scalar(spot, "true or false")
     if value not in ("true", "false"):
         raise Wrong(spot, "must be true or false")
@@ -222,14 +241,21 @@ def boolean(spot: Spot, findings: Findings) -> bool:
 
 
 def plain_text(spot: Spot) -> str:
-    """The text of a scalar. Raises `Wrong` where YAML would read it as something else (`no` is false)."""
+    """The text of a scalar.
+
+    Raises `Wrong` where YAML would read it as something else (`no` is false).
+    """
     value = _scalar(spot, "text")
     if spot.node.tag != _TAG + "str":
-        raise Wrong(spot, f'must be text; YAML reads this as {_kind(spot.node)}, so put it in quotes: "…"')
+        raise Wrong(
+            spot, f'must be text; YAML reads this as {_kind(spot.node)}, so put it in quotes: "…"'
+        )
     return value
 
 
-def _read_into(values: dict[str, Any], name: str, spot: Spot, read: Read, findings: Findings) -> None:
+def _read_into(
+    values: dict[str, Any], name: str, spot: Spot, read: Read, findings: Findings
+) -> None:
     try:
         values[name] = read(spot, findings)
     except Wrong as wrong:

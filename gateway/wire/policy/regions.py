@@ -27,7 +27,9 @@ class Regions:
         return region in self.declared or region in KNOWN
 
     def hint(self, region: str, besides: Iterable[str] = ()) -> str:
-        """What was probably meant, or which regions are declared: the built-in ones are too many to list."""
+        """What was probably meant, or which regions are declared: the built-in ones are too many to
+        list.
+        """
         named = {*self.declared, *besides}
         near = nearest(region, named) or nearest(region.lower(), KNOWN)
         return f"; did you mean '{near}'?" if near else suggestion(region, named)
@@ -42,7 +44,11 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
     for parent, children in declared.values.items():
         for spot, child in children:
             if child == ANY or child in UNPLACED:
-                findings.error(spot, f"'{child}' has a meaning of its own and cannot be declared; choose another name")
+                findings.error(
+                    spot,
+                    f"'{child}' has a meaning of its own and cannot be declared; choose "
+                    "another name",
+                )
             elif parent in parents.get(child, ()):
                 findings.error(spot, f"'{child}' is already under '{parent}'; write it there once")
             else:
@@ -50,7 +56,12 @@ def check_regions(declared: Entry | None, findings: Findings) -> Regions:
                 placed.setdefault(child, spot)
     regions = Regions(
         frozenset({*declared.spots, *parents}),
-        RegionTree({parent: [child for _, child in children] for parent, children in declared.values.items()}),
+        RegionTree(
+            {
+                parent: [child for _, child in children]
+                for parent, children in declared.values.items()
+            }
+        ),
     )
     _check_order(declared, parents, findings)
     for child, spot in placed.items():
@@ -63,25 +74,34 @@ def _check_order(declared: Entry, parents: Mapping[str, Sequence[str]], findings
         # Each region that so many steps up lead to, with a way there.
         level: dict[str, tuple[str, ...]] = {parent: (parent,)}
         for _ in range(MAX_REGION_DEPTH):
-            level = {above: (*way, above) for one, way in level.items() for above in parents.get(one, ())}
+            level = {
+                above: (*way, above) for one, way in level.items() for above in parents.get(one, ())
+            }
             if parent in level or not level:
                 break
         if parent in level:
             way = " in ".join(level[parent])
-            findings.error(declared.place(parent), f"'{parent}' is under itself ({way}); regions are a tree")
+            findings.error(
+                declared.place(parent), f"'{parent}' is under itself ({way}); regions are a tree"
+            )
         elif level:
-            findings.error(declared.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}")
+            findings.error(
+                declared.place(parent), f"regions are nested deeper than {MAX_REGION_DEPTH}"
+            )
 
 
 def _check_built_in(child: str, spot: Spot, tree: RegionTree, findings: Findings) -> None:
-    """A built-in region stays where the world has it; what the world says already may be said again."""
+    """A built-in region stays where the world has it; what the world says already may be said
+    again.
+    """
     if child not in KNOWN:
         return
     wrong = sorted((tree.ancestors(child) & KNOWN) - _BUILT_IN.ancestors(child))
     if wrong:
         findings.error(
             spot,
-            f"'{child}' is built in and does not lie in '{wrong[0]}'; put it under a region of your own, or choose "
+            f"'{child}' is built in and does not lie in '{wrong[0]}'; put it under a region of "
+            "your own, or choose "
             "another name",
         )
 
@@ -102,14 +122,17 @@ def _check_rule(rule: Entry, regions: Regions, findings: Findings) -> None:
     for field in ("regions", "at_rest", "telemetry", "gateway_regions"):
         for spot, region in rule.of(field, Listed) or ():
             if region in UNPLACED:
-                findings.error(spot, f"'{region}' promises no place, so no rule can be bound to it; write any")
+                findings.error(
+                    spot, f"'{region}' promises no place, so no rule can be bound to it; write any"
+                )
             elif region != ANY:
                 _check_named(spot, region, regions, findings, besides=(ANY,))
     for spot, region in rule.of("deny_regions", Listed) or ():
         if region == ANY or region in UNPLACED:
             findings.error(
                 spot,
-                f"'{region}' is no place to deny; write 'regions: []' to allow nothing. What is unknown or global is "
+                f"'{region}' is no place to deny; write 'regions: []' to allow nothing. What "
+                "is unknown or global is "
                 "denied by every name here",
             )
         else:
@@ -125,7 +148,10 @@ def check_deployment_places(deployment: Entry, regions: Regions, findings: Findi
         _check_fact(block, "telemetry", regions, findings)
         for field, other in (("source", "as_of"), ("as_of", "source")):
             if field in block.spots and other not in block.spots:
-                findings.error(block.place(field), f"goes with '{other}'; a fact needs both who says it and when")
+                findings.error(
+                    block.place(field),
+                    f"goes with '{other}'; a fact needs both who says it and when",
+                )
     _check_against_known(deployment, block, regions, findings)
 
 
@@ -134,33 +160,45 @@ def _check_fact(entry: Entry, field: str, regions: Regions, findings: Findings) 
     if region is None or region in UNPLACED:
         return
     if region == ANY:
-        findings.error(entry.place(field), "'any' is for classes and other rules; write a region, global or unknown")
+        findings.error(
+            entry.place(field),
+            "'any' is for classes and other rules; write a region, global or unknown",
+        )
         return
     _check_named(entry.place(field), region, regions, findings, besides=UNPLACED)
 
 
-def _check_named(spot: Spot, region: str, regions: Regions, findings: Findings, *, besides: Iterable[str] = ()) -> None:
+def _check_named(
+    spot: Spot, region: str, regions: Regions, findings: Findings, *, besides: Iterable[str] = ()
+) -> None:
     if not regions.has(region):
         hint = regions.hint(region, besides)
         findings.error(spot, f"'{region}' is neither built in nor declared under regions{hint}")
 
 
-def _check_against_known(deployment: Entry, block: Entry | None, regions: Regions, findings: Findings) -> None:
-    """A document may promise less than its provider does; for more it names somebody who says so, and when."""
+def _check_against_known(
+    deployment: Entry, block: Entry | None, regions: Regions, findings: Findings
+) -> None:
+    """A document may promise less than its provider does; for more it names somebody who says so,
+    and when.
+    """
     region, base_url = deployment.of("region", str), deployment.of("base_url", str)
     if region is None or base_url is None or region in UNPLACED:
         return
     host = host_of(base_url)
     known = known_place(host)
-    # Not `covered`: that a document declares one child of `us` does not make the provider promise it.
+    # Not `covered`: that a document declares one child of `us` does not make the provider promise
+    # it.
     if known is None or region in regions.tree.ancestors(known.processing):
         return
     if block is not None and "source" in block.spots and "as_of" in block.spots:
         return
     findings.error(
         deployment.place("region"),
-        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' says more; write "
-        f"'region: {known.processing}', or name in 'residency' who promises otherwise: 'source' and 'as_of'",
+        f"{_stated(host, known)} ({known.said.source}, {known.said.as_of}), and '{region}' "
+        "says more; write "
+        f"'region: {known.processing}', or name in 'residency' who promises otherwise: "
+        "'source' and 'as_of'",
     )
 
 

@@ -1,4 +1,6 @@
-"""Whatever a caller sends, it gets an error in its dialect: never a stack trace, never `{"detail"}`, never a leak."""
+"""Whatever a caller sends, it gets an error in its dialect: never a stack trace, never
+`{"detail"}`, never a leak.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, An
 
 def test_an_unknown_model_lists_what_there_is(http: httpx2.Client) -> None:
     """The commonest mistake gets the answer to it."""
-    error = check_error(http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-9"}), 404, "model_not_found")
+    error = check_error(
+        http.post("/v1/chat/completions", json={**CHAT, "model": "gpt-9"}), 404, "model_not_found"
+    )
     assert error["param"] == "model"
     assert "No route 'gpt-9' for team payments. Yours: chat, vllm" in error["message"]
 
@@ -50,12 +54,15 @@ def test_another_teams_route_is_not_allowed(gateway: Gateway, http: httpx2.Clien
 
 def test_a_model_without_a_price_is_refused(gateway: Gateway, http: httpx2.Client) -> None:
     """402, and nothing is sent: never billed at zero."""
-    check_error(http.post("/v1/chat/completions", json={**CHAT, "model": "unpriced"}), 402, "unpriced_model")
+    check_error(
+        http.post("/v1/chat/completions", json={**CHAT, "model": "unpriced"}), 402, "unpriced_model"
+    )
     assert gateway.query("SELECT FROM finance.usage_events WHERE route = 'unpriced'") == []
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/models", "/v1/usage/me", f"/v1/requests/{uuid7(0, bytes(10))}"]
+    "path",
+    ["/v1/chat/completions", "/v1/models", "/v1/usage/me", f"/v1/requests/{uuid7(0, bytes(10))}"],
 )
 @pytest.mark.parametrize("key", [None, "sk-nonsense", factories.key(99), "tg_"])
 def test_no_key_or_a_wrong_one(gateway: Gateway, path: str, key: str | None) -> None:
@@ -94,15 +101,25 @@ def test_a_revoked_key_is_turned_away_within_seconds(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("content", "param"),
     [
-        (b"", None), (b"{", None), (b"[]", None), (b'"text"', None), (b"\xff\xfe", None), (b"null", None),
-        (b'{"model":"chat","model":"us-only","messages":[]}', None), (b'{"model":"chat","n":12.5,"n":12}', None),
-        (b'{"messages":[]}', "model"), (b'{"model":5}', "model"), (b'{"model":"chat","stream":"yes"}', "stream"),
+        (b"", None),
+        (b"{", None),
+        (b"[]", None),
+        (b'"text"', None),
+        (b"\xff\xfe", None),
+        (b"null", None),
+        (b'{"model":"chat","model":"us-only","messages":[]}', None),
+        (b'{"model":"chat","n":12.5,"n":12}', None),
+        (b'{"messages":[]}', "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":"chat","stream":"yes"}', "stream"),
         (b'{"model":"chat","n":100000}', "n"),
         (b'{"model":"chat","messages":' + b"[" * 20_000 + b"]" * 20_000 + b"}", None),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("path", [endpoint.path for endpoint in ENDPOINTS if endpoint.is_metered])
-def test_a_malformed_body(http: httpx2.Client, path: str, content: bytes, param: str | None) -> None:
+def test_a_malformed_body(
+    http: httpx2.Client, path: str, content: bytes, param: str | None
+) -> None:
     """400 on every endpoint, naming the field where one is at fault."""
     assert check_error(http.post(path, content=content), 400, "invalid_request")["param"] == param
 
@@ -124,27 +141,42 @@ def test_a_maximum_below_zero(http: httpx2.Client, path: str, member: str) -> No
 
 def test_a_chat_without_messages_is_refused_before_it_is_routed(http: httpx2.Client) -> None:
     """The answer was the engine's own validation, under a name that no client knows."""
-    error = check_error(http.post("/v1/chat/completions", json={"model": "chat"}), 400, "invalid_request")
-    assert (error["param"], error["message"]) == ("messages", "'messages' is missing. Nothing was sent.")
+    error = check_error(
+        http.post("/v1/chat/completions", json={"model": "chat"}), 400, "invalid_request"
+    )
+    assert (error["param"], error["message"]) == (
+        "messages",
+        "'messages' is missing. Nothing was sent.",
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "path", "hint"),
     [
-        ("POST", "/chat/completions", "Your base_url should end in /v1, so that /v1/chat/completions is asked for."),
+        (
+            "POST",
+            "/chat/completions",
+            "Your base_url should end in /v1, so that /v1/chat/completions is asked for.",
+        ),
         ("GET", "/models", "Your base_url should end in /v1, so that /v1/models is asked for."),
         ("POST", "/v1/v1/embeddings", "Your base_url ends in /v1 twice; /v1/embeddings is meant."),
     ],
 )
-def test_an_address_without_its_version_is_hinted_at(http: httpx2.Client, method: str, path: str, hint: str) -> None:
-    """A client's base_url lacks its /v1 more often than anything else; the list of paths does not say so."""
+def test_an_address_without_its_version_is_hinted_at(
+    http: httpx2.Client, method: str, path: str, hint: str
+) -> None:
+    """A client's base_url lacks its /v1 more often than anything else; the list of paths does not
+    say so.
+    """
     assert hint in check_error(http.request(method, path), 404, "not_supported")["message"]
     assert "base_url" not in check_error(http.get("/v1/nothing"), 404, "not_supported")["message"]
 
 
 def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
     """Refused before it is read."""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    )
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
         connection.sendall(f"{head}content-length: 100000000\r\n\r\n".encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -152,10 +184,14 @@ def test_a_body_that_declares_too_much(gateway: Gateway) -> None:
 
 def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.Client) -> None:
     """Refused as soon as it is: no declared length to go by."""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    )
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
-        connection.sendall(f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunk * 7)  # it never ends
+        connection.sendall(
+            f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunk * 7
+        )  # it never ends
         seen = b""
         while b"request_too_large" not in seen:
             piece = connection.recv(65536)
@@ -174,13 +210,23 @@ def test_an_encoded_body_is_refused(http: httpx2.Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"), ("GET", "/v1/nothing"), ("POST", "/v1/models"), ("GET", "/v1/chat/completions"),
-        ("POST", "/v1/messages"), ("PUT", "/v1/chat/completions"), ("GET", "/docs"), ("GET", "/metrics"),
-        ("POST", "/v1/chat/completions/"), ("GET", "/v1/chat/%2e%2e/models"), ("DELETE", "/healthz"),
+        ("GET", "/"),
+        ("GET", "/v1/nothing"),
+        ("POST", "/v1/models"),
+        ("GET", "/v1/chat/completions"),
+        ("POST", "/v1/messages"),
+        ("PUT", "/v1/chat/completions"),
+        ("GET", "/docs"),
+        ("GET", "/metrics"),
+        ("POST", "/v1/chat/completions/"),
+        ("GET", "/v1/chat/%2e%2e/models"),
+        ("DELETE", "/healthz"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_offered_says_what_is(http: httpx2.Client, method: str, path: str) -> None:
-    """Any other path or method: the dialect's error, with the list; metrics name their own listener."""
+    """Any other path or method: the dialect's error, with the list; metrics name their own
+    listener.
+    """
     error = check_error(http.request(method, path), 404, "not_supported")
     assert "POST /v1/chat/completions" in error["message"] or "127.0.0.1" in error["message"]
 
@@ -196,36 +242,68 @@ def test_a_host_that_is_none_is_refused(http: httpx2.Client, host: str) -> None:
     [
         ({"cache_salt": "theirs"}, 400, "invalid_request", "does not allow engine_control"),
         ({"store": True}, 403, "residency_denied", "does not allow store"),
-        ({"tools": [{"type": "web_search"}]}, 403, "residency_denied", "does not allow hosted_tools"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}]}]},
-            403, "residency_denied", "does not allow remote_media",
+            {"tools": [{"type": "web_search"}]},
+            403,
+            "residency_denied",
+            "does not allow hosted_tools",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}
+                        ],
+                    }
+                ]
+            },
+            403,
+            "residency_denied",
+            "does not allow remote_media",
         ),
     ],
-)  # fmt: skip
+)
 def test_fields_that_need_leave_are_refused_by_name(
     http: httpx2.Client, members: dict[str, Any], status: int, code: str, said: str
 ) -> None:
     """They store, fetch or send data elsewhere, or steer an engine that others share."""
-    assert said in check_error(http.post("/v1/chat/completions", json={**CHAT, **members}), status, code)["message"]
+    assert (
+        said
+        in check_error(http.post("/v1/chat/completions", json={**CHAT, **members}), status, code)[
+            "message"
+        ]
+    )
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"x-tollgate-data-class": "secret"}, {"x-tollgate-data-class": "restricted"}, {"x-tollgate-tags": "a"},
+        {"x-tollgate-data-class": "secret"},
+        {"x-tollgate-data-class": "restricted"},
+        {"x-tollgate-tags": "a"},
         {"x-tollgate-project": "-"},
     ],
-)  # fmt: skip
+)
 def test_bad_attribution_is_refused(http: httpx2.Client, headers: dict[str, str]) -> None:
     """Spend that is booked in the wrong place is worse than a refused request."""
-    check_error(http.post("/v1/chat/completions", json=CHAT, headers=headers), 400, "invalid_request")
+    check_error(
+        http.post("/v1/chat/completions", json=CHAT, headers=headers), 400, "invalid_request"
+    )
 
 
-def test_a_header_may_raise_the_class_and_never_lower_it(gateway: Gateway, http: httpx2.Client) -> None:
-    """`search` is internal and may say confidential; `payments` stays confidential whatever it says."""
+def test_a_header_may_raise_the_class_and_never_lower_it(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    """`search` is internal and may say confidential; `payments` stays confidential whatever it
+    says.
+    """
     url, body = "/v1/chat/completions", {**CHAT, "model": "vllm"}
-    theirs = {"authorization": f"Bearer {gateway.keys['search']}", "x-tollgate-data-class": "confidential"}
+    theirs = {
+        "authorization": f"Bearer {gateway.keys['search']}",
+        "x-tollgate-data-class": "confidential",
+    }
     raised = http.post(url, json=body, headers=theirs)
     lowered = http.post(url, json=body, headers={"x-tollgate-data-class": "internal"})
     for answer in (raised, lowered):
@@ -236,20 +314,37 @@ def test_a_header_may_raise_the_class_and_never_lower_it(gateway: Gateway, http:
 def test_headers_stay_on_their_own_side(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The caller's key and cookies never go upstream; the upstream's cookies and headers never come back."""
+    """The caller's key and cookies never go upstream; the upstream's cookies and headers never come
+    back.
+    """
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    sent = {"cookie": "session=1", "x-api-key": "tg_other", "x-private": "1", "traceparent": trace, "user-agent": "app"}
+    sent = {
+        "cookie": "session=1",
+        "x-api-key": "tg_other",
+        "x-private": "1",
+        "traceparent": trace,
+        "user-agent": "app",
+    }
     for stream in (False, True):
-        answer = http.post("/v1/chat/completions", json={**CHAT, "model": "hosted", "stream": stream}, headers=sent)
+        answer = http.post(
+            "/v1/chat/completions", json={**CHAT, "model": "hosted", "stream": stream}, headers=sent
+        )
         assert answer.status_code == 200
         assert "set-cookie" not in answer.headers
         assert "x-upstream-secret" not in answer.headers
         assert "server" not in answer.headers
         seen = dict(fake_upstream.entry(answer.headers["x-request-id"])["headers"])
         assert set(seen) == {
-            "host", "content-type", "accept", "accept-encoding", "user-agent", "x-request-id", "traceparent",
-            "authorization", "content-length",
-        }  # fmt: skip
+            "host",
+            "content-type",
+            "accept",
+            "accept-encoding",
+            "user-agent",
+            "x-request-id",
+            "traceparent",
+            "authorization",
+            "content-length",
+        }
         assert (seen["authorization"], seen["traceparent"]) == (f"Bearer {UPSTREAM_SECRET}", trace)
         assert UPSTREAM_SECRET not in answer.text + str(answer.headers)
 
@@ -257,7 +352,9 @@ def test_headers_stay_on_their_own_side(
 def test_the_cache_is_kept_apart_by_team(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """No team can learn from cached tokens what another sent: salts differ by team and stay the same within one."""
+    """No team can learn from cached tokens what another sent: salts differ by team and stay the
+    same within one.
+    """
     salts: dict[str, set[str]] = {}
     for team in ("payments", "search", "payments", "search"):
         headers = {"authorization": f"Bearer {gateway.keys[team]}"}
@@ -272,7 +369,10 @@ def test_what_the_upstream_gets_is_what_the_caller_sent(
     http: httpx2.Client, fake_upstream: FakeUpstreamProcess
 ) -> None:
     """Byte for byte but for the named splices: number forms, escapes, order, unknown fields."""
-    content = b'{ "temperature" : 1.0e0,"x_new":{"a":[1E2,"\\u00e9\xc3\xa9"]},\n"model":"chat", "messages":[ ] }'
+    content = (
+        b'{ "temperature" : '
+        b'1.0e0,"x_new":{"a":[1E2,"\\u00e9\xc3\xa9"]},\n"model":"chat", "messages":[ ] }'
+    )
     answer = http.post("/v1/chat/completions", content=content)
     entry = fake_upstream.entry(answer.headers["x-request-id"])
     assert entry["body"].encode() == content.replace(b'"chat"', b'"plain-1"')
@@ -288,7 +388,9 @@ def test_a_receipt_for_its_own_team_alone(gateway: Gateway, http: httpx2.Client)
     receipt = mine.json()
     assert receipt["request_id"] == request_id
     assert made.headers["x-tollgate-cost-usd"] in mine.text
-    theirs = http.get(f"/v1/requests/{request_id}", headers={"authorization": f"Bearer {gateway.keys['search']}"})
+    theirs = http.get(
+        f"/v1/requests/{request_id}", headers={"authorization": f"Bearer {gateway.keys['search']}"}
+    )
     assert theirs.status_code in (202, 404)
     assert "cost" not in theirs.text
     moment = int(occurred_at(UUID(request_id)).timestamp() * 1000)
@@ -305,7 +407,8 @@ def test_own_usage_is_the_sum_of_the_teams_events(gateway: Gateway, http: httpx2
     usage = http.get("/v1/usage/me")
     assert usage.status_code == 200
     (row,) = gateway.query(
-        "SELECT count(*) AS attempts, sum(cost_usd) AS usd FROM finance.usage_events WHERE team = 'payments' "
+        "SELECT count(*) AS attempts, sum(cost_usd) AS usd FROM finance.usage_events WHERE "
+        "team = 'payments' "
         "AND date_trunc('month', occurred_at) = date_trunc('month', now())"
     )
     shown = usage.json()
@@ -327,9 +430,15 @@ def test_each_request_has_one_line_in_the_log(gateway: Gateway, http: httpx2.Cli
     answer = http.post("/v1/chat/completions", json=CHAT)
     request_id = answer.headers["x-request-id"]
     (line,) = eventually(
-        lambda: [each for each in gateway.log_lines() if each.get("request_id") == request_id], "the log line"
+        lambda: [each for each in gateway.log_lines() if each.get("request_id") == request_id],
+        "the log line",
     )
-    assert (line["event"], line["team"], line["route"], line["status"]) == ("request", "payments", "chat", 200)
+    assert (line["event"], line["team"], line["route"], line["status"]) == (
+        "request",
+        "payments",
+        "chat",
+        200,
+    )
     assert line["cost_usd"] == answer.headers["x-tollgate-cost-usd"]
     assert not any("request_failed" in each["event"] for each in gateway.log_lines())
 
@@ -339,7 +448,11 @@ def test_alive_and_ready(http: httpx2.Client) -> None:
     assert http.get("/healthz").json()["status"] == "alive"
     ready = http.get("/readyz").json()
     assert (ready["status"], ready["policy_version"]) == ("ready", 1)
-    assert {check["check"] for check in ready["checks"]} >= {"journal", "unsettled attempts", "writer"}
+    assert {check["check"] for check in ready["checks"]} >= {
+        "journal",
+        "unsettled attempts",
+        "writer",
+    }
 
 
 def test_the_description_lists_every_endpoint(http: httpx2.Client) -> None:

@@ -1,4 +1,6 @@
-"""HTTP itself, by raw sockets: what the server does with a request to forward differs from what uvicorn does."""
+"""HTTP itself, by raw sockets: what the server does with a request to forward differs from what
+uvicorn does.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,17 @@ PATH = "/v1/chat/completions"
 
 
 def body(**changes: object) -> bytes:
-    return json.dumps({"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **changes}).encode()
+    return json.dumps(
+        {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **changes}
+    ).encode()
 
 
-def request(gateway: Gateway, content: bytes, *, target: str = PATH, version: str = "1.1", headers: str = "") -> bytes:
+def request(
+    gateway: Gateway, content: bytes, *, target: str = PATH, version: str = "1.1", headers: str = ""
+) -> bytes:
     return (
-        f"POST {target} HTTP/{version}\r\nhost: 127.0.0.1\r\nauthorization: Bearer {gateway.key}\r\n"
+        f"POST {target} HTTP/{version}\r\nhost: 127.0.0.1\r\nauthorization: Bearer "
+        f"{gateway.key}\r\n"
         f"content-length: {len(content)}\r\n{headers}\r\n"
     ).encode() + content
 
@@ -55,7 +62,9 @@ def test_a_connection_serves_one_request_after_the_other(gateway: Gateway) -> No
             assert json.loads(content)["usage"]["cost_usd"] > 0
 
 
-@pytest.mark.parametrize("target", [f"{PATH}?trace=1", "http://127.0.0.1" + PATH, PATH.replace("chat", "%63hat")])
+@pytest.mark.parametrize(
+    "target", [f"{PATH}?trace=1", "http://127.0.0.1" + PATH, PATH.replace("chat", "%63hat")]
+)
 def test_other_spellings_of_an_address(gateway: Gateway, target: str) -> None:
     """Rare ones take uvicorn's own way and are answered alike."""
     with connected(gateway) as connection:
@@ -67,7 +76,9 @@ def test_other_spellings_of_an_address(gateway: Gateway, target: str) -> None:
 def test_requests_sent_at_once_are_answered_in_their_order(gateway: Gateway) -> None:
     with connected(gateway) as connection:
         connection.sendall(
-            request(gateway, body(stream=True)) + request(gateway, b"{") + request(gateway, body(model="nobody"))
+            request(gateway, body(stream=True))
+            + request(gateway, b"{")
+            + request(gateway, body(model="nobody"))
         )
         whole = b""
         while b"model_not_found" not in whole:
@@ -81,12 +92,17 @@ def test_a_stream_comes_in_well_formed_chunks(gateway: Gateway) -> None:
     with connected(gateway) as connection:
         connection.sendall(request(gateway, body(stream=True)))
         response, content = answer(connection)
-        assert (response.headers["transfer-encoding"], "content-length" in response.headers) == ("chunked", False)
+        assert (response.headers["transfer-encoding"], "content-length" in response.headers) == (
+            "chunked",
+            False,
+        )
         assert content.endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_caller_of_http_1_0_gets_its_answer_and_the_end(gateway: Gateway, is_stream: bool) -> None:
+def test_a_caller_of_http_1_0_gets_its_answer_and_the_end(
+    gateway: Gateway, is_stream: bool
+) -> None:
     with connected(gateway) as connection:
         connection.sendall(request(gateway, body(stream=is_stream), version="1.0"))
         head, _, content = read_all(connection).partition(b"\r\n\r\n")
@@ -104,7 +120,11 @@ def test_who_asks_for_an_end_after_the_answer_gets_it(gateway: Gateway) -> None:
 def test_an_error_that_ends_the_connection_says_so_once(gateway: Gateway) -> None:
     """A body too large is not read to its end, so what follows could not be told from it."""
     with connected(gateway) as connection:
-        connection.sendall(request(gateway, b"", headers="").replace(b"content-length: 0", b"content-length: 999999"))
+        connection.sendall(
+            request(gateway, b"", headers="").replace(
+                b"content-length: 0", b"content-length: 999999"
+            )
+        )
         said = read_all(connection)
     assert said.startswith(b"HTTP/1.1 413 ")
     assert said.count(b"connection: close\r\n") == 1

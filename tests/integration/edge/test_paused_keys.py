@@ -1,4 +1,6 @@
-"""A paused key is turned away by every replica within the promised time, also through an outage, and comes back."""
+"""A paused key is turned away by every replica within the promised time, also through an outage,
+and comes back.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,21 @@ def keys(key_store: KeyStore) -> KeyStore:
 async def test_a_pause_reaches_every_replica_and_outlives_the_database(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """By notice alone, as nobody looks by itself here; and a restart in an outage must not let the key in again."""
+    """By notice alone, as nobody looks by itself here; and a restart in an outage must not let the
+    key in again.
+    """
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
-    two = [Replica(database, tmp_path / str(number), every_s=LONG_S) for number, database in enumerate(databases)]
+    two = [
+        Replica(database, tmp_path / str(number), every_s=LONG_S)
+        for number, database in enumerate(databases)
+    ]
     async with running(*two):
         await soon(lambda: all(one.answer(MINE) == "payments" for one in two), "the key")
         assert keys.pause(KEY_ID, paused_by="ada")
         await soon(
-            lambda: all(one.answer(MINE) == "invalid_api_key" for one in two), "the pause", within_s=PAUSED_WITHIN_S
+            lambda: all(one.answer(MINE) == "invalid_api_key" for one in two),
+            "the pause",
+            within_s=PAUSED_WITHIN_S,
         )
         with pytest.raises(InvalidApiKey, match="is paused"):
             authenticate(
@@ -49,9 +58,13 @@ async def test_a_pause_reaches_every_replica_and_outlives_the_database(
                 allows_demo=False,
             )
         assert keys.resume(KEY_ID)
-        await soon(lambda: all(one.answer(MINE) == "payments" for one in two), "the end of the pause")
+        await soon(
+            lambda: all(one.answer(MINE) == "payments" for one in two), "the end of the pause"
+        )
         assert keys.pause(KEY_ID, paused_by="ada")
-        await soon(lambda: all(one.answer(MINE) == "invalid_api_key" for one in two), "the second pause")
+        await soon(
+            lambda: all(one.answer(MINE) == "invalid_api_key" for one in two), "the second pause"
+        )
         await soon(lambda: all(_is_paused_in_file(one) for one in two), "the file")
         admission.shut()
     restarted = Replica(databases[0], tmp_path / "0", every_s=0.05, first_look_s=0.2)

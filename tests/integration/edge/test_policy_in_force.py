@@ -1,4 +1,6 @@
-"""The policy's life with real gateways: what a plan foretells, when an apply is live, and no request in between."""
+"""The policy's life with real gateways: what a plan foretells, when an apply is live, and no
+request in between.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, Star
 from tests.waiting import eventually
 
 
-def document(upstream: str, *, order: str, dear: str = "9.8765432", teams: str = "[chat, plain]") -> str:
+def document(
+    upstream: str, *, order: str, dear: str = "9.8765432", teams: str = "[chat, plain]"
+) -> str:
     """Two deployments at odd prices behind two routes; `legal` may use one of them."""
     return f"""\
 version: 1
@@ -42,7 +46,7 @@ routes:
 teams:
   - {{name: payments, cost_centre: CC-1, data_class: internal, routes: {teams}}}
   - {{name: legal, cost_centre: CC-2, data_class: confidential, routes: [chat]}}
-"""
+"""  # noqa: E501
 
 
 def ask_many(gateway: Gateway, count: int) -> int:
@@ -52,13 +56,21 @@ def ask_many(gateway: Gateway, count: int) -> int:
         team = "legal" if number % 5 == 0 else "payments"
         route = "plain" if number % 7 == 0 and team == "payments" else "chat"
         body = {
-            "model": route, "messages": [{"role": "user", "content": "x" * (number % 50)}],
-            "max_tokens": 300, "stream": number % 3 == 0,
-        }  # fmt: skip
-        headers = {"authorization": f"Bearer {gateway.keys[team]}", "x-fake": f"out={1 + number % 97}"}
+            "model": route,
+            "messages": [{"role": "user", "content": "x" * (number % 50)}],
+            "max_tokens": 300,
+            "stream": number % 3 == 0,
+        }
+        headers = {
+            "authorization": f"Bearer {gateway.keys[team]}",
+            "x-fake": f"out={1 + number % 97}",
+        }
         return client.post("/chat/completions", json=body, headers=headers).status_code
 
-    with httpx2.Client(base_url=gateway.base_url, timeout=30) as client, ThreadPoolExecutor(8) as pool:
+    with (
+        httpx2.Client(base_url=gateway.base_url, timeout=30) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
         statuses = list(pool.map(ask, range(count)))
     assert set(statuses) <= {200, 403}, statuses
     return statuses.count(200)
@@ -70,8 +82,9 @@ def spent_nusd(gateway: Gateway, version: int, count: int) -> int:
     def there() -> list[dict[str, Any]]:
         rows = gateway.query(
             "SELECT count(*) AS attempts, CAST(sum(cost_usd) * 1000000000 AS bigint) AS nusd "
-            "FROM finance.usage_events WHERE policy_version = %s", version,
-        )  # fmt: skip
+            "FROM finance.usage_events WHERE policy_version = %s",
+            version,
+        )
         return rows if rows[0]["attempts"] == count else []
 
     return int(eventually(there, f"{count} events of version {version}")[0]["nusd"])
@@ -80,20 +93,26 @@ def spent_nusd(gateway: Gateway, version: int, count: int) -> int:
 def test_a_plan_foretells_the_cost_to_the_nano_dollar(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
-    """An admin believes the figure before applying; afterwards the same requests are run and must cost just that."""
+    """An admin believes the figure before applying; afterwards the same requests are run and must
+    cost just that.
+    """
     gateway = start_gateway(document(fake_upstream.url, order="[cheap, dear]"))
     answered = ask_many(gateway, 200)
     assert answered == 200
     before = spent_nusd(gateway, 1, 200)
     new = tmp_path / "new.yaml"
     new.write_text(document(fake_upstream.url, order="[dear, cheap]", dear="9.1234567"))
-    planned = json.loads(gateway.tollgate("policy", "plan", str(new), "--replay", "1d", "--format", "json"))
+    planned = json.loads(
+        gateway.tollgate("policy", "plan", str(new), "--replay", "1d", "--format", "json")
+    )
     replay = planned["replay"]
     foretold = round(replay["cost_after_usd"] * 10**9)
     assert (replay["requests"], round(replay["cost_before_usd"] * 10**9)) == (200, before)
     legal = next(row for row in replay["rows"] if row["team"] == "legal")
     assert legal["moved"] == 0, "confidential stays in the Union, whatever comes first"
-    chat = next(row for row in replay["rows"] if (row["team"], row["route"]) == ("payments", "chat"))
+    chat = next(
+        row for row in replay["rows"] if (row["team"], row["route"]) == ("payments", "chat")
+    )
     assert chat["moves"] == [{"from": "cheap", "to": "dear", "requests": chat["requests"]}]
     assert "some would also go to us-east" in planned["sentence"]
 
@@ -107,17 +126,27 @@ def test_a_plan_foretells_the_cost_to_the_nano_dollar(
 def run(gateway: Gateway, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command with what it said on standard error."""
     return subprocess.run(
-        [sys.executable, "-m", "gateway.main", *arguments], env=dict(gateway.variables), cwd=REPOSITORY,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway.main", *arguments],
+        env=dict(gateway.variables),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.fixture
-def twins(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Iterator[tuple[Gateway, Gateway]]:
+def twins(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> Iterator[tuple[Gateway, Gateway]]:
     """Two workers of one machine, on ports of their own."""
     first = start_gateway(document(fake_upstream.url, order="[cheap, dear]"))
     port, metrics_port = free_port(), free_port()
-    variables = dict(first.variables) | {"TOLLGATE_PORT": str(port), "TOLLGATE_METRICS_PORT": str(metrics_port)}
+    variables = dict(first.variables) | {
+        "TOLLGATE_PORT": str(port),
+        "TOLLGATE_METRICS_PORT": str(metrics_port),
+    }
     second = replace(first, port=port, metrics_port=metrics_port, variables=variables, process=None)
     second.start()
     yield first, second
@@ -127,7 +156,9 @@ def twins(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> It
 def test_an_apply_says_when_it_is_live_on_every_replica(
     twins: tuple[Gateway, Gateway], fake_upstream: FakeUpstreamProcess, tmp_path: Path
 ) -> None:
-    """Whoever applies knows without looking that the new rules hold everywhere, and which replica they do not reach."""
+    """Whoever applies knows without looking that the new rules hold everywhere, and which replica
+    they do not reach.
+    """
     first, second = twins
     new = tmp_path / "new.yaml"
     new.write_text(document(fake_upstream.url, order="[dear, cheap]"))
@@ -155,8 +186,12 @@ def test_an_apply_says_when_it_is_live_on_every_replica(
 def test_no_request_sees_two_versions_while_policies_come_and_go(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A request keeps the version it began with: its header, its deployment and its event are of one policy."""
-    texts = [document(fake_upstream.url, order=order) for order in ("[cheap, dear]", "[dear, cheap]")]
+    """A request keeps the version it began with: its header, its deployment and its event are of
+    one policy.
+    """
+    texts = [
+        document(fake_upstream.url, order=order) for order in ("[cheap, dear]", "[dear, cheap]")
+    ]
     gateway = start_gateway(texts[0])
     first = {1: "cheap"}
     seen: list[tuple[int, int, str]] = []
@@ -169,12 +204,15 @@ def test_no_request_sees_two_versions_while_policies_come_and_go(
             answer = await client.post("/chat/completions", json=body)
             seen.append(
                 (
-                    answer.status_code, int(answer.headers["x-tollgate-policy"]),
+                    answer.status_code,
+                    int(answer.headers["x-tollgate-policy"]),
                     answer.headers.get("x-tollgate-deployment", ""),
                 )
-            )  # fmt: skip
+            )
 
-        async with httpx2.AsyncClient(base_url=gateway.base_url, headers=headers, timeout=30) as client:
+        async with httpx2.AsyncClient(
+            base_url=gateway.base_url, headers=headers, timeout=30
+        ) as client:
             running: set[asyncio.Task[None]] = set()
             while not done.is_set():
                 running = {task for task in running if not task.done()}
@@ -229,7 +267,10 @@ def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
 
     with psycopg.connect(gateway.database_url) as admission, ThreadPoolExecutor(2) as pool:
         admission.execute("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))")
-        running = [pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait") for file in files]
+        running = [
+            pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait")
+            for file in files
+        ]
         eventually(are_both_there, "two applies that have looked at version 1")
         admission.rollback()
         ran = [one.result(60) for one in running]
@@ -242,7 +283,9 @@ def test_of_two_applies_at_once_one_wins_and_the_other_is_told(
 
 @pytest.mark.parametrize("team", ["payments", "legal"])
 def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: str) -> None:
-    """The same decision as for a request, for the caller's own team, and nothing is sent or metered."""
+    """The same decision as for a request, for the caller's own team, and nothing is sent or
+    metered.
+    """
     if team == "legal":
         team = "search"
     headers = {"authorization": f"Bearer {gateway.keys[team]}"}
@@ -254,5 +297,8 @@ def test_a_caller_asks_where_its_own_request_would_go(gateway: Gateway, team: st
     assert (told["team"], told["route"], told["is_refused"]) == (team, "vllm", False)
     assert told["candidates"][0]["cost_usd"] == 0.00225
     body = {"model": "vllm", "messages": [{"role": "user", "content": "x"}]}
-    assert httpx2.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0]["rank"] == 1
+    assert (
+        httpx2.post(where, json=body, headers=headers, timeout=10).json()["candidates"][0]["rank"]
+        == 1
+    )
     assert httpx2.post(where, json=body, timeout=10).status_code == 401

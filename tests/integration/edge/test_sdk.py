@@ -1,4 +1,6 @@
-"""Drop-in: the official OpenAI client, sync and async, against every endpoint; metered to the token."""
+"""Drop-in: the official OpenAI client, sync and async, against every endpoint; metered to the
+token.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ from tests.integration.policy import USD_PER_TOKEN
 MESSAGES: Any = [{"role": "user", "content": PROMPT}]
 TEXT = f"{COMPLETION} t1 t2 t3 t4 t5 t6 t7"
 HEADERS = {
-    "x-request-id", "x-tollgate-route", "x-tollgate-deployment", "x-tollgate-provider", "x-tollgate-region",
-    "x-tollgate-policy", "x-tollgate-attempts", "x-tollgate-overhead-ms",
-}  # fmt: skip
+    "x-request-id",
+    "x-tollgate-route",
+    "x-tollgate-deployment",
+    "x-tollgate-provider",
+    "x-tollgate-region",
+    "x-tollgate-policy",
+    "x-tollgate-attempts",
+    "x-tollgate-overhead-ms",
+}
 
 
 def fake(**spec: int | str) -> dict[str, Any]:
@@ -33,28 +41,44 @@ def expected_nusd(entry: dict[str, Any]) -> int:
     """The price of what the upstream says it made."""
     plain = entry["input_tokens"] - entry["cached_tokens"]
     return (
-        plain * USD_PER_TOKEN["input"] + entry["cached_tokens"] * USD_PER_TOKEN["cached"]
+        plain * USD_PER_TOKEN["input"]
+        + entry["cached_tokens"] * USD_PER_TOKEN["cached"]
         + entry["generated"] * USD_PER_TOKEN["output"]
-    )  # fmt: skip
+    )
 
 
 def check_event(event: dict[str, Any], entry: dict[str, Any]) -> None:
     """The ledger's row is what the upstream really did, to the token and the nano-dollar."""
-    assert (event["input_tokens"], event["output_tokens"] or 0) == (entry["input_tokens"], entry["generated"])
+    assert (event["input_tokens"], event["output_tokens"] or 0) == (
+        entry["input_tokens"],
+        entry["generated"],
+    )
     assert (event["cached_input_tokens"] or 0) == entry["cached_tokens"]
     assert (event["reasoning_tokens"] or 0) == entry["reasoning"]
     assert event["cost_usd"] * 10**9 == expected_nusd(entry)
-    assert (event["outcome"], event["http_status"], event["usage_source"]) == ("ok", 200, "provider")
+    assert (event["outcome"], event["http_status"], event["usage_source"]) == (
+        "ok",
+        200,
+        "provider",
+    )
     assert event["held_usd"] is None
 
 
-def test_a_chat(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_a_chat(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """The answer, its headers, its cost in body and header, the row, and what the upstream saw."""
     raw = client.chat.completions.with_raw_response.create(
-        model="gpt-4o-mini", messages=MESSAGES, user="u-1",
+        model="gpt-4o-mini",
+        messages=MESSAGES,
+        user="u-1",
         extra_body=fake(**{"in": 1000}, cached=400, out=50, think=20),
-        extra_headers={"x-tollgate-tags": "env=prod", "x-tollgate-project": "checkout", "x-request-id": "mine-1"},
-    )  # fmt: skip
+        extra_headers={
+            "x-tollgate-tags": "env=prod",
+            "x-tollgate-project": "checkout",
+            "x-request-id": "mine-1",
+        },
+    )
     answer = raw.parse()
     assert answer.model == "gpt-4o-mini"
     assert answer.usage is not None
@@ -70,22 +94,42 @@ def test_a_chat(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpst
     check_event(event, entry)
     assert Decimal(raw.headers["x-tollgate-cost-usd"]) == event["cost_usd"]
     assert Decimal(str(answer.usage.cost_usd)) == event["cost_usd"]  # type: ignore[attr-defined]
-    assert (event["team"], event["cost_centre"], event["project"]) == ("payments", "CC-1207", "checkout")
+    assert (event["team"], event["cost_centre"], event["project"]) == (
+        "payments",
+        "CC-1207",
+        "checkout",
+    )
     assert (event["tags"], event["client_request_id"]) == ({"env": "prod"}, "mine-1")
-    assert re.fullmatch("eu_[0-9a-f]{32}", event["end_user"])  # the policy does not ask to keep names
-    assert (event["data_class"], event["model"], event["streamed"]) == ("confidential", "plain-1", False)
+    assert re.fullmatch(
+        "eu_[0-9a-f]{32}", event["end_user"]
+    )  # the policy does not ask to keep names
+    assert (event["data_class"], event["model"], event["streamed"]) == (
+        "confidential",
+        "plain-1",
+        False,
+    )
     assert json.loads(entry["body"])["model"] == "plain-1"
 
 
 @pytest.mark.parametrize("route", ["chat", "vllm", "hosted"])
 @pytest.mark.parametrize("wants_usage", [True, False])
 def test_a_streamed_chat(
-    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, route: str, wants_usage: bool
+    client: openai.OpenAI,
+    gateway: Gateway,
+    fake_upstream: FakeUpstreamProcess,
+    route: str,
+    wants_usage: bool,
 ) -> None:
-    """Usage and cost come in the last chunk for who asked; who did not sees none of it and is metered alike."""
+    """Usage and cost come in the last chunk for who asked; who did not sees none of it and is
+    metered alike.
+    """
     options: Any = {"stream_options": {"include_usage": True}} if wants_usage else {}
     raw = client.chat.completions.with_raw_response.create(
-        model=route, messages=MESSAGES, stream=True, extra_body=fake(**{"in": 100}, cached=40, think=2), **options
+        model=route,
+        messages=MESSAGES,
+        stream=True,
+        extra_body=fake(**{"in": 100}, cached=40, think=2),
+        **options,
     )
     chunks = list(raw.parse())
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -119,7 +163,9 @@ def test_usage_on_a_chunk_with_choices(
 
 async def test_the_async_client(gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
     """The same through asyncio."""
-    async with openai.AsyncOpenAI(base_url=gateway.base_url, api_key=gateway.key, max_retries=0) as client:
+    async with openai.AsyncOpenAI(
+        base_url=gateway.base_url, api_key=gateway.key, max_retries=0
+    ) as client:
         answer = await client.chat.completions.create(model="chat", messages=MESSAGES)
         assert answer.choices[0].message.content == TEXT
         stream = await client.chat.completions.create(model="chat", messages=MESSAGES, stream=True)
@@ -132,9 +178,13 @@ def test_completions(
     client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess, is_stream: bool
 ) -> None:
     """The older endpoint, still what load generators send."""
-    raw = client.completions.with_raw_response.create(model="vllm", prompt=PROMPT, max_tokens=5, stream=is_stream)
+    raw = client.completions.with_raw_response.create(
+        model="vllm", prompt=PROMPT, max_tokens=5, stream=is_stream
+    )
     if is_stream:
-        assert "".join(chunk.choices[0].text for chunk in raw.parse()) == f"{COMPLETION} t1 t2 t3 t4"  # type: ignore[attr-defined]
+        assert (
+            "".join(chunk.choices[0].text for chunk in raw.parse()) == f"{COMPLETION} t1 t2 t3 t4"
+        )  # type: ignore[attr-defined]
     else:
         assert raw.parse().choices[0].text == f"{COMPLETION} t1 t2 t3 t4"
     (event,) = gateway.events(raw.headers["x-request-id"])
@@ -142,7 +192,9 @@ def test_completions(
     assert (event["operation"], event["finish_reason"]) == ("completions", "length")
 
 
-def test_a_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_a_response(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """`/v1/responses`: what Codex speaks; nothing is stored at the provider."""
     raw = client.responses.with_raw_response.create(
         model="chat", input=PROMPT, extra_body=fake(**{"in": 90}, cached=30)
@@ -156,9 +208,13 @@ def test_a_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: Fake
     assert json.loads(entry["body"])["store"] is False
 
 
-def test_a_streamed_response(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_a_streamed_response(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """Its usage is in the completed response, and so is its cost."""
-    raw = client.responses.with_raw_response.create(model="chat", input=PROMPT, stream=True, extra_body=fake(think=3))
+    raw = client.responses.with_raw_response.create(
+        model="chat", input=PROMPT, stream=True, extra_body=fake(think=3)
+    )
     events = list(raw.parse())
     assert events[0].type == "response.created"
     last = events[-1]
@@ -169,7 +225,9 @@ def test_a_streamed_response(client: openai.OpenAI, gateway: Gateway, fake_upstr
     assert {e.response.model for e in events if hasattr(e, "response")} == {"chat"}
 
 
-def test_embeddings(client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_embeddings(
+    client: openai.OpenAI, gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """Input alone is metered."""
     raw = client.embeddings.with_raw_response.create(
         model="chat", input=[PROMPT], encoding_format="float", extra_body=fake(**{"in": 8})
@@ -177,20 +235,29 @@ def test_embeddings(client: openai.OpenAI, gateway: Gateway, fake_upstream: Fake
     assert raw.parse().data[0].embedding == [0.5, -0.25]
     (event,) = gateway.events(raw.headers["x-request-id"])
     check_event(event, fake_upstream.entry(raw.headers["x-request-id"]))
-    assert (event["operation"], event["cost_usd"] * 10**9) == ("embeddings", 8 * USD_PER_TOKEN["input"])
+    assert (event["operation"], event["cost_usd"] * 10**9) == (
+        "embeddings",
+        8 * USD_PER_TOKEN["input"],
+    )
 
 
 def test_every_metered_endpoint_makes_an_event(gateway: Gateway, http: httpx2.Client) -> None:
-    """The table of endpoints is the list of what must be metered: a new row cannot be forgotten here."""
+    """The table of endpoints is the list of what must be metered: a new row cannot be forgotten
+    here.
+    """
     bodies = {
-        "chat": {"messages": MESSAGES}, "completions": {"prompt": PROMPT}, "responses": {"input": PROMPT},
+        "chat": {"messages": MESSAGES},
+        "completions": {"prompt": PROMPT},
+        "responses": {"input": PROMPT},
         "embeddings": {"input": PROMPT},
-    }  # fmt: skip
+    }
     metered = [endpoint for endpoint in ENDPOINTS if endpoint.is_metered]
     assert {endpoint.operation for endpoint in metered} == set(bodies)
     for endpoint in metered:
         assert endpoint.operation is not None
-        answer = http.post(endpoint.path, json={"model": "chat", **bodies[endpoint.operation.value]})
+        answer = http.post(
+            endpoint.path, json={"model": "chat", **bodies[endpoint.operation.value]}
+        )
         assert answer.status_code == 200
         (event,) = gateway.events(answer.headers["x-request-id"])
         assert event["operation"] == endpoint.operation.value
@@ -210,5 +277,7 @@ def test_models_are_those_of_the_team(gateway: Gateway, client: openai.OpenAI) -
     assert "us-only" in mine
     assert mine["chat"].regions == ["eu-de"]  # type: ignore[attr-defined]
     assert mine["chat"].pricing["input_usd_per_mtok"] == "1.25"  # type: ignore[attr-defined]
-    with openai.OpenAI(base_url=gateway.base_url, api_key=gateway.keys["search"], max_retries=0) as theirs:
+    with openai.OpenAI(
+        base_url=gateway.base_url, api_key=gateway.keys["search"], max_retries=0
+    ) as theirs:
         assert [model.id for model in theirs.models.list()] == ["vllm"]

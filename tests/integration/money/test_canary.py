@@ -1,4 +1,6 @@
-"""The search for secrets finds what is planted: a search that never finds anything proves nothing."""
+"""The search for secrets finds what is planted: a search that never finds anything proves
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from tests.canary import COMPLETION, PROMPT, UPSTREAM_SECRET, Findings, dump, se
 
 def found(home: Path, log: Path, *, metrics: str = "", database_url: str | None = None) -> set[str]:
     findings = Findings()
-    search(findings, home=home, log=log, database_url=database_url, metrics=metrics, keys=[factories.key()])
+    search(
+        findings,
+        home=home,
+        log=log,
+        database_url=database_url,
+        metrics=metrics,
+        keys=[factories.key()],
+    )
     assert findings.places >= 2
     return set(findings.hits)
 
@@ -32,9 +41,11 @@ def test_what_is_planted_in_a_file_or_text_is_found(home: Path, tmp_path: Path) 
     (home / "run" / "state.json").write_text(factories.key())
     hits = found(home, log, metrics=f'x{{key="{UPSTREAM_SECRET}"}} 1')
     assert hits == {
-        "log: a prompt", "home/run/state.json: an API key", "home/run/state.json: the secret of an API key",
+        "log: a prompt",
+        "home/run/state.json: an API key",
+        "home/run/state.json: the secret of an API key",
         "metrics: an upstream credential",
-    }  # fmt: skip
+    }
 
 
 def test_what_is_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_url: str) -> None:
@@ -42,10 +53,13 @@ def test_what_is_planted_in_a_row_is_found(home: Path, tmp_path: Path, database_
     assert found(home, tmp_path / "none", database_url=database_url) == set()
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo) VALUES ('', %s, '', '', false)",
+            "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo) VALUES "
+            "('', %s, '', '', false)",
             (COMPLETION,),
         )
-    assert found(home, tmp_path / "none", database_url=database_url) == {"table tollgate.policies: a completion"}
+    assert found(home, tmp_path / "none", database_url=database_url) == {
+        "table tollgate.policies: a completion"
+    }
 
 
 def test_the_search_reads_the_tables_there_are(database_url: str) -> None:

@@ -31,27 +31,40 @@ routes: [{{name: chat, deployments: [open, kept]}}]
 teams:
   - {{name: payments, cost_centre: CC-1, data_class: internal, routes: [chat]}}
   - {{name: clinic, cost_centre: CC-2, data_class: internal, data_tags: [phi], routes: [chat]}}
-"""
+"""  # noqa: E501
 
 
 def asked(gateway: Gateway, team: str, *labels: str) -> httpx2.Response:
     """One request with these labels, each in a header of its own."""
-    headers = [("authorization", f"Bearer {gateway.keys[team]}"), *((HEADER, label) for label in labels)]
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=BODY, headers=headers, timeout=30)
+    headers = [
+        ("authorization", f"Bearer {gateway.keys[team]}"),
+        *((HEADER, label) for label in labels),
+    ]
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=BODY, headers=headers, timeout=30
+    )
 
 
 def test_labels_decide_where_a_request_goes_and_are_kept(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """From the header and the team to the candidates, the event and the refusal, in a gateway that says where it is."""
+    """From the header and the team to the candidates, the event and the refusal, in a gateway that
+    says where it is.
+    """
     gateway = start_gateway(document(fake_upstream.url), region="fra-1")
     went = {
-        ("payments",): "open", ("payments", "phi"): "kept", ("payments", "confidential, phi"): "kept",
-        ("payments", "confidential", "phi"): "kept", ("payments", "local,trial"): "open", ("clinic",): "kept",
+        ("payments",): "open",
+        ("payments", "phi"): "kept",
+        ("payments", "confidential, phi"): "kept",
+        ("payments", "confidential", "phi"): "kept",
+        ("payments", "local,trial"): "open",
+        ("clinic",): "kept",
         ("clinic", "internal"): "kept",
-    }  # fmt: skip
+    }
     answers = {case: asked(gateway, *case) for case in went}
-    assert {case: answer.headers.get("x-tollgate-deployment") for case, answer in answers.items()} == went
+    assert {
+        case: answer.headers.get("x-tollgate-deployment") for case, answer in answers.items()
+    } == went
     (event,) = gateway.events(answers["payments", "confidential", "phi"].headers["x-request-id"])
     assert (event["data_class"], event["features"]["data_tags"]) == ("confidential", ["phi"])
     assert event["decision"]["rules"] == ["class:confidential", "tag:phi"]

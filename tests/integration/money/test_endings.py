@@ -1,4 +1,6 @@
-"""However an attempt ends, the ledger's row is what the upstream's own ledger says; nothing is lost or invented."""
+"""However an attempt ends, the ledger's row is what the upstream's own ledger says; nothing is lost
+or invented.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def post(http: httpx2.Client, **members: Any) -> httpx2.Response:
 
 def all_events(gateway: Gateway, answer: httpx2.Response) -> list[dict[str, Any]]:
     """One for each attempt that the answer says there was."""
-    return gateway.events(answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"]))
+    return gateway.events(
+        answer.headers["x-request-id"], count=int(answer.headers["x-tollgate-attempts"])
+    )
 
 
 def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
@@ -41,7 +45,9 @@ def only_event(gateway: Gateway, answer: httpx2.Response) -> dict[str, Any]:
 def test_a_cut_stream_is_charged_to_the_token(
     gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess, made: int
 ) -> None:
-    """The connection breaks after so many tokens: an error event, no `[DONE]`, and vLLM's running count in the row."""
+    """The connection breaks after so many tokens: an error event, no `[DONE]`, and vLLM's running
+    count in the row.
+    """
     answer = post(http, model="vllm", stream=True, fake=f"cut@{made}")
     assert answer.status_code == 200
     assert "[DONE]" not in answer.text
@@ -49,7 +55,11 @@ def test_a_cut_stream_is_charged_to_the_token(
     entry = fake_upstream.entry(answer.headers["x-request-id"])
     event = only_event(gateway, answer)
     assert (entry["generated"], entry["ending"]) == (made, "cut")
-    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (made, "upstream_cut", "derived")
+    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (
+        made,
+        "upstream_cut",
+        "derived",
+    )
     assert event["cost_usd"] * 10**9 == nusd(10, made)
 
 
@@ -60,17 +70,27 @@ def test_a_stream_that_ends_without_done_is_cut(gateway: Gateway, http: httpx2.C
     assert only_event(gateway, answer)["outcome"] == "upstream_cut"
 
 
-def test_a_cut_stream_of_a_provider_without_running_usage_is_counted(gateway: Gateway, http: httpx2.Client) -> None:
-    """Nobody said how much was made: what came back is counted, never zero, and marked as an estimate."""
+def test_a_cut_stream_of_a_provider_without_running_usage_is_counted(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    """Nobody said how much was made: what came back is counted, never zero, and marked as an
+    estimate.
+    """
     answer = post(http, model="chat", stream=True, max_tokens=8, fake="cut@3")
     event = only_event(gateway, answer)
-    assert (event["outcome"], event["usage_source"], event["held_usd"]) == ("upstream_cut", "estimated", None)
+    assert (event["outcome"], event["usage_source"], event["held_usd"]) == (
+        "upstream_cut",
+        "estimated",
+        None,
+    )
     assert event["cost_usd"] > 0
     assert event["output_tokens"] > 0
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_an_answer_without_usage_is_never_zero(gateway: Gateway, http: httpx2.Client, is_stream: bool) -> None:
+def test_an_answer_without_usage_is_never_zero(
+    gateway: Gateway, http: httpx2.Client, is_stream: bool
+) -> None:
     """It came whole: the ledger has an estimate, which a plain answer's header tells."""
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="nousage")
     assert answer.status_code == 200
@@ -85,23 +105,37 @@ def test_an_answer_without_usage_is_never_zero(gateway: Gateway, http: httpx2.Cl
 @pytest.mark.parametrize(
     ("fault", "status", "code"),
     [
-        ("429", 429, "rate_limited"), ("500", 502, "upstream_error"), ("503", 503, "overloaded"),
-        ("400", 400, "invalid_request"), ("401", 502, "upstream_auth"), ("404", 502, "upstream_error"),
-        ("422", 400, "invalid_request"), ("redirect", 502, "upstream_error"),
+        ("429", 429, "rate_limited"),
+        ("500", 502, "upstream_error"),
+        ("503", 503, "overloaded"),
+        ("400", 400, "invalid_request"),
+        ("401", 502, "upstream_auth"),
+        ("404", 502, "upstream_error"),
+        ("422", 400, "invalid_request"),
+        ("redirect", 502, "upstream_error"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_refusing_upstream_costs_nothing(
-    gateway: Gateway, http: httpx2.Client, fake_upstream: FakeUpstreamProcess, fault: str, status: int, code: str,
+    gateway: Gateway,
+    http: httpx2.Client,
+    fake_upstream: FakeUpstreamProcess,
+    fault: str,
+    status: int,
+    code: str,
     is_stream: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Its error becomes ours, in the caller's dialect; the row says zero and how we know."""
     answer = post(http, model="chat", stream=is_stream, fake=fault)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     events = all_events(gateway, answer)
     entries = fake_upstream.entries(answer.headers["x-request-id"])
     for event in events:
-        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_error", "none", 0)
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == (
+            "upstream_error",
+            "none",
+            0,
+        )
         assert event["http_status"] == (302 if fault == "redirect" else int(fault))
     assert [entry["generated"] for entry in entries] == [0] * len(events)
     assert fake_upstream.ledger()["followed"] == 0
@@ -121,7 +155,11 @@ def test_a_silent_upstream_is_a_timeout(
     answer = post(http, model="chat", stream=is_stream, max_tokens=8, fake="hang")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
     for event in all_events(gateway, answer):
-        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_timeout", "unknown", None)
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == (
+            "upstream_timeout",
+            "unknown",
+            None,
+        )
     for entry in fake_upstream.entries(answer.headers["x-request-id"]):
         assert entry["ending"] == "hang"
 
@@ -136,23 +174,35 @@ def test_a_stream_that_stalls_is_a_timeout_charged_for_what_came(
     assert "[DONE]" not in answer.text
     event = only_event(gateway, answer)
     made = fake_upstream.entry(answer.headers["x-request-id"])["generated"]
-    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (made, "upstream_timeout", "derived")
+    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (
+        made,
+        "upstream_timeout",
+        "derived",
+    )
     assert event["cost_usd"] * 10**9 == nusd(10, 4)
 
 
-def test_an_engine_that_dies_mid_stream_is_no_success(gateway: Gateway, http: httpx2.Client) -> None:
+def test_an_engine_that_dies_mid_stream_is_no_success(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
     """vLLM then sends an error and `[DONE]` under status 200; official clients must raise."""
     answer = post(http, model="vllm", stream=True, fake="miderr@3")
     assert answer.text.count('"error"') == 1
     assert "[DONE]" not in answer.text
     event = only_event(gateway, answer)
-    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (3, "upstream_error", "derived")
+    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (
+        3,
+        "upstream_error",
+        "derived",
+    )
 
 
 @pytest.mark.parametrize("fault", ["cut@3", "miderr@3", "hang@3"])
 def test_the_official_client_raises_on_a_broken_stream(client: openai.OpenAI, fault: str) -> None:
     """It takes a clean close for success: so a broken stream is never closed cleanly."""
-    stream = client.chat.completions.create(model="vllm", messages=MESSAGES, stream=True, extra_body={"fake": fault})
+    stream = client.chat.completions.create(
+        model="vllm", messages=MESSAGES, stream=True, extra_body={"fake": fault}
+    )
     with pytest.raises(openai.APIError):
         list(stream)
 
@@ -174,9 +224,13 @@ def test_a_plain_answer_that_is_no_json_is_an_error(gateway: Gateway, http: http
 
 
 def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:
-    """Send a request on a raw socket, read until `after` stands in the answer, and close; return the request id."""
+    """Send a request on a raw socket, read until `after` stands in the answer, and close; return
+    the request id.
+    """
     content = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n"
+    )
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
         connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         seen = b""
@@ -191,17 +245,25 @@ def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:
 def test_a_client_that_leaves_mid_stream_is_charged_to_the_token(
     gateway: Gateway, fake_upstream: FakeUpstreamProcess, made: int
 ) -> None:
-    """The upstream waits after so many tokens, the client leaves: both ledgers say the same number."""
+    """The upstream waits after so many tokens, the client leaves: both ledgers say the same
+    number.
+    """
     last = b"t%d " % (made - 1) if made > 1 else b"canary-completion"
     body = {"model": "vllm", **STREAM, "fake": f"hang@{made}"}
     request_id = leave(gateway, body, after=last)
     (event,) = gateway.events(request_id)
     assert fake_upstream.entry(request_id)["generated"] == made
-    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (made, "client_gone", "derived")
+    assert (event["output_tokens"], event["outcome"], event["usage_source"]) == (
+        made,
+        "client_gone",
+        "derived",
+    )
     assert event["cost_usd"] * 10**9 == nusd(10, made)
 
 
-def test_a_client_that_leaves_stops_the_engine(gateway: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_a_client_that_leaves_stops_the_engine(
+    gateway: Gateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """A GPU is not kept busy for nobody: the upstream sees the close and stops far from its end."""
     body = {"model": "vllm", "messages": MESSAGES, "stream": True, "fake": "out=100000,tps=200"}
     request_id = leave(gateway, body, after=b"t3 ")
@@ -226,16 +288,24 @@ def test_a_client_that_leaves_before_the_first_token_is_not_lost(
         connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         while len(fake_upstream.ledger()["entries"]) == before:
             pass  # each look is a round trip; the connection's own timeout bounds the upstream's
-    request_id = next(e["request_id"] for e in reversed(fake_upstream.ledger()["entries"]) if marker in e["body"])
+    request_id = next(
+        e["request_id"] for e in reversed(fake_upstream.ledger()["entries"]) if marker in e["body"]
+    )
     (event,) = gateway.events(request_id)
-    assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("client_gone", "unknown", None)
+    assert (event["outcome"], event["usage_source"], event["cost_usd"]) == (
+        "client_gone",
+        "unknown",
+        None,
+    )
     assert event["held_usd"] > 0
 
 
 FAILOVERS = [
-    ("after-500", "upstream_error", "none"), ("after-503", "upstream_error", "none"),
-    ("after-refused", "upstream_unreachable", "none"), ("after-silence", "upstream_timeout", "unknown"),
-]  # fmt: skip
+    ("after-500", "upstream_error", "none"),
+    ("after-503", "upstream_error", "none"),
+    ("after-refused", "upstream_unreachable", "none"),
+    ("after-silence", "upstream_timeout", "unknown"),
+]
 
 
 @pytest.mark.parametrize(("route", "outcome", "source"), FAILOVERS)
@@ -247,7 +317,10 @@ def test_another_deployment_answers_before_the_first_byte(
     assert post(http, model="chat").status_code == 200  # whatever tests before did to it
     answer = post(http, model=route, stream=is_stream)
     assert answer.status_code == 200
-    assert (answer.headers["x-tollgate-attempts"], answer.headers["x-tollgate-deployment"]) == ("2", "plain")
+    assert (answer.headers["x-tollgate-attempts"], answer.headers["x-tollgate-deployment"]) == (
+        "2",
+        "plain",
+    )
     first, second = gateway.events(answer.headers["x-request-id"], count=2)
     assert (first["attempt"], first["outcome"], first["usage_source"]) == (1, outcome, source)
     assert (second["attempt"], second["outcome"], second["usage_source"]) == (2, "ok", "provider")
@@ -259,22 +332,33 @@ def test_a_deployment_without_its_credential_is_tried_once_and_then_passed_over(
 ) -> None:
     """It would fail each time, so the next caller is not kept waiting for that."""
     first, second = (post(http, model="after-no-key") for _ in range(2))
-    assert [answer.headers["x-tollgate-deployment"] for answer in (first, second)] == ["plain", "plain"]
+    assert [answer.headers["x-tollgate-deployment"] for answer in (first, second)] == [
+        "plain",
+        "plain",
+    ]
     assert [answer.headers["x-tollgate-attempts"] for answer in (first, second)] == ["2", "1"]
     assert all_events(gateway, first)[0]["usage_source"] == "none"
 
 
-def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere(gateway: Gateway, http: httpx2.Client) -> None:
+def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
     """Its headers had come, nothing had been passed on."""
-    answer = http.post("/v1/completions", json={"model": "after-cut", "prompt": "x", "stream": True})
+    answer = http.post(
+        "/v1/completions", json={"model": "after-cut", "prompt": "x", "stream": True}
+    )
     assert answer.text.endswith("data: [DONE]\n\n")
     first, second = gateway.events(answer.headers["x-request-id"], count=2)
     assert (first["outcome"], first["usage_source"]) == ("upstream_cut", "unknown")
     assert second["outcome"] == "ok"
 
 
-def test_after_the_first_byte_nothing_is_tried_elsewhere(gateway: Gateway, http: httpx2.Client) -> None:
-    """The chat role had been passed on when the stream died: half an answer from each of two is none."""
+def test_after_the_first_byte_nothing_is_tried_elsewhere(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    """The chat role had been passed on when the stream died: half an answer from each of two is
+    none.
+    """
     answer = post(http, model="after-cut", stream=True)
     assert '"code":"upstream_error"' in answer.text
     assert only_event(gateway, answer)["deployment"] == "cuts-first"
@@ -285,11 +369,19 @@ def test_nobody_can_be_reached(gateway: Gateway, http: httpx2.Client) -> None:
     answer = post(http, model="unreachable")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
     for event in all_events(gateway, answer):
-        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == ("upstream_unreachable", "none", 0)
+        assert (event["outcome"], event["usage_source"], event["cost_usd"]) == (
+            "upstream_unreachable",
+            "none",
+            0,
+        )
 
 
-def test_no_attempt_leaves_its_region(gateway: Gateway, http: httpx2.Client, forbidden: CountingListener) -> None:
-    """Confidential data stays in the EU as first try, second choice and fallback: the other place hears nothing."""
+def test_no_attempt_leaves_its_region(
+    gateway: Gateway, http: httpx2.Client, forbidden: CountingListener
+) -> None:
+    """Confidential data stays in the EU as first try, second choice and fallback: the other place
+    hears nothing.
+    """
     refused = post(http, model="us-only")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "residency_denied")
     assert "confidential→eu: in-us is in us-east" in refused.json()["error"]["message"]

@@ -4,28 +4,48 @@ Rows whose fault is made closer to where it is met:
 
 | row | fault | test |
 |---|---|---|
-| 3 | bad certificates, broken handshakes | tests/providers/test_http1_tls.py::test_a_bad_certificate_is_unreachable |
-| 3 | a reset in the handshake | tests/providers/test_http1_tls.py::test_a_broken_handshake_is_unreachable |
-| 4 | a black hole | tests/providers/test_http1_pool.py::test_a_black_hole_is_unreachable_after_the_connect_timeout |
+| 3 | bad certificates, broken handshakes | \
+tests/providers/test_http1_tls.py::\
+test_a_bad_certificate_is_unreachable |
+| 3 | a reset in the handshake | \
+tests/providers/test_http1_tls.py::\
+test_a_broken_handshake_is_unreachable |
+| 4 | a black hole | \
+tests/providers/test_http1_pool.py::\
+test_a_black_hole_is_unreachable_after_the_connect_timeout |
 | 14 | a stream cut at every byte | \
-tests/unit/request/test_cuts.py::test_a_stream_cut_at_every_byte_is_never_free_and_never_looks_whole |
+tests/unit/request/test_cuts.py::\
+test_a_stream_cut_at_every_byte_is_never_free_and_never_looks_whole |
 | 16 | a stream split at any byte | \
-tests/unit/openai/test_openai_answer.py::test_a_stream_split_anywhere_gives_the_same_answer |
+tests/unit/openai/test_openai_answer.py::\
+test_a_stream_split_anywhere_gives_the_same_answer |
 | 16 | comments, CR and LF in any mixture | \
-tests/unit/openai/test_sse.py::test_a_stream_split_anywhere_has_the_same_events |
+tests/unit/openai/test_sse.py::\
+test_a_stream_split_anywhere_has_the_same_events |
 | 22 | the client is gone before the first token | \
-tests/integration/money/test_endings.py::test_a_client_that_leaves_before_the_first_token_is_not_lost |
-| 22 | the engine stops | tests/integration/money/test_endings.py::test_a_client_that_leaves_stops_the_engine |
+tests/integration/money/test_endings.py::\
+test_a_client_that_leaves_before_the_first_token_is_not_lost |
+| 22 | the engine stops | \
+tests/integration/money/test_endings.py::\
+test_a_client_that_leaves_stops_the_engine |
 | 23 | the client is gone after it | \
-tests/integration/money/test_endings.py::test_a_client_that_leaves_mid_stream_is_charged_to_the_token |
-| 25 | a slow reader | tests/providers/test_http1_exchange.py::test_a_slow_reader_stops_the_upstream_and_is_not_idle |
+tests/integration/money/test_endings.py::\
+test_a_client_that_leaves_mid_stream_is_charged_to_the_token |
+| 25 | a slow reader | \
+tests/providers/test_http1_exchange.py::\
+test_a_slow_reader_stops_the_upstream_and_is_not_idle |
 | 26 | bodies that cannot be trusted | \
-tests/unit/openai/test_openai_request.py::test_a_body_that_cannot_be_trusted_is_refused |
-| 26 | any body | tests/unit/openai/test_openai_request.py::test_any_body_is_understood_or_refused |
+tests/unit/openai/test_openai_request.py::\
+test_a_body_that_cannot_be_trusted_is_refused |
+| 26 | any body | \
+tests/unit/openai/test_openai_request.py::\
+test_any_body_is_understood_or_refused |
 | 48 | an engine that hangs | \
-tests/unit/deployments/test_engine_probes.py::test_an_engine_that_stands_still_is_passed_over |
+tests/unit/deployments/test_engine_probes.py::\
+test_an_engine_that_stands_still_is_passed_over |
 | 48 | a real one | \
-tests/engine/test_engine_faults.py::test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over |
+tests/engine/test_engine_faults.py::\
+test_rows_46_and_48_a_hung_and_a_killed_engine_are_passed_over |
 """
 
 from __future__ import annotations
@@ -45,38 +65,76 @@ import pytest
 
 from tests.gateway_process import FakeUpstreamProcess, Gateway, free_port, new_database
 from tests.integration.policy import PRICE
-from tests.integration.raw_upstream import STREAM, RawUpstream, event, raw_upstream, sends, token, whole
+from tests.integration.raw_upstream import (
+    STREAM,
+    RawUpstream,
+    event,
+    raw_upstream,
+    sends,
+    token,
+    whole,
+)
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = [{"role": "user", "content": "hello"}]
 TIMEOUTS = "{connect_s: 1, first_byte_s: 0.4, first_token_s: 0.6, idle_s: 0.5, total_s: 10}"
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-ANSWER = {"id": "c", "model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
+ANSWER = {
+    "id": "c",
+    "model": "m",
+    "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
+}
 TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
 DONE = event(b"[DONE]")
 
 PARTS = 6
 # What the fake upstream is asked for, by row.
 FAKE = {
-    "r05": "429+ra:9999", "r06": "429+quota", "r06b": "429", "r07a": "500", "r07b": "502", "r07c": "503",
-    "r08": "529", "r10": "hang", "r11": "early+ttft:30000", "r13": "hang@4+style:vllm", "r14": "end@3+style:vllm",
-    "r17": "nousage", "r46b": "404", "r47": "503+style:vllm", "r49": "style:vllm",
-}  # fmt: skip
+    "r05": "429+ra:9999",
+    "r06": "429+quota",
+    "r06b": "429",
+    "r07a": "500",
+    "r07b": "502",
+    "r07c": "503",
+    "r08": "529",
+    "r10": "hang",
+    "r11": "early+ttft:30000",
+    "r13": "hang@4+style:vllm",
+    "r14": "end@3+style:vllm",
+    "r17": "nousage",
+    "r46b": "404",
+    "r47": "503+style:vllm",
+    "r49": "style:vllm",
+}
 # What goes over the bare socket, by row.
 RAW = {
     "r12a": sends(b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n"),
     "r12b": sends(b"HTTP/1.1 100 Continue\r\n\r\n" * 50),
-    "r12c": sends(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"),
+    "r12c": sends(
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+    ),
     "r15": sends(STREAM, token("a"), token("b"), resets=True),
     "r16": sends(STREAM, b": ping\r\n\r\n", token("a"), event(b"{not json"), TAIL, DONE),
-    "r18a": sends(whole(json.dumps({**ANSWER, "usage": {**USAGE, "completion_tokens": -4}}).encode())),
-    "r18b": sends(whole(json.dumps({**ANSWER, "usage": {**USAGE, "completion_tokens": "many"}}).encode())),
+    "r18a": sends(
+        whole(json.dumps({**ANSWER, "usage": {**USAGE, "completion_tokens": -4}}).encode())
+    ),
+    "r18b": sends(
+        whole(json.dumps({**ANSWER, "usage": {**USAGE, "completion_tokens": "many"}}).encode())
+    ),
     "r18c": sends(
-        whole(json.dumps({**ANSWER, "usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": 9}}}).encode())
+        whole(
+            json.dumps(
+                {**ANSWER, "usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": 9}}}
+            ).encode()
+        )
     ),
     "r19": sends(STREAM, token("a"), token("b"), TAIL, TAIL, DONE, DONE, token("late")),
     "r20": sends(STREAM, token("a"), b"data: " + b"x" * (3 << 20)),
-    "r21": sends(whole(gzip.compress(json.dumps({**ANSWER, "usage": USAGE}).encode()), "content-encoding: gzip")),
+    "r21": sends(
+        whole(
+            gzip.compress(json.dumps({**ANSWER, "usage": USAGE}).encode()), "content-encoding: gzip"
+        )
+    ),
 }
 
 
@@ -87,21 +145,25 @@ def document(fake: str, raw: str) -> str:
     """
     common = f"region: eu-de, price: {PRICE}, timeouts: {TIMEOUTS}"
     deployments = [
-        f'{{name: well-{part}, provider: openai_compatible, model: "fake/out:2", base_url: "{fake}/v1", {common}}}'
+        f'{{name: well-{part}, provider: openai_compatible, model: "fake/out:2", base_url: '
+        f'"{fake}/v1", {common}}}'
         for part in range(PARTS)
     ]
     for name, plan in FAKE.items():
         provider = "vllm" if "vllm" in plan else "openai_compatible"
         deployments.append(
-            f'{{name: {name}, provider: {provider}, model: "fake/{plan}", base_url: "{fake}/v1", {common}}}'
+            f'{{name: {name}, provider: {provider}, model: "fake/{plan}", base_url: '
+            f'"{fake}/v1", {common}}}'
         )
     deployments += [
-        f'{{name: {name}, provider: openai_compatible, model: {name}, base_url: "{raw}", {common}}}' for name in RAW
+        f'{{name: {name}, provider: openai_compatible, model: {name}, base_url: "{raw}", {common}}}'
+        for name in RAW
     ]
     closed = f'base_url: "http://127.0.0.1:{free_port()}/v1"'
     deployments += [
         f"{{name: r01, provider: openai_compatible, model: m, {closed}, {common}}}",
-        f'{{name: r02, provider: openai_compatible, model: m, base_url: "https://nobody.invalid:9/v1", {common}}}',
+        f"{{name: r02, provider: openai_compatible, model: m, base_url: "
+        f'"https://nobody.invalid:9/v1", {common}}}',
         f"{{name: r46a, provider: vllm, model: m, {closed}, {common}}}",
         f'{{name: r09, provider: openai_compatible, model: m, base_url: "{fake}/v1", {common}}}',
     ]
@@ -137,10 +199,15 @@ def raw() -> Iterator[RawUpstream]:
 
 @pytest.fixture(scope="module")
 def matrix(
-    launch_gateway: Callable[..., Iterator[Gateway]], postgres_url: str, migrated_template: str,
-    fake_upstream: FakeUpstreamProcess, raw: RawUpstream,
-) -> Iterator[Gateway]:  # fmt: skip
-    """One gateway for all rows; each row has deployments of its own, so that no breaker of one is felt in another."""
+    launch_gateway: Callable[..., Iterator[Gateway]],
+    postgres_url: str,
+    migrated_template: str,
+    fake_upstream: FakeUpstreamProcess,
+    raw: RawUpstream,
+) -> Iterator[Gateway]:
+    """One gateway for all rows; each row has deployments of its own, so that no breaker of one is
+    felt in another.
+    """
     for url in new_database(postgres_url, migrated_template):
         yield from launch_gateway(document(fake_upstream.url, raw.url), url)
 
@@ -151,7 +218,9 @@ class Seen:
     def __init__(self, gateway: Gateway, answer: httpx2.Response) -> None:
         self.status, self.text, self.headers = answer.status_code, answer.text, answer.headers
         count = int(answer.headers["x-tollgate-attempts"])
-        self.events: list[dict[str, Any]] = gateway.events(answer.headers["x-request-id"], count=count)
+        self.events: list[dict[str, Any]] = gateway.events(
+            answer.headers["x-request-id"], count=count
+        )
 
     @property
     def code(self) -> str:
@@ -174,13 +243,17 @@ def ask(matrix: Gateway) -> Iterator[Ask]:
         def asked(route: str, **members: Any) -> Seen:
             body = {"model": route, "messages": MESSAGES, "max_tokens": 8, **members}
             headers = {"authorization": f"Bearer {matrix.keys[f'team-{_part(route)}']}"}
-            return Seen(matrix, http.post(f"{matrix.base_url}/chat/completions", json=body, headers=headers))
+            return Seen(
+                matrix, http.post(f"{matrix.base_url}/chat/completions", json=body, headers=headers)
+            )
 
         yield asked
 
 
 def check_failed_over(seen: Seen, row: str, source: str) -> None:
-    """The caller has an answer of another deployment; the first attempt is in the ledger as it was."""
+    """The caller has an answer of another deployment; the first attempt is in the ledger as it
+    was.
+    """
     assert (seen.status, seen.metered) == (200, [(row, source), (_well(row), "provider")])
 
 
@@ -204,7 +277,9 @@ def test_row_02_a_name_that_does_not_resolve_is_tried_elsewhere(ask: Ask) -> Non
 
 
 def test_row_05_a_limit_upstream_is_told_on_within_reason(ask: Ask) -> None:
-    """Elsewhere at once, else 429 with a time that SDKs will wait, and not asked again meanwhile."""
+    """Elsewhere at once, else 429 with a time that SDKs will wait, and not asked again
+    meanwhile.
+    """
     check_failed_over(ask("r05-else"), "r05", "none")
     seen = ask("r05")
     check_failed(seen, 429, "rate_limited", "none")
@@ -220,7 +295,8 @@ def test_row_06_a_used_up_quota_is_not_asked_again(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "code"), [("r07a", "upstream_error"), ("r07b", "upstream_error"), ("r07c", "overloaded")]
+    ("row", "code"),
+    [("r07a", "upstream_error"), ("r07b", "upstream_error"), ("r07c", "overloaded")],
 )
 def test_row_07_a_failing_server_is_tried_elsewhere(ask: Ask, row: str, code: str) -> None:
     """Elsewhere 200, else 502 or 503 after at most three attempts."""
@@ -240,10 +316,17 @@ def test_row_08_an_overloaded_provider_is_tried_elsewhere(ask: Ask) -> None:
 
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [("400", (400, "invalid_request")), ("404", (502, "upstream_error")), ("413", (400, "invalid_request")),
-     ("422", (400, "invalid_request")), ("400,toolong", (400, "context_length_exceeded"))],
-)  # fmt: skip
-def test_row_09_a_refused_request_is_mapped_and_not_repeated(ask: Ask, status: str, expected: tuple[int, str]) -> None:
+    [
+        ("400", (400, "invalid_request")),
+        ("404", (502, "upstream_error")),
+        ("413", (400, "invalid_request")),
+        ("422", (400, "invalid_request")),
+        ("400,toolong", (400, "context_length_exceeded")),
+    ],
+)
+def test_row_09_a_refused_request_is_mapped_and_not_repeated(
+    ask: Ask, status: str, expected: tuple[int, str]
+) -> None:
     """What the caller sent is wrong everywhere."""
     seen = ask("r09", fake=status)
     check_failed(seen, *expected, source="none")
@@ -298,20 +381,31 @@ def test_row_15_a_reset_in_the_stream_is_an_error(ask: Ask) -> None:
     seen = ask("r15", stream=True)
     if seen.status == 200:  # else the reset overtook the bytes, and three attempts have failed
         assert (seen.code, "[DONE]" in seen.text) == ("upstream_error", False)
-    assert all(one["usage_source"] in ("estimated", "unknown") and one["cost_usd"] != 0 for one in seen.events)
+    assert all(
+        one["usage_source"] in ("estimated", "unknown") and one["cost_usd"] != 0
+        for one in seen.events
+    )
 
 
 def test_row_16_what_is_legal_passes_and_one_broken_event_does_not_end_a_stream(ask: Ask) -> None:
     """Comments, CR LF, and an event that is no JSON."""
     seen = ask("r16", stream=True)
-    assert (seen.status, seen.text.endswith("data: [DONE]\n\n"), ": ping" in seen.text) == (200, True, True)
+    assert (seen.status, seen.text.endswith("data: [DONE]\n\n"), ": ping" in seen.text) == (
+        200,
+        True,
+        True,
+    )
     assert seen.metered == [("r16", "provider")]
 
 
 def test_row_17_an_answer_without_usage_is_flagged(ask: Ask) -> None:
     """The caller has it; the ledger has no zero."""
     seen = ask("r17", stream=True)
-    assert (seen.status, seen.metered, seen.events[0]["cost_usd"] > 0) == (200, [("r17", "estimated")], True)
+    assert (seen.status, seen.metered, seen.events[0]["cost_usd"] > 0) == (
+        200,
+        [("r17", "estimated")],
+        True,
+    )
 
 
 @pytest.mark.parametrize("row", ["r18a", "r18b", "r18c"])
@@ -337,16 +431,29 @@ def test_row_20_an_endless_line_ends_the_stream(ask: Ask) -> None:
 
 
 def test_row_21_an_encoding_nobody_asked_for_is_no_answer(ask: Ask) -> None:
-    """Its caller gets none of it. It came whole under a 200, so it is bought once, for what it says itself."""
+    """Its caller gets none of it.
+
+    It came whole under a 200, so it is bought once, for what it says itself.
+    """
     for model in ("r21-else", "r21"):
         seen = ask(model)
-        assert (seen.status, seen.code, seen.metered) == (502, "upstream_error", [("r21", "provider")])
+        assert (seen.status, seen.code, seen.metered) == (
+            502,
+            "upstream_error",
+            [("r21", "provider")],
+        )
 
 
 def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: Ask) -> None:
-    """A caller that breaks off in the middle of its stream leaves nothing behind for the next one."""
-    content = json.dumps({"model": "r49", "messages": MESSAGES, "stream": True, "fake": "out=500,tps=50"}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {matrix.key}\r\n"
+    """A caller that breaks off in the middle of its stream leaves nothing behind for the next
+    one.
+    """
+    content = json.dumps(
+        {"model": "r49", "messages": MESSAGES, "stream": True, "fake": "out=500,tps=50"}
+    ).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {matrix.key}\r\n"
+    )
     with socket.create_connection(("127.0.0.1", matrix.port), timeout=20) as connection:
         connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         read = b""
@@ -362,14 +469,23 @@ def test_row_24_the_next_request_after_a_reset_is_clean(matrix: Gateway, ask: As
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b'{"model":', b'{"model":"r49","messages":[],"max_tokens":"x"}', b'{"model":"\xff"}',
-     b'{"model":"r49","model":"r49","messages":[]}', b'{"model":"r49","messages":' + b"[" * 10_000 + b"]" * 10_000],
+    [
+        b"",
+        b"[]",
+        b'{"model":',
+        b'{"model":"r49","messages":[],"max_tokens":"x"}',
+        b'{"model":"\xff"}',
+        b'{"model":"r49","model":"r49","messages":[]}',
+        b'{"model":"r49","messages":' + b"[" * 10_000 + b"]" * 10_000,
+    ],
     ids=["empty", "no object", "cut", "wrong type", "no UTF-8", "twice", "deep"],
-)  # fmt: skip
+)
 def test_row_26_a_body_that_cannot_be_read_is_a_400(matrix: Gateway, body: bytes) -> None:
     """And never reaches an upstream."""
     answer = httpx2.post(
-        f"{matrix.base_url}/chat/completions", content=body, headers={"authorization": f"Bearer {matrix.key}"}
+        f"{matrix.base_url}/chat/completions",
+        content=body,
+        headers={"authorization": f"Bearer {matrix.key}"},
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert answer.headers["x-tollgate-attempts"] == "0"
@@ -399,9 +515,15 @@ def test_row_49_a_request_that_an_engine_dies_of_harms_no_other(ask: Ask) -> Non
 def test_every_row_has_a_test() -> None:
     """Here by name, or in the table above; what the table names is there."""
     named = set()
-    for row, path, name in re.findall(r"^\| (\d+) \|.*?(tests/\S+\.py)::(\w+) \|", __doc__ or "", re.M):
+    for row, path, name in re.findall(
+        r"^\| (\d+) \|.*?(tests/\S+\.py)::(\w+) \|", __doc__ or "", re.M
+    ):
         tree = ast.parse((ROOT / path).read_text())
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        functions = {
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         assert name in functions, f"row {row}: {path}::{name}"
         named.add(int(row))
     here = {int(name[9:11]) for name in globals() if re.match(r"test_row_\d\d_", name)}

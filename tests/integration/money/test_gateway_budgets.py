@@ -1,4 +1,6 @@
-"""Budgets, limits and keyed requests through a real gateway: what callers are told, and what the books say."""
+"""Budgets, limits and keyed requests through a real gateway: what callers are told, and what the
+books say.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,39 @@ routes: [{{name: chat, deployments: [one]}}]
 teams:
   - {{name: payments, cost_centre: CC-1, data_class: internal, routes: [chat]{team}}}
   - {{name: search, cost_centre: CC-2, data_class: internal, routes: [chat]}}
-{more}"""
+{more}"""  # noqa: E501
 
 
-def ask(gateway: Gateway, *, team: str = "payments", key: str | None = None, **members: Any) -> httpx2.Response:
-    body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100, **members}
-    headers = {"authorization": f"Bearer {gateway.keys[team]}"} | ({"idempotency-key": key} if key else {})
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+def ask(
+    gateway: Gateway, *, team: str = "payments", key: str | None = None, **members: Any
+) -> httpx2.Response:
+    body = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 100,
+        **members,
+    }
+    headers = {"authorization": f"Bearer {gateway.keys[team]}"} | (
+        {"idempotency-key": key} if key else {}
+    )
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    )
 
 
 def account(gateway: Gateway, name: str) -> dict[str, Any]:
-    (row,) = gateway.query("SELECT * FROM finance.budgets WHERE account = %s AND starts_at IS NOT NULL", name)
+    (row,) = gateway.query(
+        "SELECT * FROM finance.budgets WHERE account = %s AND starts_at IS NOT NULL", name
+    )
     return row
 
 
 @pytest.fixture
 def budgeted(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> Gateway:
     """A team with a tiny budget by the month and a soft one by the day."""
-    team = ", budgets: [{period: month, limit_usd: 0.01}, {period: day, limit_usd: 0.001, kind: soft}]"
+    team = (
+        ", budgets: [{period: month, limit_usd: 0.01}, {period: day, limit_usd: 0.001, kind: soft}]"
+    )
     return start_gateway(policy(fake_upstream.url, team=team))
 
 
@@ -65,8 +82,14 @@ def test_what_is_spent_is_what_the_budget_says(budgeted: Gateway) -> None:
 
 
 def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> None:
-    """Limit, spent, held, reset and the admin's command; official SDKs are told not to try again."""
-    refused = next(answer for answer in (ask(budgeted, fake="out=100") for _ in range(50)) if answer.status_code != 200)
+    """Limit, spent, held, reset and the admin's command; official SDKs are told not to try
+    again.
+    """
+    refused = next(
+        answer
+        for answer in (ask(budgeted, fake="out=100") for _ in range(50))
+        if answer.status_code != 200
+    )
     assert refused.status_code == 402, refused.text
     error = refused.json()["error"]
     assert (error["code"], error["type"]) == ("budget_exhausted", "billing_error")
@@ -80,7 +103,9 @@ def test_a_used_up_budget_is_a_402_that_says_what_to_do(budgeted: Gateway) -> No
 
 def settled(gateway: Gateway) -> Decimal | None:
     """What the budget has spent, once it is what the events add up to."""
-    (row,) = gateway.query("SELECT sum(cost_usd) AS usd FROM finance.usage_events WHERE team = 'payments'")
+    (row,) = gateway.query(
+        "SELECT sum(cost_usd) AS usd FROM finance.usage_events WHERE team = 'payments'"
+    )
     spent = account(gateway, "payments/month")["spent_usd"]
     return Decimal(spent) if spent == row["usd"] and spent > 0 else None
 
@@ -100,24 +125,37 @@ def test_a_route_with_a_cap_sends_it_and_holds_for_it(
 ) -> None:
     """Where the caller gives no maximum, the cap is the upstream's, and so a true bound."""
     team = ", budgets: [{period: month, limit_usd: 1}]"
-    gateway = start_gateway(policy(fake_upstream.url, team=team, deployment=", max_output_tokens: 123"))
+    gateway = start_gateway(
+        policy(fake_upstream.url, team=team, deployment=", max_output_tokens: 123")
+    )
     answer = ask(gateway, max_tokens=None)
     assert answer.status_code == 200, answer.text
-    assert json.loads(fake_upstream.entry(answer.headers["x-request-id"])["body"])["max_tokens"] == 123
+    assert (
+        json.loads(fake_upstream.entry(answer.headers["x-request-id"])["body"])["max_tokens"] == 123
+    )
 
 
 def test_a_killed_gateway_gives_back_what_it_had_leased(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """kill -9 with money leased and a request under way: the hold is counted as unknown, the rest is free again."""
-    gateway = start_gateway(policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]"))
+    """kill -9 with money leased and a request under way: the hold is counted as unknown, the rest
+    is free again.
+    """
+    gateway = start_gateway(
+        policy(fake_upstream.url, team=", budgets: [{period: month, limit_usd: 1}]")
+    )
     hanging = threading.Thread(target=lambda: _ignoring_the_end(gateway), daemon=True)
     hanging.start()
-    eventually(lambda: gateway.query("SELECT * FROM tollgate.leases WHERE held_nusd > 0"), "a hold in Postgres")
+    eventually(
+        lambda: gateway.query("SELECT * FROM tollgate.leases WHERE held_nusd > 0"),
+        "a hold in Postgres",
+    )
     gateway.stop(signal.SIGKILL)
     hanging.join()
     gateway.start()
-    eventually(lambda: account(gateway, "payments/month")["leased_usd"] == 0, "the lease back", within_s=20)
+    eventually(
+        lambda: account(gateway, "payments/month")["leased_usd"] == 0, "the lease back", within_s=20
+    )
     (event,) = gateway.query("SELECT * FROM finance.usage_events")
     assert (event["outcome"], event["cost_usd"]) == ("interrupted", None)
     assert account(gateway, "payments/month")["spent_usd"] == event["held_usd"]
@@ -131,7 +169,9 @@ def _ignoring_the_end(gateway: Gateway) -> None:
         return
 
 
-def test_limits_are_told_and_kept(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_limits_are_told_and_kept(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """Headers count down, then 429 with a time that helps."""
     gateway = start_gateway(policy(fake_upstream.url, team=", limits: {requests_per_minute: 5}"))
     answers = [ask(gateway) for _ in range(7)]
@@ -146,24 +186,41 @@ def test_limits_are_told_and_kept(start_gateway: StartGateway, fake_upstream: Fa
     assert "x-should-retry" not in refused.headers
 
 
-def test_one_request_at_a_time(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
+def test_one_request_at_a_time(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
     """The slot is taken while an answer runs and free when it has ended."""
     gateway = start_gateway(policy(fake_upstream.url, team=", limits: {concurrent: 1}"))
     headers = {"authorization": f"Bearer {gateway.key}"}
-    body = {"model": "chat", "messages": [], "max_tokens": 50, "stream": True, "fake": "out=20,tps=10"}
-    with httpx2.stream("POST", f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30) as first:
+    body = {
+        "model": "chat",
+        "messages": [],
+        "max_tokens": 50,
+        "stream": True,
+        "fake": "out=20,tps=10",
+    }
+    with httpx2.stream(
+        "POST", f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    ) as first:
         assert first.status_code == 200
         refused = ask(gateway)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "concurrency_limited")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (
+            429,
+            "concurrency_limited",
+        )
         first.read()
     assert ask(gateway).status_code == 200
 
 
 def test_a_key_is_charged_once(budgeted: Gateway, fake_upstream: FakeUpstreamProcess) -> None:
-    """The same request again is not sent again, another under its key is refused, one that failed may be retried."""
+    """The same request again is not sent again, another under its key is refused, one that failed
+    may be retried.
+    """
     first = ask(budgeted, key="k-1", fake="out=3")
     assert first.status_code == 200, first.text
-    again = eventually(lambda: _finished(ask(budgeted, key="k-1", fake="out=3")), "the end of the first")
+    again = eventually(
+        lambda: _finished(ask(budgeted, key="k-1", fake="out=3")), "the end of the first"
+    )
     assert (again.status_code, again.json()["error"]["code"]) == (409, "idempotency_conflict")
     assert again.headers["x-should-retry"] == "false"
     assert first.headers["x-request-id"] in again.json()["error"]["message"]
@@ -174,7 +231,14 @@ def test_a_key_is_charged_once(budgeted: Gateway, fake_upstream: FakeUpstreamPro
     assert failed.status_code == 503
     retried = ask(budgeted, key="k-2", fake="503")
     assert retried.status_code == 503, "a try that cost nothing does not use the key up"
-    assert len(budgeted.query("SELECT * FROM finance.usage_events WHERE team = 'payments' AND cost_usd > 0")) == 1
+    assert (
+        len(
+            budgeted.query(
+                "SELECT * FROM finance.usage_events WHERE team = 'payments' AND cost_usd > 0"
+            )
+        )
+        == 1
+    )
 
 
 def _finished(answer: httpx2.Response) -> httpx2.Response | None:

@@ -1,4 +1,6 @@
-"""A receipt says what the answer said, digit for digit; it is there when the answer ends, and stays as it is."""
+"""A receipt says what the answer said, digit for digit; it is there when the answer ends, and stays
+as it is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ COST = re.compile(r'"cost_usd":\s*([0-9.]+|null)')
 # Odd counts, so that the digits of the cost are many.
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {"model": "chat", **fake(**{"in": 1237}, cached=401, out=59, think=13)},
-    "a stream": {"model": "vllm", "stream": True, "stream_options": {"include_usage": True}, **fake(out=7)},
+    "a stream": {
+        "model": "vllm",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **fake(out=7),
+    },
     "after another deployment failed": {"model": "after-500", **fake(out=11)},
     "a provider's own": {"model": "hosted", **fake(**{"in": 333}, out=3)},
 }
@@ -32,8 +39,12 @@ def receipt_text(gateway: Gateway, http: httpx2.Client, request_id: str) -> str:
 def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
     gateway: Gateway, http: httpx2.Client, body: dict[str, Any]
 ) -> None:
-    """The cost in the body, in the receipt a moment later, and in the ledger are one number, written alike."""
-    answer = http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 90, **body})
+    """The cost in the body, in the receipt a moment later, and in the ledger are one number,
+    written alike.
+    """
+    answer = http.post(
+        "/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 90, **body}
+    )
     assert answer.status_code == 200, answer.text
     request_id = answer.headers["x-request-id"]
 
@@ -44,10 +55,12 @@ def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
     assert receipt_text(gateway, http, request_id) == at_once
     (told,) = COST.findall(answer.text)
     last = httpx2.Response(200, text=at_once).json()["attempts"][-1]
-    assert at_once.count(f'"cost_usd":{told}') >= 2, "the last attempt's, and one of its lines or the total"
-    assert [attempt["attempt"] for attempt in httpx2.Response(200, text=at_once).json()["attempts"]] == list(
-        range(1, attempts + 1)
+    assert at_once.count(f'"cost_usd":{told}') >= 2, (
+        "the last attempt's, and one of its lines or the total"
     )
+    assert [
+        attempt["attempt"] for attempt in httpx2.Response(200, text=at_once).json()["attempts"]
+    ] == list(range(1, attempts + 1))
     assert f"{events[-1]['cost_usd'].normalize():f}" == told
     assert last["usage_obtained"] == "the upstream's own final figure"
     assert last["price_obtained"].startswith("policy, in the price book since 20")
@@ -55,10 +68,18 @@ def test_a_receipt_is_there_when_the_answer_ends_and_never_changes(
 
 def test_an_unknown_cost_is_said_to_be_unknown(gateway: Gateway, http: httpx2.Client) -> None:
     """The upstream hung: held, and neither zero nor a guess."""
-    answer = http.post("/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "fake": "hang"})
+    answer = http.post(
+        "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "fake": "hang"}
+    )
     request_id = answer.headers["x-request-id"]
     gateway.events(request_id)
-    (attempt,) = httpx2.Response(200, text=receipt_text(gateway, http, request_id)).json()["attempts"]
-    assert (attempt["cost_usd"], attempt["total_usd"], attempt["usage_source"]) == (None, None, "unknown")
+    (attempt,) = httpx2.Response(200, text=receipt_text(gateway, http, request_id)).json()[
+        "attempts"
+    ]
+    assert (attempt["cost_usd"], attempt["total_usd"], attempt["usage_source"]) == (
+        None,
+        None,
+        "unknown",
+    )
     assert attempt["held_usd"] > 0
     assert attempt["cost_obtained"] == "unknown: the amount held is the most it can be"

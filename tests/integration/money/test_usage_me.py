@@ -1,4 +1,6 @@
-"""`GET /v1/usage/me` of a real gateway: budgets as finance has them, limits as the next request will meet them."""
+"""`GET /v1/usage/me` of a real gateway: budgets as finance has them, limits as the next request
+will meet them.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,24 @@ from tests.waiting import eventually
 def test_a_developer_sees_what_is_left_before_it_is_refused(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Every budget the key is charged to, to the nano-dollar of finance's view, and every limit it is under."""
+    """Every budget the key is charged to, to the nano-dollar of finance's view, and every limit it
+    is under.
+    """
     team = (
         ", budgets: [{period: month, limit_usd: 0.5}, {period: day, limit_usd: 0.1, kind: soft}], "
         "limits: {requests_per_minute: 9, concurrent: 3}, "
-        'keys: [{key: "*", budgets: [{period: once, limit_usd: 0.2}], limits: {tokens_per_minute: 5000}}]'
+        'keys: [{key: "*", budgets: [{period: once, limit_usd: 0.2}], limits: '
+        "{tokens_per_minute: 5000}}]"
     )
     more = "cost_centres: [{name: CC-1, budgets: [{period: week, limit_usd: 7}]}]"
     gateway = start_gateway(policy(fake_upstream.url, team=team, more=more))
     answer = ask(gateway, fake="out=40")
     assert answer.status_code == 200, answer.text
     gateway.events(answer.headers["x-request-id"])
-    eventually(lambda: not gateway.query("SELECT * FROM tollgate.leases WHERE outstanding_nusd > 0"), "idle money back")
+    eventually(
+        lambda: not gateway.query("SELECT * FROM tollgate.leases WHERE outstanding_nusd > 0"),
+        "idle money back",
+    )
 
     headers = {"authorization": f"Bearer {gateway.key}"}
     told = httpx2.get(f"{gateway.base_url}/usage/me", headers=headers, timeout=30)
@@ -36,18 +44,30 @@ def test_a_developer_sees_what_is_left_before_it_is_refused(
     budgets = {own["budget"]: own for own in usage["budgets"]}
     key_id = usage["key_id"]
     assert list(budgets) == [
-        "cost_centre:CC-1/week", "payments/day", f"payments/key:{key_id}/once", "payments/month",
-    ]  # fmt: skip
+        "cost_centre:CC-1/week",
+        "payments/day",
+        f"payments/key:{key_id}/once",
+        "payments/month",
+    ]
     for name, own in budgets.items():
         row = account(gateway, name)
-        for figure in ("limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd"):
+        for figure in (
+            "limit_usd",
+            "granted_usd",
+            "spent_usd",
+            "held_usd",
+            "leased_usd",
+            "remaining_usd",
+        ):
             assert Decimal(own[figure]) == row[figure], (name, figure)
         assert (own["kind"], own["period"]) == (row["kind"], row["period"])
         assert own["spent_usd"] == Decimal(answer.headers["x-tollgate-cost-usd"])
         assert name in own["grant"]
     of_team, of_key = usage["limits"]
     requests = of_team["requests_per_minute"]
-    assert (of_team["limit"], requests["limit"], requests["remaining"]) == ("payments", 9, 7), "the look counts too"
+    assert (of_team["limit"], requests["limit"], requests["remaining"]) == ("payments", 9, 7), (
+        "the look counts too"
+    )
     assert 0 < requests["reset_s"] <= 61
     assert (of_team["tokens_per_minute"], of_team["concurrent"]) == (None, {"limit": 3})
     tokens = of_key["tokens_per_minute"]
@@ -55,6 +75,8 @@ def test_a_developer_sees_what_is_left_before_it_is_refused(
     assert 0 < tokens["remaining"] < tokens["limit"] == 5000
 
     other = httpx2.get(
-        f"{gateway.base_url}/usage/me", headers={"authorization": f"Bearer {gateway.keys['search']}"}, timeout=30
+        f"{gateway.base_url}/usage/me",
+        headers={"authorization": f"Bearer {gateway.keys['search']}"},
+        timeout=30,
     ).json()
     assert (other["budgets"], other["limits"]) == ([], [])

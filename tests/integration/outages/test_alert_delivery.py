@@ -1,4 +1,6 @@
-"""Budget alerts from the ledger to a receiver: real Postgres, real sockets, a signature that the receiver checks."""
+"""Budget alerts from the ledger to a receiver: real Postgres, real sockets, a signature that the
+receiver checks.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ SHARES = (Decimal("0.5"), Decimal("0.8"), Decimal(1))
 
 
 class Receiver(ThreadingHTTPServer):
-    """Checks signatures, and answers with the next of `statuses`, else 204. `admission` holds its answers back."""
+    """Checks signatures, and answers with the next of `statuses`, else 204.
+
+    `admission` holds its answers back.
+    """
 
     def __init__(self, key: bytes, *, port: int = 0) -> None:
         self.heard: list[dict[str, Any]] = []
@@ -66,7 +71,9 @@ class Receiver(ThreadingHTTPServer):
                 pass
 
         super().__init__(("127.0.0.1", port), Handler)
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
     @property
     def url(self) -> str:
@@ -112,12 +119,16 @@ class Stand:
         self.databases.append(database)
         alerts = Alerts(webhook=self.webhook, secret="env:AN_ALERT_SECRET")
         return BudgetAlerts(
-            store=BudgetAlertStore(database), receiver=Webhook(self.clock.now), draw=lambda: 1.0, clock=self.clock,
+            store=BudgetAlertStore(database),
+            receiver=Webhook(self.clock.now),
+            draw=lambda: 1.0,
+            clock=self.clock,
             leadership=Leadership(database, "budget_alerts"),
             policy=lambda: factories.version(factories.policy(alerts=alerts)),
-            on_raised=self.metrics.count_budget_alert, on_given_up=self.metrics.given_up_budget_alerts.inc,
+            on_raised=self.metrics.count_budget_alert,
+            on_given_up=self.metrics.given_up_budget_alerts.inc,
             on_waiting=self.metrics.undelivered_budget_alerts.set,
-        )  # fmt: skip
+        )
 
     def spend(self, cost_nusd: int) -> None:
         self.number += 1
@@ -126,16 +137,23 @@ class Stand:
     def rows(self) -> list[tuple[str, int, str | None, bool]]:
         with psycopg.connect(self.url) as connection:
             return connection.execute(
-                "SELECT threshold::text, tries, last_error, delivered_at IS NOT NULL FROM finance.budget_alerts "
+                "SELECT threshold::text, tries, last_error, delivered_at IS NOT NULL FROM "
+                "finance.budget_alerts "
                 "ORDER BY threshold"
             ).fetchall()
 
 
 @pytest.fixture
 def stand(
-    database: Database, database_url: str, receivers: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    database_url: str,
+    receivers: Callable[..., Receiver],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stand]:
-    """A monthly budget of 1,000 nano-dollars with three thresholds. Nobody listens at its webhook yet."""
+    """A monthly budget of 1,000 nano-dollars with three thresholds.
+
+    Nobody listens at its webhook yet.
+    """
     declare(database, team_rule(1000, alert_at=SHARES))
     monkeypatch.setenv("AN_ALERT_SECRET", "a secret of the tests")
     made = Stand(database_url, f"http://127.0.0.1:{free_port()}/alerts")
@@ -148,7 +166,9 @@ def port_of(stand: Stand) -> int:
     return int(stand.webhook.rpartition(":")[2].partition("/")[0])
 
 
-async def test_from_spending_to_the_receiver(stand: Stand, receivers: Callable[..., Receiver]) -> None:
+async def test_from_spending_to_the_receiver(
+    stand: Stand, receivers: Callable[..., Receiver]
+) -> None:
     """Each threshold arrives once, lowest first, with the figures of the books."""
     receiver = receivers(port=port_of(stand))
     leader, other = stand.worker(), stand.worker()
@@ -162,9 +182,14 @@ async def test_from_spending_to_the_receiver(stand: Stand, receivers: Callable[.
     assert receiver.thresholds == ["payments/month 0.5", "payments/month 0.8"]
     first = receiver.heard[0]
     assert (first["limit_usd"], first["spent_usd"], first["granted_usd"]) == (
-        Decimal("0.000001"), Decimal("0.000000899"), 0,
-    )  # fmt: skip
-    assert (first["starts_at"], first["ends_at"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+        Decimal("0.000001"),
+        Decimal("0.000000899"),
+        0,
+    )
+    assert (first["starts_at"], first["ends_at"]) == (
+        "2026-11-01T00:00:00Z",
+        "2026-12-01T00:00:00Z",
+    )
     stand.spend(101)
     await leader.look()
     assert receiver.thresholds[2:] == ["payments/month 1"]
@@ -177,7 +202,9 @@ async def test_a_receiver_that_is_down_hears_it_when_it_is_back(
     job = stand.worker()
     stand.spend(500)
     await job.look()
-    assert stand.rows() == [("0.5", 1, "The webhook could not be reached: ConnectionRefusedError.", False)]
+    assert stand.rows() == [
+        ("0.5", 1, "The webhook could not be reached: ConnectionRefusedError.", False)
+    ]
     receiver = receivers(port=port_of(stand))
     receiver.statuses = [503]
     for _ in range(4):
@@ -202,7 +229,9 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
     ((_, tries, error, is_delivered),) = stand.rows()
     assert (tries, is_delivered, receiver.heard) == (1, False, [])
     assert error is not None
-    assert error.startswith("The alerts' secret env:AN_ALERT_SECRET is empty or not set where the gateway runs.")
+    assert error.startswith(
+        "The alerts' secret env:AN_ALERT_SECRET is empty or not set where the gateway runs."
+    )
     monkeypatch.setenv("AN_ALERT_SECRET", "a secret of the tests")
     stand.clock.advance(1)
     await job.look()
@@ -212,7 +241,9 @@ async def test_a_secret_that_is_not_there_yet_is_named_and_tried_again(
 async def test_another_leader_goes_on_where_the_first_was_cut_off(
     stand: Stand, receivers: Callable[..., Receiver]
 ) -> None:
-    """The first loses its connections with one alert delivered: neither that one nor a line in the log comes again."""
+    """The first loses its connections with one alert delivered: neither that one nor a line in the
+    log comes again.
+    """
     receiver = receivers(port=port_of(stand))
     receiver.statuses = [204, 500]
     first, second = stand.worker(), stand.worker()
@@ -221,7 +252,8 @@ async def test_another_leader_goes_on_where_the_first_was_cut_off(
         await first.look()
         with psycopg.connect(stand.url, autocommit=True) as admin:
             admin.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> "
+                "pg_backend_pid() "
                 "AND datname = current_database() AND usename = current_user"
             )
         stand.clock.advance(1)
@@ -250,16 +282,26 @@ teams:
       - {{period: month, limit_usd: 0.01, alert_at: [0.04]}}
       - {{period: day, limit_usd: 0.0002, kind: soft, alert_at: [0.5, 1.0]}}
 alerts: {{webhook: "{webhook}", secret: "env:FAKE_KEY"}}
-"""
+"""  # noqa: E501
 
 
 def ask(gateway: Gateway) -> None:
-    """One request that is charged. On a busy machine the first slice may take longer than a caller waits: 503, free."""
-    body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100, "fake": "out=40"}
+    """One request that is charged.
+
+    On a busy machine the first slice may take longer than a caller waits: 503, free.
+    """
+    body = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 100,
+        "fake": "out=40",
+    }
     headers = {"authorization": f"Bearer {gateway.key}"}
 
     def is_served() -> bool:
-        answer = httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+        answer = httpx2.post(
+            f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+        )
         assert answer.status_code in (200, 503), answer.text
         return answer.status_code == 200
 
@@ -267,9 +309,13 @@ def ask(gateway: Gateway) -> None:
 
 
 def test_a_gateway_tells_once_across_its_own_death(
-    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, receivers: Callable[..., Receiver]
+    start_gateway: StartGateway,
+    fake_upstream: FakeUpstreamProcess,
+    receivers: Callable[..., Receiver],
 ) -> None:
-    """From a request to the receiver; killed in the middle of a delivery, it says the same again under the same id."""
+    """From a request to the receiver; killed in the middle of a delivery, it says the same again
+    under the same id.
+    """
     receiver = receivers(UPSTREAM_SECRET)
     receiver.admission.clear()
     gateway = start_gateway(policy(fake_upstream.url, receiver.url))
@@ -277,19 +323,29 @@ def test_a_gateway_tells_once_across_its_own_death(
     eventually(lambda: receiver.heard, "the first alert")
     gateway.stop(signal.SIGKILL)
     receiver.admission.set()
-    with psycopg.connect(gateway.database_url) as connection:  # its time is not over yet, and nobody wants to wait
-        connection.execute("UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL")
+    with psycopg.connect(
+        gateway.database_url
+    ) as connection:  # its time is not over yet, and nobody wants to wait
+        connection.execute(
+            "UPDATE tollgate.budget_alerts SET next_try_at = now() WHERE next_try_at IS NOT NULL"
+        )
     gateway.start()
     eventually(lambda: len(receiver.heard) == 4, "all alerts")
-    assert sorted(receiver.thresholds[1:]) == ["payments/day 0.5", "payments/day 1", "payments/month 0.04"]
+    assert sorted(receiver.thresholds[1:]) == [
+        "payments/day 0.5",
+        "payments/day 1",
+        "payments/month 0.04",
+    ]
     assert receiver.heard[0]["id"] in {alert["id"] for alert in receiver.heard[1:]}
     ask(gateway)
     delivered = "SELECT count(*) AS n FROM finance.budget_alerts WHERE delivered_at IS NOT NULL"
     eventually(lambda: gateway.query(delivered)[0]["n"] == 3, "the notes of it")
     lines = [line for line in gateway.log_lines() if line["event"] == "budget_alert"]
     assert sorted((line["budget"], line["threshold"], line["level"]) for line in lines) == [
-        ("payments/day", "0.5", "warning"), ("payments/day", "1", "warning"), ("payments/month", "0.04", "warning"),
-    ]  # fmt: skip
+        ("payments/day", "0.5", "warning"),
+        ("payments/day", "1", "warning"),
+        ("payments/month", "0.04", "warning"),
+    ]
     families = {family.name for family in text_string_to_metric_families(gateway.metrics())}
     assert {"tollgate_budget_alerts", "tollgate_budget_alerts_undelivered"} <= families
     assert len(receiver.heard) == 4

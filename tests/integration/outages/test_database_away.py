@@ -1,4 +1,6 @@
-"""Postgres goes away under a gateway, and under one that starts: known keys serve for the stated time, no others."""
+"""Postgres goes away under a gateway, and under one that starts: known keys serve for the stated
+time, no others.
+"""
 
 from __future__ import annotations
 
@@ -60,16 +62,26 @@ class Replica:
     def __post_init__(self) -> None:
         database = self.database
         source = StoredSnapshots(
-            policies=PolicyStore(database), keys=KeyStore(database), ejections=EjectionStore(database),
-            prices=PriceStore(database), changes=ChangeFeed(database), peppers={PEPPER.pepper_id: PEPPER},
-            builtin=builtin_price, clock=self.clock,
-        )  # fmt: skip
+            policies=PolicyStore(database),
+            keys=KeyStore(database),
+            ejections=EjectionStore(database),
+            prices=PriceStore(database),
+            changes=ChangeFeed(database),
+            peppers={PEPPER.pepper_id: PEPPER},
+            builtin=builtin_price,
+            clock=self.clock,
+        )
         self.path = self.home / "snapshot"
         self.holder = SnapshotHolder(clock=self.clock, outage_s=OUTAGE_S)
         self.refresher = Refresher(
-            source, self.holder, every_s=self.every_s, clock=self.clock, on_swap=lambda snapshot: None,
-            shelf=SnapshotFile(self.path, (PEPPER,), now=self.clock.now), first_look_s=self.first_look_s,
-        )  # fmt: skip
+            source,
+            self.holder,
+            every_s=self.every_s,
+            clock=self.clock,
+            on_swap=lambda snapshot: None,
+            shelf=SnapshotFile(self.path, (PEPPER,), now=self.clock.now),
+            first_look_s=self.first_look_s,
+        )
 
     def answer(self, sent: str) -> str:
         """The team of a key, or the code of its refusal."""
@@ -83,7 +95,9 @@ class Replica:
         """The same for a caller, for whom Postgres is asked once more where it matters."""
         try:
             headers = [(b"api-key", sent.encode())]
-            return (await caller_of(headers, self.holder, now=self.clock.now, allows_demo=False)).team
+            return (
+                await caller_of(headers, self.holder, now=self.clock.now, allows_demo=False)
+            ).team
         except RequestError as error:
             return error.code
 
@@ -119,18 +133,27 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
 ) -> None:
     """Nobody looks by itself here: the notice must come. And the file forgets the key as well."""
     databases = [Database(admission.url, role="tollgate_gateway") for _ in range(2)]
-    two = [Replica(database, tmp_path / str(number), every_s=LONG_S) for number, database in enumerate(databases)]
+    two = [
+        Replica(database, tmp_path / str(number), every_s=LONG_S)
+        for number, database in enumerate(databases)
+    ]
     async with running(*two):
         await soon(lambda: all(one.answer(REVOKED) == "payments" for one in two), "the keys")
         assert keys.revoke(key_record(REVOKED).key_id, revoked_by="ada")
         await soon(
-            lambda: all(one.answers() == ["payments", "invalid_api_key", "invalid_api_key"] for one in two),
-            "the revocation", within_s=REVOKED_WITHIN_S,
-        )  # fmt: skip
+            lambda: all(
+                one.answers() == ["payments", "invalid_api_key", "invalid_api_key"] for one in two
+            ),
+            "the revocation",
+            within_s=REVOKED_WITHIN_S,
+        )
         shelves = [SnapshotFile(one.path, (PEPPER,), now=one.clock.now) for one in two]
         mine = {key_record(MINE).key_id}
         await soon(
-            lambda: all({record.key_id for record in shelf.read().keys} == mine for shelf in shelves), "the file"
+            lambda: all(
+                {record.key_id for record in shelf.read().keys} == mine for shelf in shelves
+            ),
+            "the file",
         )
         admission.shut()  # else the threads listen for as long as they were told to
     for database in databases:
@@ -140,7 +163,9 @@ async def test_a_revoked_key_stops_on_every_replica_by_notice_alone(
 async def test_a_key_works_as_soon_as_it_is_made_and_in_an_outage_none_is_called_invalid(
     admission: PostgresGate, keys: KeyStore, tmp_path: Path
 ) -> None:
-    """Nobody looks by itself here, and no notice is waited for: official SDKs never try again after a 401."""
+    """Nobody looks by itself here, and no notice is waited for: official SDKs never try again after
+    a 401.
+    """
     database = Database(admission.url, role="tollgate_gateway")
     replica = Replica(database, tmp_path, every_s=LONG_S)
     await replica.refresher.start()
@@ -175,28 +200,41 @@ async def test_a_revoked_key_stops_while_nobody_can_listen(
         async with running(*replicas):
             await soon(lambda: is_seen("payments"), "the keys")
             assert keys.revoke(key_record(REVOKED).key_id, revoked_by="ada")
-            await soon(lambda: is_seen("invalid_api_key"), "the revocation", within_s=REVOKED_WITHIN_S)
+            await soon(
+                lambda: is_seen("invalid_api_key"), "the revocation", within_s=REVOKED_WITHIN_S
+            )
             assert [replica.answer(MINE) for replica in replicas] == ["payments", "payments"]
 
 
 async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica]
 ) -> None:
-    """Unknown keys wait, wrong ones are wrong; after the stated time all wait; it heals without a restart."""
+    """Unknown keys wait, wrong ones are wrong; after the stated time all wait; it heals without a
+    restart.
+    """
     replica = replicas[0]
     forged = MINE[:14] + key(4)[14:]
     async with running(replica):
-        await soon(lambda: replica.answers() == ["payments", "payments", "invalid_api_key"], "the keys")
+        await soon(
+            lambda: replica.answers() == ["payments", "payments", "invalid_api_key"], "the keys"
+        )
         admission.shut()
-        await soon(lambda: replica.answers() == ["payments", "payments", "unavailable"], "the outage")
+        await soon(
+            lambda: replica.answers() == ["payments", "payments", "unavailable"], "the outage"
+        )
         assert replica.answer(forged) == "invalid_api_key"
         assert problems(replica.holder, is_full=False, is_gone=False, is_draining=False) == []
         assert snapshot_checks(replica.holder)[0].status is Status.WARN
         replica.clock.advance(OUTAGE_S + 1)
         assert replica.answers() == ["unavailable"] * 3
-        assert "no restart is needed" in problems(replica.holder, is_full=False, is_gone=False, is_draining=False)[0]
+        assert (
+            "no restart is needed"
+            in problems(replica.holder, is_full=False, is_gone=False, is_draining=False)[0]
+        )
         admission.open()
-        await soon(lambda: replica.answers() == ["payments", "payments", "invalid_api_key"], "Postgres")
+        await soon(
+            lambda: replica.answers() == ["payments", "payments", "invalid_api_key"], "Postgres"
+        )
         assert snapshot_checks(replica.holder)[0].status is Status.OK
 
 
@@ -204,7 +242,9 @@ async def test_known_keys_serve_through_an_outage_and_no_longer_than_stated(
 async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
     admission: PostgresGate, keys: KeyStore, replicas: list[Replica], dead: str
 ) -> None:
-    """Not for a whole new time, and never a key that was revoked before; whether Postgres is down or hangs."""
+    """Not for a whole new time, and never a key that was revoked before; whether Postgres is down
+    or hangs.
+    """
     before = replicas[0]
     async with running(before):
         await soon(lambda: before.answer(REVOKED) == "payments", "the keys")
@@ -220,7 +260,10 @@ async def test_a_restart_in_an_outage_serves_known_keys_for_what_is_left(
     assert after.answers() == ["unavailable"] * 3
     admission.open()
     async with running(after):
-        await soon(lambda: after.answers() == ["payments", "invalid_api_key", "invalid_api_key"], "Postgres")
+        await soon(
+            lambda: after.answers() == ["payments", "invalid_api_key", "invalid_api_key"],
+            "Postgres",
+        )
 
 
 async def test_a_start_long_after_serves_nobody_from_the_file(
@@ -240,7 +283,9 @@ async def test_a_start_long_after_serves_nobody_from_the_file(
 def test_a_gateway_restarted_in_an_outage_goes_on(
     admission: PostgresGate, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """The whole of it: known keys are answered, unknown ones wait, a new key works when Postgres is back."""
+    """The whole of it: known keys are answered, unknown ones wait, a new key works when Postgres is
+    back.
+    """
     gateway = start_gateway(small(fake_upstream.url), database_url=admission.url)
     assert ask(gateway, gateway.key) == 200
     eventually((gateway.home / "snapshot").exists, "the file")
@@ -261,4 +306,6 @@ def ask(gateway: Gateway, sent: str) -> int:
     """The status of one small request."""
     body = {"model": "vllm", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {sent}"}
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30).status_code
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions", json=body, headers=headers, timeout=30
+    ).status_code

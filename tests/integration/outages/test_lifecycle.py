@@ -1,4 +1,6 @@
-"""A gateway that stops, and a database that is away: nothing is lost, and a database fault is no auth fault."""
+"""A gateway that stops, and a database that is away: nothing is lost, and a database fault is no
+auth fault.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,31 @@ BODY: dict[str, Any] = {"model": "vllm", "messages": MESSAGES}
 
 def post(gateway: Gateway, key: str | None = None, **members: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {key or gateway.key}"}
-    return httpx2.post(f"{gateway.base_url}/chat/completions", json={**BODY, **members}, headers=headers, timeout=60)
+    return httpx2.post(
+        f"{gateway.base_url}/chat/completions",
+        json={**BODY, **members},
+        headers=headers,
+        timeout=60,
+    )
 
 
-def begin_streams(gateway: Gateway, pool: ThreadPoolExecutor, count: int, spec: str) -> tuple[list[Any], list[str]]:
-    """Start streams and wait until each has its first bytes; return their futures and request ids."""
+def begin_streams(
+    gateway: Gateway, pool: ThreadPoolExecutor, count: int, spec: str
+) -> tuple[list[Any], list[str]]:
+    """Start streams and wait until each has its first bytes; return their futures and request
+    ids.
+    """
     ids: list[str] = []
 
     def run() -> str:
         headers = {"authorization": f"Bearer {gateway.key}"}
         with httpx2.stream(
-            "POST", f"{gateway.base_url}/chat/completions", json={**BODY, "stream": True, "fake": spec},
-            headers=headers, timeout=60,
-        ) as answer:  # fmt: skip
+            "POST",
+            f"{gateway.base_url}/chat/completions",
+            json={**BODY, "stream": True, "fake": spec},
+            headers=headers,
+            timeout=60,
+        ) as answer:
             ids.append(answer.headers["x-request-id"])
             text = ""
             try:
@@ -57,8 +71,12 @@ def begin_streams(gateway: Gateway, pool: ThreadPoolExecutor, count: int, spec: 
     return futures, ids
 
 
-def test_a_stop_lets_live_streams_finish(start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess) -> None:
-    """SIGTERM: nothing new is taken, what runs gets its time, every event is in the ledger before the process ends."""
+def test_a_stop_lets_live_streams_finish(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+) -> None:
+    """SIGTERM: nothing new is taken, what runs gets its time, every event is in the ledger before
+    the process ends.
+    """
     gateway = start_gateway(small(fake_upstream.url), drain_s=20)
     with ThreadPoolExecutor(20) as pool:
         futures, ids = begin_streams(gateway, pool, 20, "out=40,tps=40")
@@ -75,7 +93,9 @@ def test_a_stop_lets_live_streams_finish(start_gateway: StartGateway, fake_upstr
 def test_a_stop_that_cannot_wait_loses_no_event(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Streams longer than the time they get end with an error event; what was generated is in the ledger."""
+    """Streams longer than the time they get end with an error event; what was generated is in the
+    ledger.
+    """
     gateway = start_gateway(small(fake_upstream.url), drain_s=1)
     with ThreadPoolExecutor(20) as pool:
         futures, ids = begin_streams(gateway, pool, 20, "out=100000,tps=20")
@@ -93,18 +113,27 @@ def test_a_stop_that_cannot_wait_loses_no_event(
 
 
 def test_a_running_gateway_makes_the_months_to_come(
-    database: Database, database_url: str, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
+    database: Database,
+    database_url: str,
+    start_gateway: StartGateway,
+    fake_upstream: FakeUpstreamProcess,
 ) -> None:
-    """In its narrow role, which cannot create tables: a replica left alone for months still has its partitions."""
+    """In its narrow role, which cannot create tables: a replica left alone for months still has its
+    partitions.
+    """
     ahead = partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93))
     assert ahead == []
     with database.begin() as connection:
-        names = connection.execute(text("SELECT tablename FROM pg_tables WHERE tablename LIKE 'usage_events_2%'"))
+        names = connection.execute(
+            text("SELECT tablename FROM pg_tables WHERE tablename LIKE 'usage_events_2%'")
+        )
         last = max(names.scalars())
         connection.execute(text(f"DROP TABLE tollgate.{last}"))
     start_gateway(small(fake_upstream.url), database_url=database_url)
     eventually(
-        lambda: partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93)) == [],
+        lambda: (
+            partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93)) == []
+        ),
         "the missing partition",
     )
 
@@ -127,7 +156,9 @@ def own_postgres() -> Any:
 def test_a_database_that_is_away_is_no_auth_fault(
     own_postgres: Any, start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """Known keys work on, nothing is lost, wrong keys stay wrong, and a key we cannot know gets 503 and not 401."""
+    """Known keys work on, nothing is lost, wrong keys stay wrong, and a key we cannot know gets 503
+    and not 401.
+    """
     server, url = own_postgres
     gateway = start_gateway(small(fake_upstream.url), database_url=url)
     before = post(gateway)
@@ -137,20 +168,30 @@ def test_a_database_that_is_away_is_no_auth_fault(
     during = [post(gateway, stream=is_stream) for is_stream in (False, True, False)]
     assert [answer.status_code for answer in during] == [200, 200, 200]
     assert post(gateway, key="tg_typo").status_code == 401
-    # A well-formed key that is not known: first it is just unknown, and once the snapshot is stale, nobody can say.
+    # A well-formed key that is not known: first it is just unknown, and once the snapshot is stale,
+    # nobody can say.
     stranger = factories.key(5)
     assert post(gateway, key=stranger).status_code in (401, 503)
-    eventually(lambda: post(gateway, key=stranger).status_code == 503, "503 for a key nobody can check", within_s=30)
+    eventually(
+        lambda: post(gateway, key=stranger).status_code == 503,
+        "503 for a key nobody can check",
+        within_s=30,
+    )
     assert post(gateway, key=stranger).json()["error"]["code"] == "unavailable"
     assert post(gateway).status_code == 200
     receipts = [
         httpx2.get(
             f"{gateway.base_url}/requests/{answer.headers['x-request-id']}",
-            headers={"authorization": f"Bearer {gateway.key}"}, timeout=60,
+            headers={"authorization": f"Bearer {gateway.key}"},
+            timeout=60,
         )
         for answer in during
-    ]  # fmt: skip
-    assert [receipt.status_code for receipt in receipts] == [200, 200, 200]  # of the worker that settled them
+    ]
+    assert [receipt.status_code for receipt in receipts] == [
+        200,
+        200,
+        200,
+    ]  # of the worker that settled them
 
     assert server.start() == url
     for answer in during:
@@ -166,8 +207,12 @@ def test_a_new_policy_is_in_force_within_seconds(
     document = small(fake_upstream.url)
     gateway = start_gateway(document)
     assert post(gateway).headers["x-tollgate-policy"] == "1"
-    gateway.apply(document.replace("name: vllm, deployments", 'name: vllm, aliases: ["gpt-*"], deployments'))
-    eventually(lambda: post(gateway, model="gpt-9").status_code == 200, "the new alias", within_s=10)
+    gateway.apply(
+        document.replace("name: vllm, deployments", 'name: vllm, aliases: ["gpt-*"], deployments')
+    )
+    eventually(
+        lambda: post(gateway, model="gpt-9").status_code == 200, "the new alias", within_s=10
+    )
     answer = post(gateway, model="gpt-9")
     assert answer.headers["x-tollgate-policy"] == "2"
     (event,) = gateway.events(answer.headers["x-request-id"])
@@ -177,7 +222,9 @@ def test_a_new_policy_is_in_force_within_seconds(
 def test_without_a_policy_it_is_alive_and_not_ready(
     start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess
 ) -> None:
-    """A gateway may start before its first policy: `/readyz` says what is missing and how to fix it, and it fixes."""
+    """A gateway may start before its first policy: `/readyz` says what is missing and how to fix
+    it, and it fixes.
+    """
     gateway = start_gateway(None)
     ready = httpx2.get(f"http://127.0.0.1:{gateway.port}/readyz")
     assert ready.status_code == 503
@@ -195,9 +242,14 @@ def test_it_does_not_start_where_it_could_not_meter(
     """A port that is taken is said with its setting, not with a stack trace."""
     gateway = start_gateway(small(fake_upstream.url))
     said = subprocess.run(
-        [sys.executable, "-m", "gateway.main", "serve"], env=dict(gateway.variables), cwd=REPOSITORY,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway.main", "serve"],
+        env=dict(gateway.variables),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert said.returncode == 2
     assert "TOLLGATE_PORT" in said.stderr
     assert "Traceback" not in said.stderr

@@ -1,4 +1,6 @@
-"""What whoever is on call sees of a running gateway: readiness, metrics, engines looked at, and nobody's name."""
+"""What whoever is on call sees of a running gateway: readiness, metrics, engines looked at, and
+nobody's name.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,46 @@ def test_readiness_names_what_an_alert_is_about(gateway: Gateway, http: httpx2.C
     said = eventually(looked, "a look at Postgres")
     assert (said["status"], said["policy_version"]) == ("ready", 1)
     checks = {check["check"]: check for check in said["checks"]}
-    assert set(checks) >= {"journal", "unsettled attempts", "writer", "unknown usage", "partitions", "dead letters"}
+    assert set(checks) >= {
+        "journal",
+        "unsettled attempts",
+        "writer",
+        "unknown usage",
+        "partitions",
+        "dead letters",
+    }
     assert re.match(r"[0-9.]+ of [0-9.]+ MiB in use", checks["journal"]["finding"])
-    assert checks["partitions"]["finding"] == "the coming months have theirs; the default one is empty"
+    assert (
+        checks["partitions"]["finding"] == "the coming months have theirs; the default one is empty"
+    )
 
 
 def test_metrics_say_how_the_journal_is(gateway: Gateway, http: httpx2.Client) -> None:
-    """Every gauge the alert rules read has a value from the start, and the disk's speed is measured."""
-    http.post("/v1/chat/completions", json={"model": "chat", "messages": MESSAGES}).raise_for_status()
+    """Every gauge the alert rules read has a value from the start, and the disk's speed is
+    measured.
+    """
+    http.post(
+        "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES}
+    ).raise_for_status()
     text = gateway.metrics()
     found = dict(re.findall(r"^(tollgate_\w+) ([0-9.e+-]+)$", text, re.MULTILINE))
-    assert float(found["tollgate_journal_max_bytes"]) > float(found["tollgate_journal_used_bytes"]) > 0
+    assert (
+        float(found["tollgate_journal_max_bytes"]) > float(found["tollgate_journal_used_bytes"]) > 0
+    )
     assert float(found["tollgate_writer_lag_seconds"]) < 30
-    assert float(found["tollgate_dead_letters_total"]) == float(found["tollgate_conflicting_events_total"]) == 0
+    assert (
+        float(found["tollgate_dead_letters_total"])
+        == float(found["tollgate_conflicting_events_total"])
+        == 0
+    )
     assert float(found["tollgate_journal_sync_seconds_count"]) > 0
 
 
 def test_the_gateway_looks_at_its_own_engines_alone(gateway: Gateway) -> None:
     """One round comes at once; a provider is never probed."""
     rows = eventually(
-        lambda: gateway.query("SELECT DISTINCT deployment, is_up FROM tollgate.engine_samples"), "a look at the engines"
+        lambda: gateway.query("SELECT DISTINCT deployment, is_up FROM tollgate.engine_samples"),
+        "a look at the engines",
     )
     assert [(row["deployment"], row["is_up"]) for row in rows] == [("vllm", True)]
 
@@ -49,9 +71,9 @@ def test_the_gateway_looks_at_its_own_engines_alone(gateway: Gateway) -> None:
 def test_an_end_user_is_not_named_in_the_ledger(gateway: Gateway, http: httpx2.Client) -> None:
     """The policy says nothing of end users, so the safe rule holds: recognised, not named."""
     ids = [
-        http.post("/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "user": user}).headers[
-            "x-request-id"
-        ]
+        http.post(
+            "/v1/chat/completions", json={"model": "chat", "messages": MESSAGES, "user": user}
+        ).headers["x-request-id"]
         for user in ("ada@example.org", "ada@example.org", "bob@example.org")
     ]
     ada, again, bob = (gateway.events(request_id)[0]["end_user"] for request_id in ids)

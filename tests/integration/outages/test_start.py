@@ -1,4 +1,6 @@
-"""What `serve` refuses to start with, and what it says: nobody reads a stack trace at three in the morning."""
+"""What `serve` refuses to start with, and what it says: nobody reads a stack trace at three in the
+morning.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,20 @@ from tests.gateway_process import REPOSITORY, free_port
 def serve(database_url: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `tollgate serve`, which is expected to end by itself."""
     settings = {
-        "TOLLGATE_HOME": str(home), "TOLLGATE_DATABASE_URL": database_url, "TOLLGATE_PORT": str(free_port()),
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": database_url,
+        "TOLLGATE_PORT": str(free_port()),
         "TOLLGATE_METRICS_PORT": str(free_port()),
-    }  # fmt: skip
+    }
     return subprocess.run(
-        [sys.executable, "-m", "gateway.main", "serve", *arguments], env={**os.environ, **settings}, cwd=REPOSITORY,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "gateway.main", "serve", *arguments],
+        env={**os.environ, **settings},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -54,7 +63,11 @@ def test_with_the_pepper_of_another_database_it_does_not_start(
     assert key_id is not None
     pepper.register(database, (theirs,))
     record = KeyRecord(
-        key_id=key_id, team="payments", project=None, digest=theirs.digest(key), pepper_id=theirs.pepper_id
+        key_id=key_id,
+        team="payments",
+        project=None,
+        digest=theirs.digest(key),
+        pepper_id=theirs.pepper_id,
     )
     KeyStore(database).create(record, created_by="test")
     ended = serve(database_url, home)
@@ -63,7 +76,9 @@ def test_with_the_pepper_of_another_database_it_does_not_start(
     assert "Traceback" not in ended.stderr
 
 
-def test_host_and_port_on_the_command_line_win_over_the_settings(database_url: str, home: Path) -> None:
+def test_host_and_port_on_the_command_line_win_over_the_settings(
+    database_url: str, home: Path
+) -> None:
     """The settings of these tests name a free port; the one that is given here is taken."""
     with socket.create_server(("127.0.0.2", 0)) as held:
         port = held.getsockname()[1]

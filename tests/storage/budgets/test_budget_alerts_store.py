@@ -1,4 +1,6 @@
-"""Budget alerts in Postgres: each threshold is raised once a period, whoever looks, and delivered in its turn."""
+"""Budget alerts in Postgres: each threshold is raised once a period, whoever looks, and delivered
+in its turn.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,28 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.budgets.alerts import BudgetAlert, Delivery
-from gateway.domain.budgets.budgets import EACH, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold
+from gateway.domain.budgets.budgets import (
+    EACH,
+    BudgetKind,
+    BudgetPeriod,
+    BudgetRule,
+    BudgetScope,
+    Hold,
+)
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
-from tests.storage.budget_books import ACCOUNT, DECEMBER, NOVEMBER, declare, hold, rows, spending, team_rule
+from tests.storage.budget_books import (
+    ACCOUNT,
+    DECEMBER,
+    NOVEMBER,
+    declare,
+    hold,
+    rows,
+    spending,
+    team_rule,
+)
 from tests.storage.dropping_proxy import DroppingProxy
 from tests.storage.factories import NOON
 
@@ -40,32 +58,47 @@ def alerting(limit_nusd: int = 1000, **changes: Any) -> BudgetRule:
 
 
 def spend(
-    database: Database, spent_nusd: int, *, account_id: str = ACCOUNT, starts_at: datetime = NOVEMBER,
-    ends_at: datetime | None = DECEMBER, rule_id: str | None = None,
-) -> None:  # fmt: skip
+    database: Database,
+    spent_nusd: int,
+    *,
+    account_id: str = ACCOUNT,
+    starts_at: datetime = NOVEMBER,
+    ends_at: datetime | None = DECEMBER,
+    rule_id: str | None = None,
+) -> None:
     """A period as workers leave it, with so much spent in all."""
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id, spent_nusd) "
+                "INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id, "
+                "spent_nusd) "
                 "VALUES (:account_id, :starts_at, :ends_at, :rule_id, :spent_nusd) "
                 "ON CONFLICT (account_id, starts_at) DO UPDATE SET spent_nusd = excluded.spent_nusd"
             ),
             {
-                "account_id": account_id, "starts_at": starts_at, "ends_at": ends_at,
-                "rule_id": rule_id or account_id, "spent_nusd": spent_nusd,
+                "account_id": account_id,
+                "starts_at": starts_at,
+                "ends_at": ends_at,
+                "rule_id": rule_id or account_id,
+                "spent_nusd": spent_nusd,
             },
-        )  # fmt: skip
+        )
 
 
 def grant(database: Database, amount_nusd: int, *, expires_at: datetime | None = None) -> None:
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, expires_at, reason) "
+                "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, "
+                "expires_at, reason) "
                 "VALUES (:account_id, :starts_at, :amount_nusd, :expires_at, 'a test')"
             ),
-            {"account_id": ACCOUNT, "starts_at": NOVEMBER, "amount_nusd": amount_nusd, "expires_at": expires_at},
+            {
+                "account_id": ACCOUNT,
+                "starts_at": NOVEMBER,
+                "amount_nusd": amount_nusd,
+                "expires_at": expires_at,
+            },
         )
 
 
@@ -91,7 +124,9 @@ def test_a_threshold_is_raised_once_a_period(database: Database, store: BudgetAl
 
 
 def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url: str) -> None:
-    """Two lead for a moment when one of them lost its connection: the key decides, and neither waits for ever."""
+    """Two lead for a moment when one of them lost its connection: the key decides, and neither
+    waits for ever.
+    """
     owners = [f"p{number}" for number in range(20)]
     rule = alerting(rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner=EACH)
     declare(database, rule)
@@ -112,28 +147,43 @@ def test_it_is_raised_once_by_leaders_that_race(database: Database, database_url
 
     with ThreadPoolExecutor(racers) as pool:
         list(pool.map(race, range(racers)))
-    counted = rows(database, "SELECT owner, count(*) FROM finance.budget_alerts GROUP BY owner ORDER BY owner")
+    counted = rows(
+        database, "SELECT owner, count(*) FROM finance.budget_alerts GROUP BY owner ORDER BY owner"
+    )
     assert counted == [(owner, 3) for owner in sorted(owners)]
 
 
-def test_what_is_written_counts_and_what_is_leased_does_not(database: Database, store: BudgetAlertStore) -> None:
-    """A lease is what workers have at hand; an alert of money that comes back in a second would be wrong."""
+def test_what_is_written_counts_and_what_is_leased_does_not(
+    database: Database, store: BudgetAlertStore
+) -> None:
+    """A lease is what workers have at hand; an alert of money that comes back in a second would be
+    wrong.
+    """
     declare(
-        database, alerting(), alerting(rule_id="payments/day", period=BudgetPeriod.DAY, kind=BudgetKind.SOFT),
-    )  # fmt: skip
+        database,
+        alerting(),
+        alerting(rule_id="payments/day", period=BudgetPeriod.DAY, kind=BudgetKind.SOFT),
+    )
     midnight_s = int(NOON.replace(hour=0).timestamp())
     Ledger(database).write([spending(1, 850, hold(850), Hold("payments/day", midnight_s, 0))])
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.budget_periods SET leased_nusd = 500"))
     assert raised(store) == ["0.5", "0.8", "0.5", "0.8"]
-    assert rows(database, "SELECT DISTINCT account, kind, spent_usd FROM finance.budget_alerts ORDER BY account") == [
+    assert rows(
+        database,
+        "SELECT DISTINCT account, kind, spent_usd FROM finance.budget_alerts ORDER BY account",
+    ) == [
         ("payments/day", "soft", Decimal("0.000000850")),
         ("payments/month", "hard", Decimal("0.000000850")),
     ]
 
 
-def test_grants_move_the_mark_for_as_long_as_they_last(database: Database, store: BudgetAlertStore) -> None:
-    """80 % of what may be spent, not of what the policy says; what has expired may not be spent any more."""
+def test_grants_move_the_mark_for_as_long_as_they_last(
+    database: Database, store: BudgetAlertStore
+) -> None:
+    """80 % of what may be spent, not of what the policy says; what has expired may not be spent any
+    more.
+    """
     declare(database, alerting())
     grant(database, 600, expires_at=NOON + SOON)
     grant(database, 400, expires_at=NOON)
@@ -149,8 +199,12 @@ def test_grants_move_the_mark_for_as_long_as_they_last(database: Database, store
     assert raised(store, now=NOON + SOON) == ["0.8"]
 
 
-def test_a_raised_limit_neither_takes_back_nor_repeats(database: Database, store: BudgetAlertStore) -> None:
-    """80 % of 1,000 was reached and somebody was told; of 2,000 only what comes after it is news."""
+def test_a_raised_limit_neither_takes_back_nor_repeats(
+    database: Database, store: BudgetAlertStore
+) -> None:
+    """80 % of 1,000 was reached and somebody was told; of 2,000 only what comes after it is
+    news.
+    """
     declare(database, alerting())
     spend(database, 850)
     assert raised(store) == ["0.5", "0.8"]
@@ -165,7 +219,9 @@ def test_a_raised_limit_neither_takes_back_nor_repeats(database: Database, store
 
 
 def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -> None:
-    """December's money is not November's; and what is written late is still told of November, for an hour."""
+    """December's money is not November's; and what is written late is still told of November, for
+    an hour.
+    """
     declare(database, alerting())
     spend(database, 500)
     assert raised(store) == ["0.5"]
@@ -176,25 +232,34 @@ def test_a_new_period_alerts_anew(database: Database, store: BudgetAlertStore) -
     spend(database, 1000)
     assert raised(store, now=turn + timedelta(hours=1)) == []
     found = rows(
-        database, "SELECT starts_at, ends_at, threshold FROM finance.budget_alerts ORDER BY starts_at, threshold"
+        database,
+        "SELECT starts_at, ends_at, threshold FROM finance.budget_alerts ORDER BY starts_at, "
+        "threshold",
     )
     assert found == [
-        (NOVEMBER, DECEMBER, Decimal("0.5")), (NOVEMBER, DECEMBER, Decimal("0.8")),
+        (NOVEMBER, DECEMBER, Decimal("0.5")),
+        (NOVEMBER, DECEMBER, Decimal("0.8")),
         (DECEMBER, datetime(2027, 1, 1, tzinfo=UTC), Decimal("0.5")),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_budget_for_once_alerts_once(database: Database, store: BudgetAlertStore) -> None:
     """It has no end, and is looked at for as long as it is declared."""
     declare(database, alerting(rule_id="pilot", period=BudgetPeriod.ONCE))
-    spend(database, 900, account_id="pilot", starts_at=datetime(1970, 1, 1, tzinfo=UTC), ends_at=None)
+    spend(
+        database, 900, account_id="pilot", starts_at=datetime(1970, 1, 1, tzinfo=UTC), ends_at=None
+    )
     assert raised(store) == ["0.5", "0.8"]
     (alert,) = {(alert.starts_at.year, alert.ends_at) for alert in taken_all(store)}
     assert alert == (1970, None)
 
 
-def test_the_owner_is_the_one_whose_account_it_is(database: Database, store: BudgetAlertStore) -> None:
-    """One rule for each key: the alert names the key's id; a key with a rule of its own goes by that."""
+def test_the_owner_is_the_one_whose_account_it_is(
+    database: Database, store: BudgetAlertStore
+) -> None:
+    """One rule for each key: the alert names the key's id; a key with a rule of its own goes by
+    that.
+    """
     each = alerting(rule_id="payments/key:*/month", scope=BudgetScope.KEY, owner=EACH)
     own = alerting(5000, rule_id="payments/key:k2/month", scope=BudgetScope.KEY, owner="k2")
     declare(database, each, own)
@@ -202,13 +267,21 @@ def test_the_owner_is_the_one_whose_account_it_is(database: Database, store: Bud
         spend(database, 500, account_id=f"payments/key:{key}/month", rule_id=each.rule_id)
     assert raised(store) == ["0.5"]
     (alert,) = taken_all(store)
-    assert (alert.account_id, alert.owner, alert.scope) == ("payments/key:k1/month", "k1", BudgetScope.KEY)
+    assert (alert.account_id, alert.owner, alert.scope) == (
+        "payments/key:k1/month",
+        "k1",
+        BudgetScope.KEY,
+    )
 
 
-def test_a_budget_that_is_not_declared_any_more_is_silent(database: Database, store: BudgetAlertStore) -> None:
+def test_a_budget_that_is_not_declared_any_more_is_silent(
+    database: Database, store: BudgetAlertStore
+) -> None:
     """It binds nobody: that it was reached is no news. The others are looked at as before."""
     named = alerting(rule_id="pilot", scope=BudgetScope.PROJECT, owner=EACH)
-    declare(database, alerting(), alerting(rule_id="payments/week", period=BudgetPeriod.WEEK), named)
+    declare(
+        database, alerting(), alerting(rule_id="payments/week", period=BudgetPeriod.WEEK), named
+    )
     spend(database, 500)
     spend(database, 500, account_id="payments/week", starts_at=NOVEMBER + timedelta(days=15))
     spend(database, 500, account_id="pilot:a", rule_id="pilot")
@@ -238,7 +311,9 @@ def taken_all(store: BudgetAlertStore, *, now: datetime = NOON) -> list[BudgetAl
     return found
 
 
-def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(database: Database, store: BudgetAlertStore) -> None:
+def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(
+    database: Database, store: BudgetAlertStore
+) -> None:
     """100 % before 80 % reads as if it went down. Another account does not wait for this one."""
     declare(database, alerting(), alerting(rule_id="zoo", alert_at=(Decimal("0.5"),)))
     spend(database, 1000)
@@ -248,7 +323,11 @@ def test_alerts_are_delivered_lowest_first_and_higher_ones_wait(database: Databa
     second = store.take(now=NOON, until=NOON + SOON)
     assert first is not None
     assert second is not None
-    assert (first.account_id, first.threshold, second.account_id) == (ACCOUNT, Decimal("0.5"), "zoo")
+    assert (first.account_id, first.threshold, second.account_id) == (
+        ACCOUNT,
+        Decimal("0.5"),
+        "zoo",
+    )
     assert store.take(now=NOON, until=NOON + SOON) is None
     later = NOON + timedelta(hours=1)
     store.note(Delivery(alert_id=first.alert_id, tries=1, error="no", next_try_at=later))
@@ -271,7 +350,8 @@ def test_an_alert_is_taken_by_one(database: Database, database_url: str) -> None
         opened = Database(database_url, role="tollgate_gateway")
         start.wait(20)
         found = []
-        # Where others hold what is due, there is nothing to take for a moment: that is no reason to stop.
+        # Where others hold what is due, there is nothing to take for a moment: that is no reason to
+        # stop.
         for _ in range(len(names)):
             alert = BudgetAlertStore(opened).take(now=NOON, until=NOON + SOON)
             found += [alert.alert_id] if alert is not None else []
@@ -289,20 +369,25 @@ def test_how_a_try_ended_is_written_once(database: Database, store: BudgetAlertS
     spend(database, 500)
     store.raise_crossed(now=NOON)
     (alert,) = store.unannounced()
-    failed = Delivery(alert_id=alert.alert_id, tries=1, error="The webhook answered 500.", next_try_at=NOON + SOON)
+    failed = Delivery(
+        alert_id=alert.alert_id, tries=1, error="The webhook answered 500.", next_try_at=NOON + SOON
+    )
     delivered = Delivery(alert_id=alert.alert_id, tries=2, delivered_at=NOON + SOON)
     for delivery in (failed, failed, delivered, delivered, failed):
         store.note(delivery)
     (found,) = rows(
         database,
-        "SELECT tries, next_try_at, last_error, delivered_at, given_up_at FROM finance.budget_alerts",
+        "SELECT tries, next_try_at, last_error, delivered_at, given_up_at FROM "
+        "finance.budget_alerts",
     )
     assert found == (2, None, "The webhook answered 500.", NOON + SOON, None)
     assert store.take(now=NOON + timedelta(days=2), until=NOON + timedelta(days=2)) is None
 
 
 def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url: str) -> None:
-    """Postgres has committed what was raised, and the leader never heard of it: it finds it as not announced."""
+    """Postgres has committed what was raised, and the leader never heard of it: it finds it as not
+    announced.
+    """
     declare(database, alerting())
     spend(database, 800)
     proxy = DroppingProxy(database_url)
@@ -320,7 +405,9 @@ def test_an_answer_that_is_lost_loses_no_alert(database: Database, database_url:
         proxy.close()
 
 
-def test_the_view_says_what_was_raised_and_who_was_told(database: Database, store: BudgetAlertStore) -> None:
+def test_the_view_says_what_was_raised_and_who_was_told(
+    database: Database, store: BudgetAlertStore
+) -> None:
     """Finance sees in one row what an alert said, and whether anybody got it."""
     declare(database, alerting(alert_at=(Decimal("0.50"),), time_zone="UTC"))
     spend(database, 500)
@@ -330,9 +417,24 @@ def test_the_view_says_what_was_raised_and_who_was_told(database: Database, stor
         (row,) = connection.execute(text("SELECT * FROM finance.budget_alerts")).mappings()
     (alert,) = store.unannounced()
     assert dict(row) == {
-        "alert_id": alert.alert_id, "account": ACCOUNT, "rule": ACCOUNT, "scope": "team", "team": "payments",
-        "owner": "payments", "kind": "hard", "period": "month", "starts_at": NOVEMBER, "ends_at": DECEMBER,
-        "threshold": Decimal("0.50"), "limit_usd": Decimal("0.000001"), "granted_usd": Decimal(0),
-        "spent_usd": Decimal("0.0000005"), "raised_at": NOON, "tries": 0, "next_try_at": NOON, "last_error": None,
-        "delivered_at": None, "given_up_at": None,
-    }  # fmt: skip
+        "alert_id": alert.alert_id,
+        "account": ACCOUNT,
+        "rule": ACCOUNT,
+        "scope": "team",
+        "team": "payments",
+        "owner": "payments",
+        "kind": "hard",
+        "period": "month",
+        "starts_at": NOVEMBER,
+        "ends_at": DECEMBER,
+        "threshold": Decimal("0.50"),
+        "limit_usd": Decimal("0.000001"),
+        "granted_usd": Decimal(0),
+        "spent_usd": Decimal("0.0000005"),
+        "raised_at": NOON,
+        "tries": 0,
+        "next_try_at": NOON,
+        "last_error": None,
+        "delivered_at": None,
+        "given_up_at": None,
+    }

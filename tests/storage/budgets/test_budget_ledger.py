@@ -44,10 +44,14 @@ DAY = timedelta(days=1)
 CENTRE = "cost_centre:CC-1207/month"
 
 
-def lease(database: Database, amount_nusd: int, *, account_id: str = ACCOUNT, turn: int = 1) -> None:
+def lease(
+    database: Database, amount_nusd: int, *, account_id: str = ACCOUNT, turn: int = 1
+) -> None:
     """Lease this much to the worker."""
     counter = BudgetLeaseTable(database)
-    (answer,) = counter.exchange(WORKER, [ask(turn, amount_nusd, account_id=account_id, rule_id=account_id)])
+    (answer,) = counter.exchange(
+        WORKER, [ask(turn, amount_nusd, account_id=account_id, rule_id=account_id)]
+    )
     assert answer.granted_nusd == amount_nusd
     counter.close()
 
@@ -68,7 +72,13 @@ def ledger(database: Database) -> Ledger:
     [
         (30, 100, False, 30, 470),
         (100, 100, False, 100, 400),
-        (130, 100, False, 130, 400),  # above the hold: spent in full, but the lease gave the hold and no more
+        (
+            130,
+            100,
+            False,
+            130,
+            400,
+        ),  # above the hold: spent in full, but the lease gave the hold and no more
         (900, 900, False, 900, 0),  # a hold that is more than the lease has
         (0, 100, False, 0, 500),
         (30, 0, False, 30, 500),  # a soft budget holds nothing
@@ -78,9 +88,17 @@ def ledger(database: Database) -> Ledger:
     ],
 )
 def test_a_written_event_moves_what_it_cost(
-    database: Database, ledger: Ledger, cost: int | None, held: int, is_overdraft: bool, spent: int, leased: int
+    database: Database,
+    ledger: Ledger,
+    cost: int | None,
+    held: int,
+    is_overdraft: bool,
+    spent: int,
+    leased: int,
 ) -> None:
-    """From leased to spent in the event's own transaction: so there is no second truth to reconcile."""
+    """From leased to spent in the event's own transaction: so there is no second truth to
+    reconcile.
+    """
     batch = [encode_event(spending(1, cost, hold(held, is_overdraft=is_overdraft)))]
     assert ledger.write_documents(batch, journal_id=WORKER) == Written(inserted=1)
     assert balance(database) == (spent, leased)
@@ -90,7 +108,9 @@ def test_a_written_event_moves_what_it_cost(
 
 
 def test_a_batch_with_an_event_twice_moves_it_once(database: Database, ledger: Ledger) -> None:
-    """After a hand-over two journals may hold the same attempt, and an old batch comes with new events."""
+    """After a hand-over two journals may hold the same attempt, and an old batch comes with new
+    events.
+    """
     one, two = (encode_event(spending(number, 10, hold(20))) for number in (1, 2))
     ledger.write_documents([one, one], journal_id=WORKER)
     ledger.write_documents([one, two, one], journal_id=WORKER)
@@ -99,10 +119,15 @@ def test_a_batch_with_an_event_twice_moves_it_once(database: Database, ledger: L
 
 def test_an_event_is_charged_to_every_budget_it_names(database: Database, ledger: Ledger) -> None:
     """Team and cost centre count the same money, each for itself."""
-    declare(database, team_rule(1000), team_rule(1000, rule_id=CENTRE, scope=BudgetScope.COST_CENTRE, team=None))
+    declare(
+        database,
+        team_rule(1000),
+        team_rule(1000, rule_id=CENTRE, scope=BudgetScope.COST_CENTRE, team=None),
+    )
     lease(database, 50, account_id=CENTRE)
     ledger.write_documents(
-        [encode_event(spending(n, 10, hold(20, account_id=CENTRE), hold(20))) for n in range(3)], journal_id=WORKER
+        [encode_event(spending(n, 10, hold(20, account_id=CENTRE), hold(20))) for n in range(3)],
+        journal_id=WORKER,
     )
     assert (balance(database), balance(database, CENTRE)) == ((30, 470), (30, 20))
 
@@ -118,7 +143,9 @@ def test_an_event_that_was_refused_moves_nothing(database: Database, ledger: Led
     """Money that is in no event could never be explained."""
     good = spending(1, 10, hold(20))
     broken = json.loads(encode_event(spending(2, 10, hold(20)))) | {"attempt": "x"}
-    written = ledger.write_documents([encode_event(good), json.dumps(broken).encode()], journal_id=WORKER)
+    written = ledger.write_documents(
+        [encode_event(good), json.dumps(broken).encode()], journal_id=WORKER
+    )
     assert written == Written(inserted=1, dead=1)
     assert balance(database) == (10, 490)
 
@@ -146,11 +173,15 @@ def test_an_event_that_was_refused_moves_nothing(database: Database, ledger: Led
         [["a", 1, 2, False], ["a", 1, 3, True]],
     ],
 )
-def test_holds_that_make_no_sense_are_set_aside(database: Database, ledger: Ledger, holds: object) -> None:
+def test_holds_that_make_no_sense_are_set_aside(
+    database: Database, ledger: Ledger, holds: object
+) -> None:
     """One row that cannot be taken apart would break every later check of what was spent."""
     document = json.dumps(json.loads(encode_event(spending(1, 10))) | {"holds": holds}).encode()
     good = encode_event(spending(2, 10, hold(20)))
-    assert ledger.write_documents([document, good], journal_id=WORKER) == Written(inserted=1, dead=1)
+    assert ledger.write_documents([document, good], journal_id=WORKER) == Written(
+        inserted=1, dead=1
+    )
     assert balance(database) == (10, 490)
     assert budget_mistakes(database) == ()
 
@@ -162,7 +193,9 @@ def test_an_event_without_budgets_is_as_before(database: Database, ledger: Ledge
     assert balance(database) == (0, 500)
 
 
-def test_an_event_in_a_month_without_a_partition_keeps_its_holds(database: Database, ledger: Ledger) -> None:
+def test_an_event_in_a_month_without_a_partition_keeps_its_holds(
+    database: Database, ledger: Ledger
+) -> None:
     """The default partition's rows move over when their month is made."""
     late = datetime(2024, 2, 3, tzinfo=UTC)
     ledger.write([spending(1, 10, hold(20), at=late)])
@@ -175,20 +208,42 @@ def test_an_event_in_a_month_without_a_partition_keeps_its_holds(database: Datab
 
 def test_a_period_begun_by_its_first_event_is_known_by_its_rule(database: Database) -> None:
     """A soft budget never asks for a slice: what is spent of it is all that Postgres hears."""
-    each = team_rule(1000, rule_id="payments/key:*/day", scope=BudgetScope.KEY, owner="*", kind=BudgetKind.SOFT)
-    declare(database, each, team_rule(5, rule_id="payments/key:k2/day", scope=BudgetScope.KEY, owner="k2"))
-    Ledger(database).write([spending(n, 3, hold(0, account_id=f"payments/key:k{n}/day")) for n in (1, 2)])
-    assert rows(database, "SELECT account, rule, owner, kind, limit_usd * 1e9 FROM finance.budgets ORDER BY 1") == [
+    each = team_rule(
+        1000, rule_id="payments/key:*/day", scope=BudgetScope.KEY, owner="*", kind=BudgetKind.SOFT
+    )
+    declare(
+        database,
+        each,
+        team_rule(5, rule_id="payments/key:k2/day", scope=BudgetScope.KEY, owner="k2"),
+    )
+    Ledger(database).write(
+        [spending(n, 3, hold(0, account_id=f"payments/key:k{n}/day")) for n in (1, 2)]
+    )
+    assert rows(
+        database,
+        "SELECT account, rule, owner, kind, limit_usd * 1e9 FROM finance.budgets ORDER BY 1",
+    ) == [
         ("payments/key:k1/day", "payments/key:*/day", "k1", "soft", 1000),
         ("payments/key:k2/day", "payments/key:k2/day", "k2", "hard", 5),
     ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each try is rolled back
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # each try is rolled back
 @given(
     moment=st.datetimes(datetime(2024, 1, 1), datetime(2029, 1, 1), timezones=st.just(UTC)),
     period=st.sampled_from(BudgetPeriod),
-    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/Havana", "Asia/Beirut", "America/New_York", "Asia/Kolkata"]),
+    zone=st.sampled_from(
+        [
+            "UTC",
+            "Europe/Berlin",
+            "America/Havana",
+            "Asia/Beirut",
+            "America/New_York",
+            "Asia/Kolkata",
+        ]
+    ),
 )
 def test_the_database_ends_a_period_when_workers_do(
     database_url: str, moment: datetime, period: BudgetPeriod, zone: str
@@ -197,10 +252,13 @@ def test_the_database_ends_a_period_when_workers_do(
     span = period_at(period, zone, moment)
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO tollgate.budgets VALUES ('r', 'team', 't', 't', %s, %s, 1, 'soft', '{}', 0, 1, true)",
+            "INSERT INTO tollgate.budgets VALUES ('r', 'team', 't', 't', %s, %s, 1, 'soft', "
+            "'{}', 0, 1, true)",
             (str(period), zone),
         )
-        found = connection.execute("SELECT tollgate.budget_period_end('r', %s)", (span.starts_at,)).fetchone()
+        found = connection.execute(
+            "SELECT tollgate.budget_period_end('r', %s)", (span.starts_at,)
+        ).fetchone()
         connection.rollback()
     assert found == (span.ends_at,)
 
@@ -217,12 +275,22 @@ def test_a_resolution_replaces_the_hold(database: Database, ledger: Ledger) -> N
     assert budget_mistakes(database) == ()
 
 
-def test_an_expired_hold_and_its_correction_are_moved_in_turn(database: Database, ledger: Ledger) -> None:
+def test_an_expired_hold_and_its_correction_are_moved_in_turn(
+    database: Database, ledger: Ledger
+) -> None:
     """First the expected cost stands for the hold, then the invoice for the expected cost."""
-    ledger.write_documents([encode_event(spending(1, None, hold(100), at=NOVEMBER - 400 * DAY))], journal_id=WORKER)
+    ledger.write_documents(
+        [encode_event(spending(1, None, hold(100), at=NOVEMBER - 400 * DAY))], journal_id=WORKER
+    )
     assert expire_holds(database, ttl=DAY) == 1
     assert balance(database) == (100, 400), "nothing to compare with: the whole hold"
-    resolve(database, request_id(1, NOVEMBER - 400 * DAY), attempt=None, cost=SaidCost.ZERO, reason="invoice")
+    resolve(
+        database,
+        request_id(1, NOVEMBER - 400 * DAY),
+        attempt=None,
+        cost=SaidCost.ZERO,
+        reason="invoice",
+    )
     assert balance(database) == (0, 400)
     assert budget_mistakes(database) == ()
 
@@ -231,7 +299,14 @@ def test_many_holds_that_expire_are_moved_together(database: Database, ledger: L
     """After an outage of an upstream there may be thousands, on few budgets."""
     ledger.write(
         [
-            spending(n, None, hold(5), hold(0, account_id=f"b{n % 3}"), at=NOVEMBER - 400 * DAY, held_nusd=5)
+            spending(
+                n,
+                None,
+                hold(5),
+                hold(0, account_id=f"b{n % 3}"),
+                at=NOVEMBER - 400 * DAY,
+                held_nusd=5,
+            )
             for n in range(50)
         ]
         + [spending(90, 3, hold(5), at=datetime.now(UTC).replace(microsecond=0))]
@@ -241,7 +316,9 @@ def test_many_holds_that_expire_are_moved_together(database: Database, ledger: L
     assert budget_mistakes(database) == ()
 
 
-@pytest.mark.parametrize(("first", "second", "spent"), [(30, 50, 50), (50, 30, 30), (None, 30, 30), (30, None, 30)])
+@pytest.mark.parametrize(
+    ("first", "second", "spent"), [(30, 50, 50), (50, 30, 30), (None, 30, 30), (30, None, 30)]
+)
 def test_another_content_moves_the_difference(
     database: Database, ledger: Ledger, first: int | None, second: int | None, spent: int
 ) -> None:
@@ -266,14 +343,19 @@ def test_other_content_and_new_events_in_one_batch(database: Database, ledger: L
 
 def test_a_long_repricing_holds_up_no_slice(database: Database, ledger: Ledger) -> None:
     """It books for minutes in one transaction; workers need their slices meanwhile."""
-    ledger.write_documents([encode_event(spending(n, 30, hold(100))) for n in (1, 2)], journal_id=WORKER)
+    ledger.write_documents(
+        [encode_event(spending(n, 30, hold(100))) for n in (1, 2)], journal_id=WORKER
+    )
     with database.begin() as repricing:
         for number in (1, 2):
             repricing.execute(
                 text(
-                    "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, "
-                    "posted_period, occurred_at, amount_nusd, kind, reason, author) SELECT gen_random_uuid(), "
-                    "request_id, attempt, team, cost_centre, posted_period, occurred_at, -10, :kind, '', '' "
+                    "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, "
+                    "team, cost_centre, "
+                    "posted_period, occurred_at, amount_nusd, kind, reason, author) SELECT "
+                    "gen_random_uuid(), "
+                    "request_id, attempt, team, cost_centre, posted_period, occurred_at, -10, "
+                    ":kind, '', '' "
                     "FROM tollgate.usage_events WHERE request_id = :id"
                 ),
                 {"id": request_id(number), "kind": REPRICED},
@@ -290,8 +372,10 @@ def test_an_adjustment_without_a_request_moves_nothing(database: Database, ledge
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, "
-                "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', '', '2026-11-01', now(), "
+                "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
+                "posted_period, occurred_at, "
+                "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', '', "
+                "'2026-11-01', now(), "
                 "7, 'credit', '', '')"
             )
         )
@@ -299,7 +383,9 @@ def test_an_adjustment_without_a_request_moves_nothing(database: Database, ledge
     assert budget_mistakes(database) == ()
 
 
-def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(database: Database, ledger: Ledger) -> None:
+def test_adjusters_and_writers_do_not_wait_for_each_other_in_a_circle(
+    database: Database, ledger: Ledger
+) -> None:
     """Both lock the same budgets; each takes all of them at once, and in order."""
     names = [f"b{number}" for number in range(6)]
 
@@ -331,8 +417,12 @@ def test_a_drained_journal_gives_back_what_it_had(database: Database, ledger: Le
     assert budget_mistakes(database) == ()
 
 
-def test_a_lost_journal_is_booked_where_everybody_sees_it(database: Database, ledger: Ledger) -> None:
-    """What it had leased may have been spent, so it counts as spent; as one line for each team, not per budget."""
+def test_a_lost_journal_is_booked_where_everybody_sees_it(
+    database: Database, ledger: Ledger
+) -> None:
+    """What it had leased may have been spent, so it counts as spent; as one line for each team, not
+    per budget.
+    """
     declare(
         database,
         team_rule(1000),
@@ -346,12 +436,27 @@ def test_a_lost_journal_is_booked_where_everybody_sees_it(database: Database, le
     ledger.write_documents([encode_event(spending(1, 30, hold(100)))], journal_id=WORKER)
     JournalTable(database).lose(WORKER, reason="disk died")
     assert (balance(database), balance(database, "payments/day")) == ((500, 0), (200, 0))
-    assert (balance(database, "search/month"), balance(database, CENTRE), leases(database)) == ((40, 0), (700, 0), [])
+    assert (balance(database, "search/month"), balance(database, CENTRE), leases(database)) == (
+        (40, 0),
+        (700, 0),
+        [],
+    )
     this_month = datetime.now(UTC).date().replace(day=1)
-    booked = "SELECT team, cost_centre, amount_nusd, kind, request_id, reason, posted_period FROM tollgate.adjustments"
+    booked = (
+        "SELECT team, cost_centre, amount_nusd, kind, request_id, reason, posted_period "
+        "FROM tollgate.adjustments"
+    )
     assert sorted(rows(database, booked)) == [
         ("", "CC-1207", 230, "lost_journal", None, f"journal {WORKER}: disk died", this_month),
-        ("payments", "CC-1207", 470, "lost_journal", None, f"journal {WORKER}: disk died", this_month),
+        (
+            "payments",
+            "CC-1207",
+            470,
+            "lost_journal",
+            None,
+            f"journal {WORKER}: disk died",
+            this_month,
+        ),
         ("search", "", 40, "lost_journal", None, f"journal {WORKER}: disk died", this_month),
     ]
     assert budget_mistakes(database) == ()
@@ -384,13 +489,18 @@ def test_a_journal_without_leases_books_nothing(database: Database) -> None:
 
 
 def test_journals_that_fell_silent_are_given_up(database: Database, ledger: Ledger) -> None:
-    """Nobody should have to notice a dead machine for its budgets to be whole again; who still speaks is left alone."""
+    """Nobody should have to notice a dead machine for its budgets to be whole again; who still
+    speaks is left alone.
+    """
     journals, silent, speaking = JournalTable(database), uuid4(), uuid4()
     for journal in (silent, speaking):
         journals.register(journal, replica="gateway-1")
     with database.begin() as connection:
         connection.execute(
-            text("UPDATE tollgate.journals SET heartbeat = now() - interval '25 h' WHERE id = ANY(:ids)"),
+            text(
+                "UPDATE tollgate.journals SET heartbeat = now() - interval '25 h' WHERE id = "
+                "ANY(:ids)"
+            ),
             {"ids": [silent, WORKER]},
         )
     assert journals.lose_silent(timedelta(hours=24)) == 2
@@ -408,9 +518,15 @@ def test_journals_that_fell_silent_are_given_up(database: Database, ledger: Ledg
     ("damage", "words"),
     [
         ("UPDATE tollgate.budget_periods SET spent_nusd = spent_nusd + 1", "spent is 31 .* say 30"),
-        ("UPDATE tollgate.budget_periods SET leased_nusd = leased_nusd - 1", "leased is 469 .* say 470"),
+        (
+            "UPDATE tollgate.budget_periods SET leased_nusd = leased_nusd - 1",
+            "leased is 469 .* say 470",
+        ),
         ("UPDATE tollgate.leases SET outstanding_nusd = 0", "leased is 470 .* say 0"),
-        ("UPDATE tollgate.journals SET state = 'drained'", "470 nano-dollars are leased .* drained"),
+        (
+            "UPDATE tollgate.journals SET state = 'drained'",
+            "470 nano-dollars are leased .* drained",
+        ),
         ("UPDATE tollgate.budget_periods SET account_id = 'other'", "spent is 0 .* say 30"),
         ("DELETE FROM tollgate.budget_periods", "leased is 0 .* say 470"),
         (
@@ -432,19 +548,28 @@ def test_a_wrong_sum_is_found(database: Database, ledger: Ledger, damage: str, w
 
 def test_the_rules_are_kept_whole(database: Database) -> None:
     """Alerts and overdrafts are read from here by whoever has no policy at hand."""
-    declare(database, team_rule(1000, alert_at=(Decimal("0.5"), Decimal(1)), overdraft_nusd=7, time_zone="Asia/Tokyo"))
-    assert rows(database, "SELECT alert_at, overdraft_nusd, time_zone, policy_version FROM tollgate.budgets") == [
-        ([Decimal("0.5"), Decimal(1)], 7, "Asia/Tokyo", 1)
-    ]
+    declare(
+        database,
+        team_rule(
+            1000, alert_at=(Decimal("0.5"), Decimal(1)), overdraft_nusd=7, time_zone="Asia/Tokyo"
+        ),
+    )
+    assert rows(
+        database, "SELECT alert_at, overdraft_nusd, time_zone, policy_version FROM tollgate.budgets"
+    ) == [([Decimal("0.5"), Decimal(1)], 7, "Asia/Tokyo", 1)]
 
 
 def test_an_overdraft_is_seen_by_finance(database: Database) -> None:
     """It was spent without asking: whoever allowed it wants to know by whom and how much."""
     declare(database, team_rule())
-    Ledger(database).write([
-        spending(1, 5, hold(10, is_overdraft=True)), spending(2, 7, hold(10)), spending(3, 1),
-    ])  # fmt: skip
+    Ledger(database).write(
+        [
+            spending(1, 5, hold(10, is_overdraft=True)),
+            spending(2, 7, hold(10)),
+            spending(3, 1),
+        ]
+    )
     found = rows(database, "SELECT team, account, held_usd, cost_usd FROM finance.overdrafts")
-    assert [(team, account, int(held * 10**9), int(cost * 10**9)) for team, account, held, cost in found] == [
-        ("payments", ACCOUNT, 10, 5)
-    ]
+    assert [
+        (team, account, int(held * 10**9), int(cost * 10**9)) for team, account, held, cost in found
+    ] == [("payments", ACCOUNT, 10, 5)]

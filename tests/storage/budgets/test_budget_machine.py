@@ -1,6 +1,8 @@
-"""Budgets against a plain model of docs/decisions/0009, whatever the order of steps, crashes and second deliveries.
+"""Budgets against a plain model of docs/decisions/0009, whatever the order of steps, crashes and
+second deliveries.
 
-The model keeps what every worker knows and what every nano-dollar's place is; Postgres must agree after each step.
+The model keeps what every worker knows and what every nano-dollar's place is; Postgres must agree
+after each step.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class Worker:
 
 
 class BudgetMachine(RuleBasedStateMachine):
-    """Two workers at a time on two hard budgets and a soft one; each attempt is charged to some of them."""
+    """Two workers at a time on two hard budgets and a soft one; each attempt is charged to some of
+    them.
+    """
 
     def __init__(self, database: Database, numbers: Iterator[int]) -> None:
         super().__init__()
@@ -71,7 +75,12 @@ class BudgetMachine(RuleBasedStateMachine):
         self.settled_later: set[int] = set()
         self._declare()
 
-    @rule(worker=st.integers(0, 1), least=st.integers(0, 200), more=st.integers(0, 200), part=st.integers(0, 3))
+    @rule(
+        worker=st.integers(0, 1),
+        least=st.integers(0, 200),
+        more=st.integers(0, 200),
+        part=st.integers(0, 3),
+    )
     def exchange(self, worker: int, least: int, more: int, part: int) -> None:
         """Take a slice of both budgets, and give back a part of what is free."""
         one = self.workers[worker]
@@ -79,11 +88,17 @@ class BudgetMachine(RuleBasedStateMachine):
         held = sum(hold.held_nusd for holds in one.held.values() for hold in holds)
         asks = tuple(
             ask(
-                one.turn, account_id=self._account(name), rule_id=self._account(name), least_nusd=least,
-                needed_nusd=least, most_nusd=least + more, returned_nusd=free * part // 3, held_nusd=held,
+                one.turn,
+                account_id=self._account(name),
+                rule_id=self._account(name),
+                least_nusd=least,
+                needed_nusd=least,
+                most_nusd=least + more,
+                returned_nusd=free * part // 3,
+                held_nusd=held,
             )
             for name, free in one.free.items()
-        )  # fmt: skip
+        )
         answers = self.counter.exchange(one.journal, asks)
         for name, asked, answer in zip(one.free, asks, answers, strict=True):
             key = (one.journal, name)
@@ -93,7 +108,10 @@ class BudgetMachine(RuleBasedStateMachine):
             granted = min(room, least + more, max(least, room // 8)) if fits else 0
             self.outstanding[key] += granted
             one.free[name] += granted - asked.returned_nusd
-            assert (answer.granted_nusd, answer.outstanding_nusd) == (granted, self.outstanding[key])
+            assert (answer.granted_nusd, answer.outstanding_nusd) == (
+                granted,
+                self.outstanding[key],
+            )
             assert (answer.limit_nusd, answer.spent_nusd) == (self._limit(name), self.spent[name])
             if granted:
                 assert answer.spent_nusd + answer.leased_nusd <= self._limit(name), "the promise"
@@ -101,25 +119,42 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def ask_again(self, worker: int) -> None:
-        """The answer was lost on its way; the same words move nothing. What has nothing left is asked anew."""
+        """The answer was lost on its way; the same words move nothing.
+
+        What has nothing left is asked anew.
+        """
         one = self.workers[worker]
-        known = [asked for asked in one.last if self.outstanding.get((one.journal, _name(asked.account_id)))]
+        known = [
+            asked
+            for asked in one.last
+            if self.outstanding.get((one.journal, _name(asked.account_id)))
+        ]
         self.counter.exchange(one.journal, known)
 
-    @rule(worker=st.integers(0, 1), part=st.integers(0, 8), overdraft=st.one_of(st.none(), st.integers(0, 100)))
+    @rule(
+        worker=st.integers(0, 1),
+        part=st.integers(0, 8),
+        overdraft=st.one_of(st.none(), st.integers(0, 100)),
+    )
     def begin_attempt(self, worker: int, part: int, overdraft: int | None) -> None:
         """Hold a part of what is free on both budgets, or an overdraft, and name the soft one."""
         one = self.workers[worker]
         amount = overdraft if overdraft is not None else min(one.free.values()) * part // 8
         if overdraft is None:
             one.free = {name: free - amount for name, free in one.free.items()}
-        held = [hold(amount, account_id=self._account(n), is_overdraft=overdraft is not None) for n in one.free]
+        held = [
+            hold(amount, account_id=self._account(n), is_overdraft=overdraft is not None)
+            for n in one.free
+        ]
         one.held[next(self.numbers)] = (*held, hold(0, account_id=self._account(SOFT)))
 
     @precondition(lambda self: any(one.held for one in self.workers))
     @rule(data=st.data(), share=st.sampled_from([None, 0, 5, 8, 12]))
     def settle(self, data: st.DataObject, share: int | None) -> None:
-        """Replace the hold by the cost, in eighths of it: more is possible. Without a share it is unknown."""
+        """Replace the hold by the cost, in eighths of it: more is possible.
+
+        Without a share it is unknown.
+        """
         one = data.draw(st.sampled_from([one for one in self.workers if one.held]))
         number = data.draw(st.sampled_from(sorted(one.held)))
         holds = one.held.pop(number)
@@ -139,7 +174,9 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def crash(self, worker: int) -> None:
-        """The process is gone; the next one writes its journal, attempts under way at their hold, and drains it."""
+        """The process is gone; the next one writes its journal, attempts under way at their hold,
+        and drains it.
+        """
         one, self.workers[worker] = self.workers[worker], Worker()
         self._write(one.journal, self._left(one), again=True)
         JournalTable(self.database).drained(one.journal)
@@ -157,7 +194,9 @@ class BudgetMachine(RuleBasedStateMachine):
         except NothingFound:  # it never asked for anything
             return
         self.workers[worker] = Worker()
-        lost = {account: self.outstanding.pop((one.journal, account), 0) for account in (HARD, SMALL)}
+        lost = {
+            account: self.outstanding.pop((one.journal, account), 0) for account in (HARD, SMALL)
+        }
         for account, amount in lost.items():
             self.spent[account] += amount
         if turns_up:
@@ -176,7 +215,9 @@ class BudgetMachine(RuleBasedStateMachine):
     @rule(account=st.sampled_from([HARD, SMALL]), amount=st.integers(1, 300))
     def grant(self, account: str, amount: int) -> None:
         """More for this period, by the server's clock until tomorrow."""
-        BudgetStore(self.database).grant(self._account(account), amount, expires_at=None, reason="x", now=NOW)
+        BudgetStore(self.database).grant(
+            self._account(account), amount, expires_at=None, reason="x", now=NOW
+        )
         with self.database.begin() as connection:
             connection.execute(
                 text("UPDATE tollgate.budget_grants SET expires_at = :at WHERE expires_at > now()"),
@@ -188,7 +229,9 @@ class BudgetMachine(RuleBasedStateMachine):
     def expire_grants(self) -> None:
         """The launch is over."""
         with self.database.begin() as connection:
-            connection.execute(text("UPDATE tollgate.budget_grants SET expires_at = now() - interval '1 second'"))
+            connection.execute(
+                text("UPDATE tollgate.budget_grants SET expires_at = now() - interval '1 second'")
+            )
         self.grants = dict.fromkeys(LIMITS, 0)
 
     @precondition(lambda self: self.written)
@@ -214,9 +257,10 @@ class BudgetMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         """Postgres says what the model says, and its own checker agrees."""
         for account in LIMITS:
-            assert balance(self.database, self._account(account)) == (self.spent[account], self._leased(account)), (
-                account
-            )
+            assert balance(self.database, self._account(account)) == (
+                self.spent[account],
+                self._leased(account),
+            ), account
         assert budget_mistakes(self.database) == ()
 
     @invariant()
@@ -224,15 +268,21 @@ class BudgetMachine(RuleBasedStateMachine):
         """free + held + settled ≤ outstanding: else money would be promised twice."""
         for one in self.workers:
             for account, free in one.free.items():
-                assert free + self._bound(one, account) <= self.outstanding.get((one.journal, account), 0)
+                assert free + self._bound(one, account) <= self.outstanding.get(
+                    (one.journal, account), 0
+                )
 
     def teardown(self) -> None:
         self.counter.close()
         self.ledger.close()
 
     def _write(self, journal: UUID, batch: list[UsageEvent], *, again: bool) -> None:
-        repeated = [event for owner, event in self.written if owner == journal][-2:] if again else []
-        self.ledger.write_documents([encode_event(event) for event in [*repeated, *batch, *batch]], journal_id=journal)
+        repeated = (
+            [event for owner, event in self.written if owner == journal][-2:] if again else []
+        )
+        self.ledger.write_documents(
+            [encode_event(event) for event in [*repeated, *batch, *batch]], journal_id=journal
+        )
         for event in batch:
             number = _number(event)
             for held in event.holds:
@@ -245,7 +295,9 @@ class BudgetMachine(RuleBasedStateMachine):
             self.seen.add(encode_event(event))
 
     def _declare(self) -> None:
-        rules = [team_rule(self.limits[name], rule_id=self._account(name)) for name in (HARD, SMALL)]
+        rules = [
+            team_rule(self.limits[name], rule_id=self._account(name)) for name in (HARD, SMALL)
+        ]
         soft = team_rule(LIMITS[SOFT], rule_id=self._account(SOFT), kind=BudgetKind.SOFT)
         declare(self.database, *rules, soft, document=f"{uuid4()}")
 
@@ -260,7 +312,12 @@ class BudgetMachine(RuleBasedStateMachine):
 
     def _bound(self, worker: Worker, account: str) -> int:
         """What attempts under way hold, and what settled ones took, of a worker's lease."""
-        held = [one for holds in worker.held.values() for one in holds if _name(one.account_id) == account]
+        held = [
+            one
+            for holds in worker.held.values()
+            for one in holds
+            if _name(one.account_id) == account
+        ]
         taken = [
             min(_counted(event), one.held_nusd)
             for event in worker.settled
@@ -270,8 +327,13 @@ class BudgetMachine(RuleBasedStateMachine):
         return sum(taken) + sum(one.held_nusd for one in held if not one.is_overdraft)
 
     def _left(self, worker: Worker) -> list[UsageEvent]:
-        """What the next process finds in a journal: what was settled, and attempts under way, which are unknown."""
-        return [*worker.settled, *(spending(number, None, *holds) for number, holds in worker.held.items())]
+        """What the next process finds in a journal: what was settled, and attempts under way, which
+        are unknown.
+        """
+        return [
+            *worker.settled,
+            *(spending(number, None, *holds) for number, holds in worker.held.items()),
+        ]
 
 
 def _name(account_id: str) -> str:
@@ -283,10 +345,14 @@ def _counted(event: UsageEvent) -> int:
 
 
 def _number(event: UsageEvent) -> int:
-    return int.from_bytes(event.request_id.bytes, "big") - int.from_bytes(request_id(0).bytes, "big")
+    return int.from_bytes(event.request_id.bytes, "big") - int.from_bytes(
+        request_id(0).bytes, "big"
+    )
 
 
 def test_every_step_keeps_every_nano_dollar_in_one_place(database: Database) -> None:
-    """Whatever is cut off, repeated or reordered: what was taken and not accounted for stays leased, never free."""
+    """Whatever is cut off, repeated or reordered: what was taken and not accounted for stays
+    leased, never free.
+    """
     numbers = count(1)
     run_state_machine_as_test(lambda: BudgetMachine(database, numbers), settings=STEPS)

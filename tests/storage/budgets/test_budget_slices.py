@@ -1,4 +1,6 @@
-"""Slices of budgets on a real Postgres: never more than there is, each turn once, and always given back."""
+"""Slices of budgets on a real Postgres: never more than there is, each turn once, and always given
+back.
+"""
 
 from __future__ import annotations
 
@@ -66,18 +68,27 @@ def one(granted: tuple[SliceGranted, ...]) -> SliceGranted:
 # ---- how much
 
 
-def test_an_answer_says_how_the_account_stands(database: Database, counter: BudgetLeaseTable) -> None:
+def test_an_answer_says_how_the_account_stands(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """A 402 quotes these figures; they must be of one moment."""
     counter.exchange(OTHER, [ask(1, 300)])
     Ledger(database).write_documents([], journal_id=OTHER)
     assert counter.exchange(WORKER, [ask(1, 200, held_nusd=7)]) == (
         SliceGranted(
-            account_id=ACCOUNT, starts_s=int(NOVEMBER.timestamp()), granted_nusd=200, limit_nusd=1000, spent_nusd=0,
-            leased_nusd=500, outstanding_nusd=200,
+            account_id=ACCOUNT,
+            starts_s=int(NOVEMBER.timestamp()),
+            granted_nusd=200,
+            limit_nusd=1000,
+            spent_nusd=0,
+            leased_nusd=500,
+            outstanding_nusd=200,
         ),
-    )  # fmt: skip
+    )
     assert sorted(leases(database)) == sorted([(WORKER, ACCOUNT, 200, 7), (OTHER, ACCOUNT, 300, 0)])
-    assert rows(database, "SELECT ends_at, rule_id FROM tollgate.budget_periods") == [(DECEMBER, ACCOUNT)]
+    assert rows(database, "SELECT ends_at, rule_id FROM tollgate.budget_periods") == [
+        (DECEMBER, ACCOUNT)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +107,9 @@ def test_an_answer_says_how_the_account_stands(database: Database, counter: Budg
 def test_a_slice_is_what_is_needed_or_an_eighth_of_what_is_left(
     counter: BudgetLeaseTable, least: int, needed: int, most: int, granted: int
 ) -> None:
-    """Too large a slice starves the other workers near the limit; too small a one asks for every request."""
+    """Too large a slice starves the other workers near the limit; too small a one asks for every
+    request.
+    """
     asked = ask(1, least_nusd=least, needed_nusd=needed, most_nusd=most)
     assert one(counter.exchange(WORKER, [asked])).granted_nusd == granted
 
@@ -109,7 +122,9 @@ def test_what_goes_back_can_be_taken_at_once(database: Database, counter: Budget
     assert one(counter.exchange(OTHER, [ask(2, 200)])).granted_nusd == 200
     assert balance(database) == (0, 700)
     answer = one(counter.exchange(WORKER, [ask(3, 800, returned_nusd=500)]))
-    assert (answer.granted_nusd, answer.outstanding_nusd) == (800, 800), "what it gives back is room for itself"
+    assert (answer.granted_nusd, answer.outstanding_nusd) == (800, 800), (
+        "what it gives back is room for itself"
+    )
     assert balance(database) == (0, 1000)
 
 
@@ -122,7 +137,9 @@ def test_nobody_gives_back_more_than_it_has(database: Database, counter: BudgetL
     assert leases(database) == [(OTHER, ACCOUNT, 600, 0)], "and an empty lease is none"
 
 
-def test_a_lease_stays_while_something_is_held(database: Database, counter: BudgetLeaseTable) -> None:
+def test_a_lease_stays_while_something_is_held(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """An overdraft is held beside the lease; whoever looks at the budget should see it."""
     counter.exchange(WORKER, [ask(1, held_nusd=5)])
     assert leases(database) == [(WORKER, ACCOUNT, 0, 5)]
@@ -135,8 +152,12 @@ def test_a_turn_is_answered_once(database: Database, counter: BudgetLeaseTable) 
     counter.exchange(WORKER, [ask(1, 500)])
     asked = ask(2, 50, returned_nusd=200)
     answers = [one(counter.exchange(WORKER, [asked])) for _ in range(3)]
-    assert [(a.granted_nusd, a.outstanding_nusd, a.leased_nusd) for a in answers] == [(50, 350, 350)] * 3
-    assert one(counter.exchange(WORKER, [ask(1, 500)])).granted_nusd == 0, "nor an older one that was on its way"
+    assert [(a.granted_nusd, a.outstanding_nusd, a.leased_nusd) for a in answers] == [
+        (50, 350, 350)
+    ] * 3
+    assert one(counter.exchange(WORKER, [ask(1, 500)])).granted_nusd == 0, (
+        "nor an older one that was on its way"
+    )
     assert balance(database) == (0, 350)
 
 
@@ -160,7 +181,9 @@ def test_accounts_are_answered_together(database: Database) -> None:
 # ---- limits
 
 
-def test_a_lowered_limit_binds_the_next_slice(database: Database, counter: BudgetLeaseTable) -> None:
+def test_a_lowered_limit_binds_the_next_slice(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """A worker with yesterday's policy must not spend by it."""
     counter.exchange(WORKER, [ask(1, 400)])
     declare(database, team_rule(500))
@@ -171,7 +194,9 @@ def test_a_lowered_limit_binds_the_next_slice(database: Database, counter: Budge
     assert one(counter.exchange(WORKER, [ask(4, 1)])).granted_nusd == 0
 
 
-def test_a_rule_that_is_gone_keeps_its_last_limit(database: Database, counter: BudgetLeaseTable) -> None:
+def test_a_rule_that_is_gone_keeps_its_last_limit(
+    database: Database, counter: BudgetLeaseTable
+) -> None:
     """A worker that has not heard of it still asks under it."""
     declare(database)
     assert rows(database, "SELECT is_current, limit_nusd FROM tollgate.budgets") == [(False, 1000)]
@@ -179,8 +204,12 @@ def test_a_rule_that_is_gone_keeps_its_last_limit(database: Database, counter: B
     assert one(counter.exchange(WORKER, [ask(2, 10)])).granted_nusd == 10
 
 
-def test_a_rule_for_one_project_binds_whoever_asks_under_the_one_for_each(database: Database) -> None:
-    """The account is the same under both, so its limit cannot depend on which policy a worker has."""
+def test_a_rule_for_one_project_binds_whoever_asks_under_the_one_for_each(
+    database: Database,
+) -> None:
+    """The account is the same under both, so its limit cannot depend on which policy a worker
+    has.
+    """
     each = team_rule(1000, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*")
     own = replace(each, rule_id="payments/project:shop/month", owner="shop", limit_nusd=50)
     declare(database, each)
@@ -202,9 +231,9 @@ def test_the_same_document_applied_again_declares_its_budgets(database: Database
     """After an upgrade that brings budgets, applying the unchanged document must be enough."""
     declare(database, document="same")
     declare(database, team_rule(5), document="same")
-    assert rows(database, "SELECT rule_id, limit_nusd, is_current, policy_version FROM tollgate.budgets") == [
-        (ACCOUNT, 5, True, 1)
-    ]
+    assert rows(
+        database, "SELECT rule_id, limit_nusd, is_current, policy_version FROM tollgate.budgets"
+    ) == [(ACCOUNT, 5, True, 1)]
     assert len(PolicyStore(database).history()) == 1
 
 
@@ -215,10 +244,16 @@ def test_a_grant_makes_room_until_it_expires(database: Database, counter: Budget
     """What was granted for a launch day is not there after it."""
     store, soon = BudgetStore(database), datetime.now(UTC) + timedelta(days=1)
     granted = store.grant(ACCOUNT, 500, expires_at=None, reason="launch", now=NOW)
-    assert (granted.starts_at, granted.ends_at, granted.expires_at) == (NOVEMBER, DECEMBER, DECEMBER)
+    assert (granted.starts_at, granted.ends_at, granted.expires_at) == (
+        NOVEMBER,
+        DECEMBER,
+        DECEMBER,
+    )
     assert granted.author == rows(database, "SELECT session_user")[0][0]
     with database.begin() as connection:  # by the server's clock, which is not this test's
-        connection.execute(text("UPDATE tollgate.budget_grants SET expires_at = :soon"), {"soon": soon})
+        connection.execute(
+            text("UPDATE tollgate.budget_grants SET expires_at = :soon"), {"soon": soon}
+        )
     assert one(counter.exchange(WORKER, [ask(1, 1400)])).granted_nusd == 1400
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.budget_grants SET expires_at = now()"))
@@ -244,13 +279,22 @@ def test_a_grant_belongs_to_one_period_of_one_account(database: Database) -> Non
 @pytest.mark.parametrize(
     ("period", "zone", "starts_at", "ends_at"),
     [
-        (BudgetPeriod.MONTH, "Europe/Berlin", NOVEMBER - timedelta(hours=1), DECEMBER - timedelta(hours=1)),
+        (
+            BudgetPeriod.MONTH,
+            "Europe/Berlin",
+            NOVEMBER - timedelta(hours=1),
+            DECEMBER - timedelta(hours=1),
+        ),
         (BudgetPeriod.DAY, "UTC", NOW.replace(hour=0), NOW.replace(hour=0) + timedelta(days=1)),
         (BudgetPeriod.ONCE, "UTC", EPOCH, None),
     ],
 )
 def test_a_budget_that_was_never_used_can_be_granted_to(
-    database: Database, period: BudgetPeriod, zone: str, starts_at: datetime, ends_at: datetime | None
+    database: Database,
+    period: BudgetPeriod,
+    zone: str,
+    starts_at: datetime,
+    ends_at: datetime | None,
 ) -> None:
     """An admin prepares a budget before its first request."""
     declare(database, team_rule(10, period=period, time_zone=zone))
@@ -264,16 +308,33 @@ def test_a_budget_that_was_never_used_can_be_granted_to(
 @pytest.mark.parametrize(
     ("account", "amount", "expires_at", "error", "words"),
     [
-        ("payment/month", 5, None, NothingFound, r"No budget account 'payment/month'\. Near: payments/month\."),
+        (
+            "payment/month",
+            5,
+            None,
+            NothingFound,
+            r"No budget account 'payment/month'\. Near: payments/month\.",
+        ),
         ("payments/project:shop/month", 5, None, NothingFound, "from its first request on"),
         ("gone", 5, None, BadUsage, "not declared in the current policy any more"),
         (ACCOUNT, 0, None, BadUsage, "more than nothing"),
         (ACCOUNT, 5, NOW, BadUsage, "have expired already"),
-        (ACCOUNT, 5, DECEMBER + timedelta(seconds=1), BadUsage, "ends 2026-12-01 00:00 UTC.*raise limit_usd"),
+        (
+            ACCOUNT,
+            5,
+            DECEMBER + timedelta(seconds=1),
+            BadUsage,
+            "ends 2026-12-01 00:00 UTC.*raise limit_usd",
+        ),
     ],
 )
 def test_a_grant_of_no_use_is_refused_in_words(
-    database: Database, account: str, amount: int, expires_at: datetime | None, error: type[Exception], words: str
+    database: Database,
+    account: str,
+    amount: int,
+    expires_at: datetime | None,
+    error: type[Exception],
+    words: str,
 ) -> None:
     """A grant that goes nowhere looks like help and is none."""
     each = team_rule(1000, rule_id="payments/project:*/month", scope=BudgetScope.PROJECT, owner="*")
@@ -284,7 +345,9 @@ def test_a_grant_of_no_use_is_refused_in_words(
     assert rows(database, "SELECT count(*) FROM tollgate.budget_grants") == [(0,)]
 
 
-def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(database: Database) -> None:
+def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(
+    database: Database,
+) -> None:
     """Before it any misspelt project would do."""
     each = team_rule(10, rule_id="own name", scope=BudgetScope.PROJECT, owner="*")
     declare(database, each)
@@ -300,7 +363,9 @@ def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(dat
 
 
 @pytest.mark.parametrize("state", ["lost", "drained"])
-def test_a_journal_that_has_ended_takes_no_slice(database: Database, counter: BudgetLeaseTable, state: str) -> None:
+def test_a_journal_that_has_ended_takes_no_slice(
+    database: Database, counter: BudgetLeaseTable, state: str
+) -> None:
     """Nothing would ever give it back."""
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
@@ -316,7 +381,9 @@ def test_a_journal_that_has_ended_takes_no_slice(database: Database, counter: Bu
 def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
     database: Database, counter: BudgetLeaseTable
 ) -> None:
-    """It notes every few seconds that it lives; that alone must not make it spend what was booked as lost."""
+    """It notes every few seconds that it lives; that alone must not make it spend what was booked
+    as lost.
+    """
     journals = JournalTable(database)
     counter.exchange(WORKER, [ask(1, 100)])
     journals.lose(WORKER, reason="thought dead")
@@ -327,7 +394,9 @@ def test_a_worker_that_lives_on_hears_once_that_its_leases_are_gone(
     assert (answer.granted_nusd, answer.outstanding_nusd, answer.spent_nusd) == (50, 50, 100)
 
 
-def test_a_journal_cannot_be_lost_between_the_question_and_the_answer(database: Database, database_url: str) -> None:
+def test_a_journal_cannot_be_lost_between_the_question_and_the_answer(
+    database: Database, database_url: str
+) -> None:
     """Its lease would be booked without what it is just being given."""
     JournalTable(database).register(WORKER, replica="gateway-1")
     with psycopg.connect(database_url) as asking:
@@ -347,7 +416,9 @@ def _waiting(database: Database) -> bool:
 # ---- who may
 
 
-def test_the_gateways_role_takes_slices_and_makes_no_room(database: Database, database_url: str) -> None:
+def test_the_gateways_role_takes_slices_and_makes_no_room(
+    database: Database, database_url: str
+) -> None:
     """Who takes over a gateway must not be able to raise a budget."""
     declare(database, team_rule(1000))
     gateway = Database(database_url, role="tollgate_gateway")
@@ -361,21 +432,30 @@ def test_the_gateways_role_takes_slices_and_makes_no_room(database: Database, da
     assert balance(gateway) == (40, 0)
     for statement in (
         "UPDATE tollgate.budgets SET limit_nusd = 9",
-        "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, reason) VALUES ('a', now(), 1, '')",
+        "INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, reason) "
+        "VALUES ('a', now(), 1, '')",
         "UPDATE tollgate.budget_periods SET spent_nusd = 0",
         "DELETE FROM tollgate.leases",
         "DELETE FROM tollgate.budget_losses",
-        "INSERT INTO tollgate.budget_corrections (account_id, starts_at, amount_nusd) VALUES ('a', now(), -1)",
+        "INSERT INTO tollgate.budget_corrections (account_id, starts_at, amount_nusd) VALUES "
+        "('a', now(), -1)",
     ):
-        with pytest.raises(DatabaseUnavailable, match="may not do this"), gateway.begin() as connection:
+        with (
+            pytest.raises(DatabaseUnavailable, match="may not do this"),
+            gateway.begin() as connection,
+        ):
             connection.execute(text(statement))
     counter.close()
     gateway.close()
 
 
-def test_the_readers_role_sees_budgets_that_are_in_use(database: Database, database_url: str) -> None:
+def test_the_readers_role_sees_budgets_that_are_in_use(
+    database: Database, database_url: str
+) -> None:
     """A view may call functions that its reader may not: it must work with rows in it, too."""
-    declare(database, team_rule(1_000_000_000), team_rule(7, rule_id="unused", kind=BudgetKind.SOFT))
+    declare(
+        database, team_rule(1_000_000_000), team_rule(7, rule_id="unused", kind=BudgetKind.SOFT)
+    )
     BudgetStore(database).grant(ACCOUNT, 500_000_000, expires_at=DECEMBER, reason="x", now=NOW)
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.budget_grants SET expires_at = NULL"))
@@ -384,19 +464,63 @@ def test_the_readers_role_sees_budgets_that_are_in_use(database: Database, datab
     Ledger(database).write_documents([])
     Ledger(database).write([spending(1, 250_000_000, hold(0))])
     reader = Database(database_url, role="tollgate_reader")
-    assert [tuple(map(str, row)) for row in rows(reader, "SELECT * FROM finance.budgets ORDER BY account")] == [
-        (ACCOUNT, ACCOUNT, "team", "payments", "payments", "month", "hard", "UTC", str(NOVEMBER), str(DECEMBER),
-         "1.000000000", "0.500000000", "0.250000000", "0.400000000", "0.100000000", "0.850000000", "True"),
-        ("unused", "unused", "team", "payments", "payments", "month", "soft", "UTC", "None", "None",
-         "7E-9", "0E-9", "0E-9", "0E-9", "0E-9", "7E-9", "True"),
-    ]  # fmt: skip
-    assert rows(reader, "SELECT account, amount_usd, is_expired FROM finance.budget_grants")[0][0] == ACCOUNT
+    assert [
+        tuple(map(str, row))
+        for row in rows(reader, "SELECT * FROM finance.budgets ORDER BY account")
+    ] == [
+        (
+            ACCOUNT,
+            ACCOUNT,
+            "team",
+            "payments",
+            "payments",
+            "month",
+            "hard",
+            "UTC",
+            str(NOVEMBER),
+            str(DECEMBER),
+            "1.000000000",
+            "0.500000000",
+            "0.250000000",
+            "0.400000000",
+            "0.100000000",
+            "0.850000000",
+            "True",
+        ),
+        (
+            "unused",
+            "unused",
+            "team",
+            "payments",
+            "payments",
+            "month",
+            "soft",
+            "UTC",
+            "None",
+            "None",
+            "7E-9",
+            "0E-9",
+            "0E-9",
+            "0E-9",
+            "0E-9",
+            "7E-9",
+            "True",
+        ),
+    ]
+    assert (
+        rows(reader, "SELECT account, amount_usd, is_expired FROM finance.budget_grants")[0][0]
+        == ACCOUNT
+    )
     counter.close()
     reader.close()
 
 
-def test_a_server_that_hangs_can_be_left(database: Database, database_url: str, counter: BudgetLeaseTable) -> None:
-    """The thread that asks is the only one; a lock that somebody keeps must not hold it for ever."""
+def test_a_server_that_hangs_can_be_left(
+    database: Database, database_url: str, counter: BudgetLeaseTable
+) -> None:
+    """The thread that asks is the only one; a lock that somebody keeps must not hold it for
+    ever.
+    """
     counter.exchange(WORKER, [ask(1, 1)])
     impatient = BudgetLeaseTable(database, limit_s=0.2)
     with psycopg.connect(database_url) as keeping:
@@ -411,7 +535,9 @@ def test_a_server_that_hangs_can_be_left(database: Database, database_url: str, 
 
 
 class Watcher:
-    """Looks at all accounts again and again, each time at one moment, and keeps what it must never see."""
+    """Looks at all accounts again and again, each time at one moment, and keeps what it must never
+    see.
+    """
 
     def __init__(self, database: Database, limit_nusd: int) -> None:
         self._database, self._limit_nusd, self._stop = database, limit_nusd, Event()
@@ -432,31 +558,49 @@ class Watcher:
             with self._database.begin() as connection:
                 connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
                 over = connection.execute(
-                    text("SELECT * FROM tollgate.budget_periods WHERE spent_nusd + leased_nusd > :limit"),
+                    text(
+                        "SELECT * FROM tollgate.budget_periods WHERE spent_nusd + leased_nusd "
+                        "> :limit"
+                    ),
                     {"limit": self._limit_nusd},
                 )
                 self.wrong += over.all()
-                self.wrong += connection.execute(text("SELECT * FROM tollgate.budget_mistakes()")).all()
+                self.wrong += connection.execute(
+                    text("SELECT * FROM tollgate.budget_mistakes()")
+                ).all()
             self.looks += 1
 
 
 def test_many_workers_never_take_more_than_there_is(database: Database) -> None:
-    """The promise itself: whatever meets on one hot account, spent and leased stay within the limit."""
+    """The promise itself: whatever meets on one hot account, spent and leased stay within the
+    limit.
+    """
     limit = 5_000
     declare(database, team_rule(limit))
 
     def work(number: int) -> int:
-        random, worker, counter, ledger = Random(number), uuid4(), BudgetLeaseTable(database), Ledger(database)
+        random, worker, counter, ledger = (
+            Random(number),
+            uuid4(),
+            BudgetLeaseTable(database),
+            Ledger(database),
+        )
         free = spent = 0
         for turn in range(1, 41):
             returned = free // 3 if random.random() < 0.3 else 0
-            answer = one(counter.exchange(worker, [ask(turn, random.randint(1, 200), returned_nusd=returned)]))
+            answer = one(
+                counter.exchange(
+                    worker, [ask(turn, random.randint(1, 200), returned_nusd=returned)]
+                )
+            )
             free += answer.granted_nusd - returned
             if free and random.random() < 0.8:
                 held = random.randint(1, free)
                 cost = random.randint(0, held)
                 event = spending(number * 1000 + turn, cost, hold(held))
-                ledger.write_documents([encode_event(event)] * random.randint(1, 2), journal_id=worker)
+                ledger.write_documents(
+                    [encode_event(event)] * random.randint(1, 2), journal_id=worker
+                )
                 free -= cost
                 spent += cost
         counter.exchange(worker, [ask(99, returned_nusd=free)])
@@ -473,26 +617,45 @@ def test_many_workers_never_take_more_than_there_is(database: Database) -> None:
 
 
 def test_many_accounts_in_any_order_do_not_wait_for_each_other(database: Database) -> None:
-    """Asked in another order each time; two that lock in different orders would be thrown out by Postgres."""
+    """Asked in another order each time; two that lock in different orders would be thrown out by
+    Postgres.
+    """
     names = [f"budget-{number}" for number in range(12)]
     declare(database, *(team_rule(10_000, rule_id=name) for name in names))
     before = _deadlocks(database)
 
     def work(number: int) -> None:
-        random, worker, counter, ledger = Random(number), uuid4(), BudgetLeaseTable(database), Ledger(database)
+        random, worker, counter, ledger = (
+            Random(number),
+            uuid4(),
+            BudgetLeaseTable(database),
+            Ledger(database),
+        )
         for turn in range(1, 21):
             chosen = random.sample(names, 6)
-            counter.exchange(worker, [ask(turn, 30, account_id=name, rule_id=name) for name in chosen])
+            counter.exchange(
+                worker, [ask(turn, 30, account_id=name, rule_id=name) for name in chosen]
+            )
             events = [
                 spending(
-                    number * 10_000 + turn * 100 + n, 5, *(hold(10, account_id=x) for x in random.sample(chosen, 3))
+                    number * 10_000 + turn * 100 + n,
+                    5,
+                    *(hold(10, account_id=x) for x in random.sample(chosen, 3)),
                 )
                 for n in range(4)
             ]
             ledger.write_documents([encode_event(event) for event in events], journal_id=worker)
-            # What came before comes again with another cost: adjustments, in the same transaction as new events.
-            again = [encode_event(spending(number * 10_000 + turn * 100 + n, 7, *events[n].holds)) for n in range(2)]
-            more = encode_event(spending(number * 10_000 + turn * 100 + 50, 1, *(hold(1, account_id=x) for x in names)))
+            # What came before comes again with another cost: adjustments, in the same transaction
+            # as new events.
+            again = [
+                encode_event(spending(number * 10_000 + turn * 100 + n, 7, *events[n].holds))
+                for n in range(2)
+            ]
+            more = encode_event(
+                spending(
+                    number * 10_000 + turn * 100 + 50, 1, *(hold(1, account_id=x) for x in names)
+                )
+            )
             ledger.write_documents([*again, more], journal_id=worker)
         JournalTable(database).drained(worker)
         counter.close()
@@ -507,9 +670,15 @@ def test_many_accounts_in_any_order_do_not_wait_for_each_other(database: Databas
 
 def _deadlocks(database: Database) -> int:
     rows(database, "SELECT pg_stat_force_next_flush()")
-    return int(rows(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0])
+    return int(
+        rows(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[
+            0
+        ][0]
+    )
 
 
 def test_journal_ids_are_not_mixed(database: Database, counter: BudgetLeaseTable) -> None:
     """Turns are counted by each worker for itself."""
-    assert [one(counter.exchange(worker, [ask(1, 10)])).granted_nusd for worker in (WORKER, OTHER)] == [10, 10]
+    assert [
+        one(counter.exchange(worker, [ask(1, 10)])).granted_nusd for worker in (WORKER, OTHER)
+    ] == [10, 10]

@@ -1,7 +1,8 @@
-"""LiteLLM's budget bugs as tests of ours: two workers' leases over a real Postgres, and the writer's transaction.
+"""LiteLLM's budget bugs as tests of ours: two workers' leases over a real Postgres, and the
+writer's transaction.
 
-Counters beside the rows that drifted up and refused who had spent nothing (30460, 27639, 38111), and a value of one
-process that was stale in another and let a budget be overrun (34238, 12977).
+Counters beside the rows that drifted up and refused who had spent nothing (30460, 27639, 38111),
+and a value of one process that was stale in another and let a budget be overrun (34238, 12977).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Worker:
     def __init__(self, database: Database, first_number: int) -> None:
         self.journal: UUID = uuid4()
         self.clock = NovemberClock()
-        self.budget_leases = BudgetLeases(BudgetLeaseTable(database), self.clock, worker=self.journal, lease_s=900)
+        self.budget_leases = BudgetLeases(
+            BudgetLeaseTable(database), self.clock, worker=self.journal, lease_s=900
+        )
         self.ledger = Ledger(database)
         self._number = first_number
 
@@ -50,7 +53,9 @@ class Worker:
         """Reserve, however long a loaded machine takes to answer."""
         while True:
             with suppress(Unavailable):
-                return await self.budget_leases.hold((NOVEMBER,), amount_nusd, moment=self.clock.now())
+                return await self.budget_leases.hold(
+                    (NOVEMBER,), amount_nusd, moment=self.clock.now()
+                )
 
     def spend(self, holds: tuple[Hold, ...], cost_nusd: int) -> None:
         """Settle and write, as the meter and the writer do."""
@@ -75,7 +80,9 @@ async def running(*workers: Worker) -> AsyncIterator[None]:
 
 
 async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Database) -> None:
-    """Many times the limit is held and let go, one worker dies: nothing is left that could refuse anybody."""
+    """Many times the limit is held and let go, one worker dies: nothing is left that could refuse
+    anybody.
+    """
     declare(database, NOVEMBER.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
     async with running(one, two):
@@ -83,7 +90,9 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
             worker = (one, two)[turn % 2]
             holds = await worker.hold(LIMIT // 4)
             if turn % 7 == 0:
-                worker.budget_leases.settle(holds, 0)  # failed before anything was generated: nothing is written
+                worker.budget_leases.settle(
+                    holds, 0
+                )  # failed before anything was generated: nothing is written
             else:
                 worker.spend(holds, turn % 3)
         await one.hold(LIMIT // 4)  # and then it dies with this
@@ -98,7 +107,10 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
 
 
 async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: Database) -> None:
-    """The second worker last heard of the budget when nothing was spent. What it knows gives it nothing."""
+    """The second worker last heard of the budget when nothing was spent.
+
+    What it knows gives it nothing.
+    """
     declare(database, NOVEMBER.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
     async with running(one, two):
@@ -122,7 +134,9 @@ async def test_litellm_34238_a_stale_value_lets_nobody_over_the_limit(database: 
 
 
 async def test_litellm_27639_a_worst_case_hold_does_not_pin_the_budget(database: Database) -> None:
-    """Held at nine tenths of the limit, settled at a thousandth: the next one of that size finds room at once."""
+    """Held at nine tenths of the limit, settled at a thousandth: the next one of that size finds
+    room at once.
+    """
     declare(database, NOVEMBER.rule)
     worker = Worker(database, 0)
     async with running(worker):

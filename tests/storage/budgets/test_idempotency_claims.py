@@ -1,4 +1,6 @@
-"""Claims of idempotency keys on a real Postgres: one of two twins, never twice, and no claim that nobody ends."""
+"""Claims of idempotency keys on a real Postgres: one of two twins, never twice, and no claim that
+nobody ends.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ import hypothesis.strategies as st
 import psycopg
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import text
 
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
@@ -43,11 +51,21 @@ from tests.waiting import eventually
 SECRET = idempotency.claim_secret(PEPPER)
 OURS, THEIRS = UUID(int=1), UUID(int=2)  # journals
 BODY, OTHER_BODY = b"b" * 32, b"o" * 32
-PATIENT_MS, PATIENT_S = 30_000, 60.0  # where slowness is not what is tested: the machine may be busy
-WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+PATIENT_MS, PATIENT_S = (
+    30_000,
+    60.0,
+)  # where slowness is not what is tested: the machine may be busy
+WAITING = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
+    "wait_event_type = 'Lock'"
+)
 UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 9,
-}  # fmt: skip
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 9,
+}
 CHARGED: dict[str, Any] = {}
 FREE: dict[str, Any] = {"lines": (), "cost_nusd": 0, "usage_source": UsageSource.NONE}
 
@@ -81,12 +99,16 @@ def a_claim(number: int = 1, *, team: str = "payments", key: str = "k") -> Claim
     return Claim(team=team, key_hash=hashed, request_id=request_id(number))
 
 
-def claim(table: ClaimTable, number: int = 1, *, body: bytes = BODY, journal_id: UUID = OURS) -> Earlier | None:
+def claim(
+    table: ClaimTable, number: int = 1, *, body: bytes = BODY, journal_id: UUID = OURS
+) -> Earlier | None:
     """Claim one key for request `number`."""
     return table.claim(a_claim(number), body, journal_id=journal_id)
 
 
-def claims_of(database: Database, journal_id: UUID = OURS, *, patience_s: float = PATIENT_S) -> Claims:
+def claims_of(
+    database: Database, journal_id: UUID = OURS, *, patience_s: float = PATIENT_S
+) -> Claims:
     """A worker's claims."""
     table = ClaimTable(database, limit_ms=PATIENT_MS)
     return Claims(table, FakeClock(), secret=SECRET, journal_id=journal_id, patience_s=patience_s)
@@ -99,7 +121,9 @@ def rows(database: Database) -> list[tuple[UUID, str]]:
 
 
 def is_waiting(database: Database) -> bool:
-    """Whether a session waits for a lock, by a transaction of its own: within one, Postgres shows one moment."""
+    """Whether a session waits for a lock, by a transaction of its own: within one, Postgres shows
+    one moment.
+    """
     with database.begin() as connection:
         return connection.execute(text(WAITING)).first() is not None
 
@@ -115,12 +139,15 @@ def age(database: Database, by: timedelta, *, number: int | None = None) -> None
         database,
         "UPDATE tollgate.idempotency_claims SET claimed_at = claimed_at - CAST(:by AS interval) "
         "WHERE request_id = coalesce(CAST(:id AS uuid), request_id)",
-        by=by, id=None if number is None else request_id(number),
-    )  # fmt: skip
+        by=by,
+        id=None if number is None else request_id(number),
+    )
 
 
 def end_journal(database: Database, journal_id: UUID, *, state: str, closes: bool = True) -> None:
-    """Note a journal drained or lost, as its table does, with or without what belongs to that transaction."""
+    """Note a journal drained or lost, as its table does, with or without what belongs to that
+    transaction.
+    """
     with database.begin() as connection:
         connection.execute(
             text(
@@ -168,7 +195,9 @@ def test_a_finished_claim_stays_for_a_day(table: ClaimTable, database: Database)
 
 
 @pytest.mark.parametrize("was_charged", [None, True])
-def test_a_claim_ends_after_a_day(table: ClaimTable, database: Database, was_charged: bool | None) -> None:
+def test_a_claim_ends_after_a_day(
+    table: ClaimTable, database: Database, was_charged: bool | None
+) -> None:
     """Its row may still be there: the next request takes it over, whatever it asks."""
     claim(table, 1)
     if was_charged:
@@ -177,7 +206,9 @@ def test_a_claim_ends_after_a_day(table: ClaimTable, database: Database, was_cha
     assert claim(table, 2, body=OTHER_BODY) is None
     assert claim(table, 3, body=OTHER_BODY) == running(2)
     table.end([(a_claim(1), True)])
-    assert rows(database) == [(request_id(2), "running")], "the first request's late end is not the second's"
+    assert rows(database) == [(request_id(2), "running")], (
+        "the first request's late end is not the second's"
+    )
 
 
 def test_a_released_key_is_free(table: ClaimTable, database: Database) -> None:
@@ -192,11 +223,20 @@ def test_ends_are_harmless_twice_and_out_of_turn(table: ClaimTable, database: Da
     """They are written again whenever an answer of Postgres is lost."""
     claim(table, 1)
     table.end([(a_claim(1), True)])
-    table.end([(a_claim(1), True), (a_claim(1), False), (a_claim(2), False), (a_claim(3, key="never"), False)])
+    table.end(
+        [
+            (a_claim(1), True),
+            (a_claim(1), False),
+            (a_claim(2), False),
+            (a_claim(3, key="never"), False),
+        ]
+    )
     assert rows(database) == [(request_id(1), "finished")]
 
 
-@pytest.mark.parametrize(("cost", "state"), [(CHARGED, "finished"), (UNKNOWN, "finished"), (FREE, None)])
+@pytest.mark.parametrize(
+    ("cost", "state"), [(CHARGED, "finished"), (UNKNOWN, "finished"), (FREE, None)]
+)
 def test_what_the_ledger_says_beats_what_is_said(
     table: ClaimTable, database: Database, cost: dict[str, Any], state: str | None
 ) -> None:
@@ -211,8 +251,10 @@ def test_old_claims_are_forgotten_in_batches(table: ClaimTable, database: Databa
     """A day of keyed traffic is dropped while requests go on claiming."""
     run(
         database,
-        "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, journal_id, claimed_at) "
-        "SELECT 'bulk', sha256(n::text::bytea), sha256(''), gen_random_uuid(), gen_random_uuid(), now() - :kept "
+        "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, "
+        "journal_id, claimed_at) "
+        "SELECT 'bulk', sha256(n::text::bytea), sha256(''), gen_random_uuid(), "
+        "gen_random_uuid(), now() - :kept "
         "FROM generate_series(1, 2500) AS n",
         kept=KEPT,
     )
@@ -247,7 +289,9 @@ def test_of_a_thousand_pairs_of_twins_exactly_one_each_is_sent(database_url: str
         assert both[loser] == running(2 * pair + 1 - loser), f"pair {pair}"
 
 
-def test_of_twins_that_find_an_orphan_or_an_old_claim_one_is_sent(table: ClaimTable, database: Database) -> None:
+def test_of_twins_that_find_an_orphan_or_an_old_claim_one_is_sent(
+    table: ClaimTable, database: Database
+) -> None:
     """Taking a claim over must be as atomic as making one."""
     end_journal(database, THEIRS, state="drained", closes=False)
     for number in range(0, 300, 3):
@@ -268,7 +312,12 @@ def test_a_repeat_while_the_end_is_written_hears_one_or_the_other(table: ClaimTa
         table.claim(claimed, BODY, journal_id=OURS)
         with ThreadPoolExecutor(2) as pool:
             ending = pool.submit(table.end, [(claimed, True)])
-            again = pool.submit(table.claim, replace(claimed, request_id=request_id(number + 1)), BODY, journal_id=OURS)
+            again = pool.submit(
+                table.claim,
+                replace(claimed, request_id=request_id(number + 1)),
+                BODY,
+                journal_id=OURS,
+            )
             ending.result()
             assert again.result() in (running(number), finished(number))
 
@@ -297,13 +346,25 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_claim_of_a_killed_worker_is_released_by_its_journal(
     table: ClaimTable, database: Database, database_url: str, closes: bool
 ) -> None:
-    """Between its claim and anything else: nothing was sent. Also where the claim came after the journal's end."""
+    """Between its claim and anything else: nothing was sent.
+
+    Also where the claim came after the journal's end.
+    """
     claimed = a_claim(1)
     died = subprocess.run(
-        [sys.executable, "-c", CLAIM_AND_DIE, database_url, claimed.team, claimed.key_hash.hex(),
-         str(claimed.request_id), str(THEIRS)],
-        check=False, timeout=60,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            CLAIM_AND_DIE,
+            database_url,
+            claimed.team,
+            claimed.key_hash.hex(),
+            str(claimed.request_id),
+            str(THEIRS),
+        ],
+        check=False,
+        timeout=60,
+    )
     assert died.returncode == -signal.SIGKILL
     assert claim(table, 2) == running(1), "while its journal may hold events"
     end_journal(database, THEIRS, state="drained", closes=closes)
@@ -314,21 +375,37 @@ def test_a_claim_of_a_killed_worker_is_released_by_its_journal(
 @pytest.mark.parametrize("closes", [True, False])
 @pytest.mark.parametrize(
     ("events", "is_charged"),
-    [([], False), ([FREE], False), ([FREE, CHARGED], True), ([UNKNOWN], True), ([FREE, UNKNOWN, FREE], True)],
+    [
+        ([], False),
+        ([FREE], False),
+        ([FREE, CHARGED], True),
+        ([UNKNOWN], True),
+        ([FREE, UNKNOWN, FREE], True),
+    ],
 )
 def test_a_drained_journals_claims_are_what_the_ledger_says(
-    table: ClaimTable, database: Database, events: list[dict[str, Any]], is_charged: bool, closes: bool
+    table: ClaimTable,
+    database: Database,
+    events: list[dict[str, Any]],
+    is_charged: bool,
+    closes: bool,
 ) -> None:
     """The worker knew and did not live to say it; its events say it."""
     claim(table, 1, journal_id=THEIRS)
     claim(table, 9, journal_id=THEIRS)
     others = a_claim(3, key="others")
     table.claim(others, BODY, journal_id=OURS)
-    Ledger(database).write([event(1, attempt=n, **changes) for n, changes in enumerate(events, start=1)])
+    Ledger(database).write(
+        [event(1, attempt=n, **changes) for n, changes in enumerate(events, start=1)]
+    )
     end_journal(database, THEIRS, state="drained", closes=closes)
-    assert claim(table, 2, body=BODY if is_charged else OTHER_BODY) == (finished(1) if is_charged else None)
+    assert claim(table, 2, body=BODY if is_charged else OTHER_BODY) == (
+        finished(1) if is_charged else None
+    )
     first = (request_id(1), "finished") if is_charged else (request_id(2), "running")
-    assert rows(database) == [first, (request_id(3), "running")], "and closed in the table, another worker's alone not"
+    assert rows(database) == [first, (request_id(3), "running")], (
+        "and closed in the table, another worker's alone not"
+    )
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -344,7 +421,9 @@ def test_an_event_that_the_ledger_could_not_take_may_have_cost(
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_a_lost_journals_claims_may_all_have_cost(table: ClaimTable, database: Database, closes: bool) -> None:
+def test_a_lost_journals_claims_may_all_have_cost(
+    table: ClaimTable, database: Database, closes: bool
+) -> None:
     """Nobody knows what was in it."""
     claim(table, 1, journal_id=THEIRS)
     end_journal(database, THEIRS, state="lost", closes=closes)
@@ -370,7 +449,9 @@ def test_a_silent_workers_claim_is_finished_by_a_charge_and_by_nothing_else(
     assert table.claim(replace(free, request_id=request_id(4)), BODY, journal_id=OURS) == running(3)
 
 
-def test_orphans_are_closed_with_the_note_or_not_at_all(table: ClaimTable, database: Database) -> None:
+def test_orphans_are_closed_with_the_note_or_not_at_all(
+    table: ClaimTable, database: Database
+) -> None:
     """One transaction: a journal that is drained has no claim that still says running."""
     claim(table, 1, journal_id=THEIRS)
     with database.engine.connect() as connection:
@@ -379,8 +460,12 @@ def test_orphans_are_closed_with_the_note_or_not_at_all(table: ClaimTable, datab
     assert rows(database) == [(request_id(1), "running")]
 
 
-def test_the_note_of_a_drained_journal_closes_its_claims(table: ClaimTable, database: Database) -> None:
-    """Without it the next claimant decides the same, but until then the table says `running` of what has ended."""
+def test_the_note_of_a_drained_journal_closes_its_claims(
+    table: ClaimTable, database: Database
+) -> None:
+    """Without it the next claimant decides the same, but until then the table says `running` of
+    what has ended.
+    """
     claim(table, 1, journal_id=THEIRS)
     table.claim(a_claim(3, key="free"), BODY, journal_id=THEIRS)
     Ledger(database).write([event(1), event(3, **FREE)])
@@ -391,7 +476,9 @@ def test_the_note_of_a_drained_journal_closes_its_claims(table: ClaimTable, data
 # ---- Postgres away, slow, or its answer lost
 
 
-def test_a_commit_whose_answer_was_lost_is_our_own_claim(gateway: Database, database_url: str) -> None:
+def test_a_commit_whose_answer_was_lost_is_our_own_claim(
+    gateway: Database, database_url: str
+) -> None:
     """On a connection that was kept the claim is made again at once, and finds itself."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url, role="tollgate_gateway")
@@ -409,7 +496,9 @@ def test_a_commit_whose_answer_was_lost_is_our_own_claim(gateway: Database, data
 
 
 async def test_a_claim_nobody_heard_of_is_released(database: Database, database_url: str) -> None:
-    """The caller was told that nothing was sent; its repeat, at another worker, must be a new try."""
+    """The caller was told that nothing was sent; its repeat, at another worker, must be a new
+    try.
+    """
     proxy = DroppingProxy(database_url)
     through, direct = Database(proxy.url), Database(database_url)
     one = claims_of(through, THEIRS)
@@ -432,12 +521,17 @@ async def test_a_claim_nobody_heard_of_is_released(database: Database, database_
         proxy.close()
 
 
-def test_a_release_waits_for_a_claim_on_its_way(table: ClaimTable, database: Database, database_url: str) -> None:
-    """A release that overtakes its claim's commit would delete nothing, and the key would be blocked for a day."""
+def test_a_release_waits_for_a_claim_on_its_way(
+    table: ClaimTable, database: Database, database_url: str
+) -> None:
+    """A release that overtakes its claim's commit would delete nothing, and the key would be
+    blocked for a day.
+    """
     late = a_claim(1)
     with psycopg.connect(database_url) as connection, ThreadPoolExecutor(1) as pool:
         connection.execute(
-            "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, journal_id) "
+            "INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, "
+            "journal_id) "
             "VALUES (%s, %s, %s, %s, %s)",
             (late.team, late.key_hash, BODY, late.request_id, OURS),
         )
@@ -448,7 +542,9 @@ def test_a_release_waits_for_a_claim_on_its_way(table: ClaimTable, database: Dat
     assert rows(database) == []
 
 
-def test_a_slow_postgres_ends_a_claim_by_itself(table: ClaimTable, gateway: Database, database: Database) -> None:
+def test_a_slow_postgres_ends_a_claim_by_itself(
+    table: ClaimTable, gateway: Database, database: Database
+) -> None:
     """A lock that lasts, as a migration's, must not hold requests; the next claim is served."""
     hasty = ClaimTable(gateway, limit_ms=50)
     with database.engine.connect() as upgrade:
@@ -466,7 +562,10 @@ async def test_a_postgres_that_hangs_is_cut_off(own_server: str) -> None:
     claims = claims_of(gateway, patience_s=2)
     await claims.claim("payments", "first", endpoint="/", body=b"", request_id=request_id(1))
     with database.begin() as connection:
-        others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        others = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid "
+            "<> pg_backend_pid()"
+        )
         (pid,) = connection.execute(text(others)).scalars()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -486,13 +585,17 @@ async def test_a_postgres_that_hangs_is_cut_off(own_server: str) -> None:
 # ---- what is stored
 
 
-async def test_neither_key_nor_body_is_stored(table: ClaimTable, database: Database, database_url: str) -> None:
+async def test_neither_key_nor_body_is_stored(
+    table: ClaimTable, database: Database, database_url: str
+) -> None:
     """A caller may put a secret into a key, and prompts are never stored."""
     gateway = Database(database_url, role="tollgate_gateway")
     claims = claims_of(gateway)
     key, body = "canary-key-5f0e", f'{{"prompt": "{PROMPT}"}}'.encode()
     for number in (1, 2):
-        made = await claims.claim("payments", f"{key}-{number}", endpoint="/v1", body=body, request_id=UUID(int=number))
+        made = await claims.claim(
+            "payments", f"{key}-{number}", endpoint="/v1", body=body, request_id=UUID(int=number)
+        )
         claims.finish(made, was_charged=True)
         if number == 1:
             assert await claims.look()
@@ -540,9 +643,11 @@ class ClaimsMachine(RuleBasedStateMachine):
         return [(place, one) for place, one in self.model.items() if not one.is_finished]
 
     @rule(
-        worker=st.integers(0, 1), team=st.sampled_from(["a", "b"]), key=st.sampled_from(["k", "l"]),
+        worker=st.integers(0, 1),
+        team=st.sampled_from(["a", "b"]),
+        key=st.sampled_from(["k", "l"]),
         body=st.sampled_from([BODY, OTHER_BODY]),
-    )  # fmt: skip
+    )
     def claim(self, worker: int, team: str, key: str, body: bytes) -> None:
         number = next(self.numbers)
         made = a_claim(number, team=team, key=key)
@@ -558,7 +663,10 @@ class ClaimsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), twice=st.booleans())
     def end(self, data: st.DataObject, twice: bool) -> None:
-        """The worker says how it ended: charged or not. Its event may be in the ledger already, or never come."""
+        """The worker says how it ended: charged or not.
+
+        Its event may be in the ledger already, or never come.
+        """
         place, one = data.draw(st.sampled_from(self.running()))
         costs = self._settle(one, data.draw(st.sampled_from(ENDS)))
         made = a_claim(one.number, team=place[0], key=place[1])
@@ -567,9 +675,13 @@ class ClaimsMachine(RuleBasedStateMachine):
         self._close(place, one, costs=costs)
 
     @precondition(lambda self: self.running())
-    @rule(data=st.data(), fate=st.sampled_from(["drained", "drained", "lost"]), closes=st.booleans())
+    @rule(
+        data=st.data(), fate=st.sampled_from(["drained", "drained", "lost"]), closes=st.booleans()
+    )
     def crash(self, data: st.DataObject, fate: str, closes: bool) -> None:
-        """A worker dies, its journal is written and noted; with `closes` False its claims came after that."""
+        """A worker dies, its journal is written and noted; with `closes` False its claims came
+        after that.
+        """
         _, first = data.draw(st.sampled_from(self.running()))
         left = [(place, one) for place, one in self.running() if one.worker == first.worker]
         costs = [self._settle(one, data.draw(st.sampled_from(ENDS))) for _, one in left]
@@ -581,8 +693,12 @@ class ClaimsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), is_whole=st.booleans(), forgets=st.booleans())
     def grow_old(self, data: st.DataObject, is_whole: bool, forgets: bool) -> None:
-        """A day passes for one claim, or a little less: then it stands as before, as often as that happens."""
-        place, one = data.draw(st.sampled_from(sorted(self.model.items(), key=lambda item: item[0])))
+        """A day passes for one claim, or a little less: then it stands as before, as often as that
+        happens.
+        """
+        place, one = data.draw(
+            st.sampled_from(sorted(self.model.items(), key=lambda item: item[0]))
+        )
         age(self.database, KEPT if is_whole else timedelta(minutes=1), number=one.number)
         if is_whole:
             del self.model[place]
@@ -592,7 +708,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     @invariant()
     def charged_requests_keep_their_keys(self) -> None:
         kept = {str(number) for number, _ in rows(self.database)}
-        assert {str(request_id(one.number)) for one in self.model.values() if one.is_finished} <= kept
+        assert {
+            str(request_id(one.number)) for one in self.model.values() if one.is_finished
+        } <= kept
 
     def _settle(self, one: Modelled, changes: dict[str, Any] | None) -> bool:
         """Write an event, or none; True if it may have cost something."""
@@ -623,7 +741,8 @@ def test_claims_are_counted_while_their_loop_goes_on(gateway: Database) -> None:
     async def at_once() -> list[object]:
         claims = claims_of(gateway)
         asked = [
-            claims.claim("payments", f"k{n % 20}", endpoint="/", body=b"", request_id=request_id(n)) for n in range(40)
+            claims.claim("payments", f"k{n % 20}", endpoint="/", body=b"", request_id=request_id(n))
+            for n in range(40)
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         await claims.close()

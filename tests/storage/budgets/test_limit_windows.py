@@ -1,4 +1,6 @@
-"""The shared windows in a real Postgres: never over, whoever asks, and whatever is lost on the way."""
+"""The shared windows in a real Postgres: never over, whoever asks, and whatever is lost on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,27 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.budgets.limits import TICK_MS, WINDOW_S, LimitAnswer, LimitAsk, LimitGranted, LimitUnit
+from gateway.domain.budgets.limits import (
+    TICK_MS,
+    WINDOW_S,
+    LimitAnswer,
+    LimitAsk,
+    LimitGranted,
+    LimitUnit,
+)
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.budgets.limits import LimitWindows
 from gateway.storage.postgres.database import Database
 
 TICKS = WINDOW_S * 1000 // TICK_MS
 MINUTE_AGO = "UPDATE tollgate.limit_ticks SET tick = tick - :ticks"
-USED = "SELECT coalesce(sum(units), 0) FROM tollgate.limit_ticks WHERE limit_id = :limit_id AND measure = 'requests'"
-RUNNING = "SELECT used FROM tollgate.limit_windows WHERE limit_id = :limit_id AND measure = 'requests'"
+USED = (
+    "SELECT coalesce(sum(units), 0) FROM tollgate.limit_ticks WHERE limit_id = :limit_id "
+    "AND measure = 'requests'"
+)
+RUNNING = (
+    "SELECT used FROM tollgate.limit_windows WHERE limit_id = :limit_id AND measure = 'requests'"
+)
 
 
 class Worker:
@@ -36,7 +50,12 @@ class Worker:
 
     def ask(self, most: int, *needs: tuple[int, int], **more: object) -> LimitGranted:
         """One ask for requests of `payments`, or what `more` says."""
-        fields = {"limit_id": "payments", "measure": LimitUnit.REQUESTS, "most": most, "needs": needs} | more
+        fields = {
+            "limit_id": "payments",
+            "measure": LimitUnit.REQUESTS,
+            "most": most,
+            "needs": needs,
+        } | more
         return self.exchange(LimitAsk(**fields)).answers[0]  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -77,7 +96,9 @@ def test_workers_share_one_window(workers: list[Worker]) -> None:
 
 
 def test_a_need_is_met_whole_or_not_at_all(workers: list[Worker]) -> None:
-    """A part of a request's tokens serves nobody and is missing elsewhere; a smaller one behind it may fit."""
+    """A part of a request's tokens serves nobody and is missing elsewhere; a smaller one behind it
+    may fit.
+    """
     assert workers[0].ask(1000, (300, 2), (500, 1), (100, 1)).granted == 700
 
 
@@ -90,14 +111,18 @@ def test_the_nearer_the_limit_the_less_is_taken_ahead(workers: list[Worker]) -> 
     assert workers[2].ask(1000, (1, 30), ahead=500).granted == 1000 - 940 - 1000 // 24
 
 
-def test_units_slide_out_after_a_minute_and_not_before(workers: list[Worker], database: Database) -> None:
+def test_units_slide_out_after_a_minute_and_not_before(
+    workers: list[Worker], database: Database
+) -> None:
     """Any 60 seconds: a unit that left early would let a burst through at the edge."""
     workers[0].ask(5, (1, 5))
     later(database, 59)
     assert workers[1].ask(5, (1, 1)).granted == 0
     later(database, 1.05)
     assert workers[1].ask(5, (1, 5)).granted == 5
-    assert read(database, "SELECT count(*) FROM tollgate.limit_ticks") == 1, "old ticks are deleted as they go"
+    assert read(database, "SELECT count(*) FROM tollgate.limit_ticks") == 1, (
+        "old ticks are deleted as they go"
+    )
 
 
 def test_what_is_given_back_is_there_for_others(workers: list[Worker], database: Database) -> None:
@@ -105,19 +130,27 @@ def test_what_is_given_back_is_there_for_others(workers: list[Worker], database:
     taken = workers[0].ask(5, (1, 5))
     workers[0].ask(5, corrections=((taken.tick, -3),))
     assert workers[1].ask(5, (1, 4)).granted == 0 + 3
-    assert read(database, USED, limit_id="payments") == read(database, RUNNING, limit_id="payments") == 5
+    assert (
+        read(database, USED, limit_id="payments")
+        == read(database, RUNNING, limit_id="payments")
+        == 5
+    )
 
 
 def test_what_was_used_without_asking_counts(workers: list[Worker]) -> None:
     """Also beyond the limit, at the tick it was used; too old or too much given back is no harm."""
     now = workers[0].ask(5).tick
-    answered = workers[0].ask(5, corrections=((now - 40, 4), (0, 2), (now - TICKS - 80, 9), (now - 40, -1), (now, -99)))
+    answered = workers[0].ask(
+        5, corrections=((now - 40, 4), (0, 2), (now - TICKS - 80, 9), (now - 40, -1), (now, -99))
+    )
     assert answered.used in (3, 5), "what is given back at the current tick may be what had no tick"
     assert workers[1].ask(3, (1, 1)).granted == 0
 
 
 def test_the_same_question_has_the_same_answer(workers: list[Worker], database: Database) -> None:
-    """Its answer was lost on the way: taking again would lose units, giving back again would invent some."""
+    """Its answer was lost on the way: taking again would lose units, giving back again would invent
+    some.
+    """
     ask = LimitAsk(limit_id="payments", measure=LimitUnit.REQUESTS, most=10, needs=((1, 4),))
     first = workers[0].windows.exchange(workers[0].id, 7, [ask])
     again = workers[0].windows.exchange(workers[0].id, 7, [ask])
@@ -125,7 +158,9 @@ def test_the_same_question_has_the_same_answer(workers: list[Worker], database: 
     assert read(database, USED, limit_id="payments") == 4
 
 
-def test_slots_are_shared_and_those_of_a_dead_worker_expire(workers: list[Worker], database: Database) -> None:
+def test_slots_are_shared_and_those_of_a_dead_worker_expire(
+    workers: list[Worker], database: Database
+) -> None:
     """Nobody frees them; a worker that lives renews its own."""
 
     def slots(worker: Worker, kept: int, wanted: int) -> LimitGranted:
@@ -136,34 +171,51 @@ def test_slots_are_shared_and_those_of_a_dead_worker_expire(workers: list[Worker
     assert slots(workers[0], 1, 1).granted == 2
     assert slots(workers[1], 2, 2).granted == 3
     with database.begin() as connection:
-        aged = "UPDATE tollgate.limit_slots SET renewed_at = renewed_at - interval '16 s' WHERE worker = :worker"
+        aged = (
+            "UPDATE tollgate.limit_slots SET renewed_at = renewed_at - interval '16 s' "
+            "WHERE worker = :worker"
+        )
         connection.execute(text(aged), {"worker": workers[0].id})
     assert slots(workers[1], 3, 9).granted == 5
     assert slots(workers[2], 0, 5).granted == 0
 
 
 def test_workers_that_were_heard_of_are_counted(workers: list[Worker], database: Database) -> None:
-    """With Postgres away each goes on with its part: of those that are there, not of those that were."""
+    """With Postgres away each goes on with its part: of those that are there, not of those that
+    were.
+    """
     assert [worker.exchange().workers for worker in workers] == [1, 2, 3]
     with database.begin() as connection:
-        connection.execute(text("UPDATE tollgate.limit_workers SET heard_at = heard_at - interval '16 s'"))
+        connection.execute(
+            text("UPDATE tollgate.limit_workers SET heard_at = heard_at - interval '16 s'")
+        )
     assert workers[0].exchange().workers == 1
 
 
-def test_limits_that_nobody_uses_leave_nothing_behind(workers: list[Worker], database: Database) -> None:
+def test_limits_that_nobody_uses_leave_nothing_behind(
+    workers: list[Worker], database: Database
+) -> None:
     """Callers name projects as they like, and each name has rows."""
     for number in range(5):
         workers[0].ask(5, (1, 1), limit_id=f"payments/project:{number}")
-        workers[0].ask(5, (1, 1), limit_id=f"payments/project:{number}", measure=LimitUnit.CONCURRENT)
+        workers[0].ask(
+            5, (1, 1), limit_id=f"payments/project:{number}", measure=LimitUnit.CONCURRENT
+        )
     with database.begin() as connection:
-        connection.execute(text("UPDATE tollgate.limit_windows SET touched_at = touched_at - interval '3 minutes'"))
+        connection.execute(
+            text("UPDATE tollgate.limit_windows SET touched_at = touched_at - interval '3 minutes'")
+        )
     workers[1].exchange()
     for table in ("limit_windows", "limit_ticks", "limit_slots"):
         assert read(database, f"SELECT count(*) FROM tollgate.{table}") == 0, table
 
 
-def test_a_clock_that_was_set_back_does_not_fill_the_window(workers: list[Worker], database: Database) -> None:
-    """Ticks of the future would count until they are past: an hour, if the clock was an hour ahead."""
+def test_a_clock_that_was_set_back_does_not_fill_the_window(
+    workers: list[Worker], database: Database
+) -> None:
+    """Ticks of the future would count until they are past: an hour, if the clock was an hour
+    ahead.
+    """
     workers[0].ask(5, (1, 5))
     later(database, -3600)
     assert workers[0].ask(5, (1, 5)).granted == 5
@@ -172,7 +224,9 @@ def test_a_clock_that_was_set_back_does_not_fill_the_window(workers: list[Worker
 def test_many_at_once_are_never_over_and_never_in_each_others_way(
     workers: list[Worker], database: Database, rng: Random
 ) -> None:
-    """Three workers, several limits in any order, returns in between: the sums hold, and nobody is thrown out."""
+    """Three workers, several limits in any order, returns in between: the sums hold, and nobody is
+    thrown out.
+    """
     names = ("a", "b", "c", "d")
     most, problems, net = 60, list[BaseException](), dict.fromkeys(names, 0)
     lock = threading.Lock()
@@ -183,7 +237,11 @@ def test_many_at_once_are_never_over_and_never_in_each_others_way(
             for _ in range(150):
                 chosen, asks = random.sample(names, k=random.randint(1, 4)), []
                 for name in chosen:
-                    back = [(tick, -units) for tick, units in mine[name] if units] if random.random() < 0.4 else []
+                    back = (
+                        [(tick, -units) for tick, units in mine[name] if units]
+                        if random.random() < 0.4
+                        else []
+                    )
                     if back:
                         mine[name] = []
                     asks.append(
@@ -205,14 +263,21 @@ def test_many_at_once_are_never_over_and_never_in_each_others_way(
             for name in names:
                 net[name] += sum(units for _, units in mine[name])
 
-    threads = [threading.Thread(target=work, args=(worker, Random(rng.random()))) for worker in workers]
+    threads = [
+        threading.Thread(target=work, args=(worker, Random(rng.random()))) for worker in workers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert not problems
     for name in names:
-        assert read(database, USED, limit_id=name) == read(database, RUNNING, limit_id=name) == net[name] <= most
+        assert (
+            read(database, USED, limit_id=name)
+            == read(database, RUNNING, limit_id=name)
+            == net[name]
+            <= most
+        )
 
 
 def test_a_connection_that_broke_is_replaced(workers: list[Worker], database: Database) -> None:
@@ -228,7 +293,9 @@ def test_a_connection_that_broke_is_replaced(workers: list[Worker], database: Da
     assert workers[0].ask(5, (1, 1)).used == 2
 
 
-def test_an_exchange_that_hangs_can_be_broken_off(workers: list[Worker], database: Database) -> None:
+def test_an_exchange_that_hangs_can_be_broken_off(
+    workers: list[Worker], database: Database
+) -> None:
     """A row that somebody holds must not hold the worker's thread."""
     workers[0].ask(5, (1, 1))
     with database.begin() as connection:

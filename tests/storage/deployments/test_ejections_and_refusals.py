@@ -1,4 +1,6 @@
-"""Ejections and refusals in Postgres: one in force at a time, counts that can be written twice, and who may do what."""
+"""Ejections and refusals in Postgres: one in force at a time, counts that can be written twice, and
+who may do what.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from tests.factories import REQUEST_ID
 
 FOUND = Contradiction(deployment="gpt-eu", promised="eu", stated="us")
 HOUR = datetime(2026, 11, 22, 10, tzinfo=UTC)
-REFUSED = Refused(HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential", "tag:phi"))
+REFUSED = Refused(
+    HOUR,
+    "payments",
+    "assistant",
+    "confidential",
+    "residency_denied",
+    ("class:confidential", "tag:phi"),
+)
 
 
 @pytest.fixture
@@ -40,7 +49,9 @@ def admin(database_url: str) -> Iterator[Database]:
 
 
 def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Database) -> None:
-    """Two replicas see the same lie; the second to tell changes nothing, and neither can take it in again."""
+    """Two replicas see the same lie; the second to tell changes nothing, and neither can take it in
+    again.
+    """
     for attempt in (1, 2):
         EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=attempt)
     assert EjectionStore(gateway).stated() == {"gpt-eu": "us"}
@@ -56,7 +67,9 @@ def test_one_is_in_force_until_a_person_readmits_it(gateway: Database, admin: Da
 
 
 def test_both_acts_are_in_the_audit_log(gateway: Database, admin: Database) -> None:
-    """Taking a deployment out moves money and data: who took it in again must be found a year later."""
+    """Taking a deployment out moves money and data: who took it in again must be found a year
+    later.
+    """
     EjectionStore(gateway).eject(FOUND, request_id=REQUEST_ID, attempt=1)
     EjectionStore(admin).readmit("gpt-eu", by="ada", reason="a wrong header")
     acts = AuditLog(admin).acts(since=None, action="deployment.", subject="gpt-eu")

@@ -1,4 +1,6 @@
-"""Unknown attempts of our own engines are settled from the counters: once, in the ledger's words, or not at all."""
+"""Unknown attempts of our own engines are settled from the counters: once, in the ledger's words,
+or not at all.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,33 @@ from tests.storage.factories import NOON, event
 PRICE = factories.price("1", "4")
 POLICY = factories.version(factories.policy(factories.deployment("qwen", is_self_hosted=True)))
 UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 10**8,
-}  # fmt: skip
-SILENT: dict[str, Any] = {"usage": TokenUsage(input_tokens=0, output_tokens=0)}  # so that only its time matters
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 10**8,
+}
+SILENT: dict[str, Any] = {
+    "usage": TokenUsage(input_tokens=0, output_tokens=0)
+}  # so that only its time matters
 LATER = NOON + timedelta(minutes=30)
 
 
 def attempt(second: float, *, lasts_s: float = 10, **changes: Any) -> UsageEvent:
-    """An attempt of the engine that began so many seconds after noon; 100 and 20 tokens unless said otherwise."""
+    """An attempt of the engine that began so many seconds after noon; 100 and 20 tokens unless said
+    otherwise.
+    """
     at = NOON + timedelta(seconds=second)
     values: dict[str, Any] = {
-        "deployment": "qwen", "provider": "vllm", "is_self_hosted": True, "price_id": PRICE.price_id, "lines": (),
-        "cost_nusd": 180_000, "usage": TokenUsage(input_tokens=100, output_tokens=20), "duration_s": lasts_s,
-    }  # fmt: skip
+        "deployment": "qwen",
+        "provider": "vllm",
+        "is_self_hosted": True,
+        "price_id": PRICE.price_id,
+        "lines": (),
+        "cost_nusd": 180_000,
+        "usage": TokenUsage(input_tokens=100, output_tokens=20),
+        "duration_s": lasts_s,
+    }
     return event(int(second * 10) + 1, at=at, started_at=at, **values | changes)
 
 
@@ -56,16 +72,28 @@ class Stand:
     def write(self, *events: UsageEvent) -> None:
         assert Ledger(self.database).write(events) == len(events)
 
-    def look(self, second: float, prompt: int, generation: int, *, running: int = 0, started: int = 0) -> None:
+    def look(
+        self, second: float, prompt: int, generation: int, *, running: int = 0, started: int = 0
+    ) -> None:
         at = NOON + timedelta(seconds=second)
         seen = EngineSample(
-            deployment="qwen", at=at, is_up=True, prompt_tokens=prompt, generation_tokens=generation,
-            running=running, waiting=0, started_at=NOON - timedelta(days=1, seconds=-started),
-        )  # fmt: skip
+            deployment="qwen",
+            at=at,
+            is_up=True,
+            prompt_tokens=prompt,
+            generation_tokens=generation,
+            running=running,
+            waiting=0,
+            started_at=NOON - timedelta(days=1, seconds=-started),
+        )
         EngineSamples(self.database).record([seen], POLICY, at=at)
 
     def probe(self, second: float, made: Tokens | None, *, lasts_s: float = 1) -> None:
-        notes, probe_id, at = EngineProbeNotes(self.database), uuid4(), NOON + timedelta(seconds=second)
+        notes, probe_id, at = (
+            EngineProbeNotes(self.database),
+            uuid4(),
+            NOON + timedelta(seconds=second),
+        )
         notes.sent(probe_id, "qwen", at=at)
         notes.ended(probe_id, made, at=at + timedelta(seconds=lasts_s))
 
@@ -78,7 +106,9 @@ class Stand:
 
     def booked(self) -> list[int]:
         """The amounts in nano-dollars, in the order of the requests."""
-        rows = self.query("SELECT amount_nusd FROM tollgate.adjustments ORDER BY request_id, attempt")
+        rows = self.query(
+            "SELECT amount_nusd FROM tollgate.adjustments ORDER BY request_id, attempt"
+        )
         return [row["amount_nusd"] for row in rows]
 
 
@@ -91,7 +121,9 @@ def stand(database_url: str) -> Iterator[Stand]:
 
 
 def test_an_unknown_attempt_is_settled_by_what_nobody_was_charged_for(stand: Stand) -> None:
-    """The engine made 130 and 27, of which 100 and 20 are in the ledger: 30 and 7 are the attempt that was cut."""
+    """The engine made 130 and 27, of which 100 and 20 are in the ledger: 30 and 7 are the attempt
+    that was cut.
+    """
     stand.look(0, 1000, 500)
     stand.write(attempt(10), attempt(30, **UNKNOWN))
     stand.look(60, 1130, 527)
@@ -99,12 +131,20 @@ def test_an_unknown_attempt_is_settled_by_what_nobody_was_charged_for(stand: Sta
     (row,) = stand.query("SELECT * FROM finance.adjustments")
     assert stand.booked() == [30 * 1000 + 7 * 4000]
     assert (row["kind"], row["settles"], row["team"], row["deployment"]) == (
-        "engine_counters", True, "payments", "qwen",
-    )  # fmt: skip
+        "engine_counters",
+        True,
+        "payments",
+        "qwen",
+    )
     assert row["reason"].startswith("30 prompt and 7 generated tokens")
-    assert (row["occurred_at"], f"{row['posted_period']:%Y-%m}") == (NOON + timedelta(seconds=30), "2026-11")
+    assert (row["occurred_at"], f"{row['posted_period']:%Y-%m}") == (
+        NOON + timedelta(seconds=30),
+        "2026-11",
+    )
     (unsettled,) = stand.query("SELECT count(*) AS n FROM finance.usage_events WHERE is_unsettled")
-    (dirty,) = stand.query(f"SELECT count(*) AS n FROM tollgate.dirty_hours WHERE hour = '{NOON.isoformat()}'")
+    (dirty,) = stand.query(
+        f"SELECT count(*) AS n FROM tollgate.dirty_hours WHERE hour = '{NOON.isoformat()}'"
+    )
     assert (unsettled["n"], dirty["n"] > 0) == (0, True)
 
 
@@ -119,7 +159,9 @@ def test_settling_twice_books_once(stand: Stand) -> None:
 
 
 def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
-    """The engine made 130 and 27: 100 and 20 are in the ledger, 23 and 2 its probes', 7 and 5 the attempt's own."""
+    """The engine made 130 and 27: 100 and 20 are in the ledger, 23 and 2 its probes', 7 and 5 the
+    attempt's own.
+    """
     stand.look(0, 1000, 500)
     stand.write(attempt(10), attempt(30, **UNKNOWN))
     stand.probe(45, Tokens(prompt=11, generation=1))
@@ -131,7 +173,9 @@ def test_the_gateway_s_own_probes_are_charged_to_nobody(stand: Stand) -> None:
 
 
 def test_a_look_beside_a_probe_is_no_idle_one(stand: Stand) -> None:
-    """Whether its tokens are in the counters already is not known: the next look says it of both."""
+    """Whether its tokens are in the counters already is not known: the next look says it of
+    both.
+    """
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN))
     stand.probe(59, Tokens(prompt=12, generation=1), lasts_s=5)
@@ -160,7 +204,9 @@ def demo(stand: Stand) -> None:
 
 
 def in_flight_at_the_end(stand: Stand) -> None:
-    """A long answer runs over the look at second 60, which sees an engine that pauses between two batches."""
+    """A long answer runs over the look at second 60, which sees an engine that pauses between two
+    batches.
+    """
     stand.write(attempt(10, **UNKNOWN), attempt(50, lasts_s=30, **SILENT))
 
 
@@ -189,9 +235,12 @@ def settled_by_hand(stand: Stand) -> None:
     resolved = attempt(30, **UNKNOWN)
     stand.write(attempt(10, **UNKNOWN), resolved)
     stand.query(
-        "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, posted_period, "
-        "occurred_at, amount_nusd, kind, reason, author, settles) SELECT gen_random_uuid(), request_id, attempt, team, "
-        "cost_centre, posted_period, occurred_at, 5, 'resolution', 'said so', 'ada', true FROM tollgate.usage_events "
+        "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
+        "cost_centre, posted_period, "
+        "occurred_at, amount_nusd, kind, reason, author, settles) SELECT gen_random_uuid(), "
+        "request_id, attempt, team, "
+        "cost_centre, posted_period, occurred_at, 5, 'resolution', 'said so', 'ada', true FROM "
+        "tollgate.usage_events "
         f"WHERE request_id = '{resolved.request_id}' RETURNING request_id"
     )
 
@@ -215,26 +264,42 @@ def behind(stand: Stand) -> None:
 
 
 def lost(stand: Stand) -> None:
-    """What a lost journal held is charged to nobody, and must not be charged to the next best attempt."""
+    """What a lost journal held is charged to nobody, and must not be charged to the next best
+    attempt.
+    """
     stand.write(attempt(10, **UNKNOWN))
     journal(stand, "lost", heartbeat=NOON - timedelta(hours=1))
 
 
 def journal(stand: Stand, state: str, *, heartbeat: datetime) -> None:
     stand.query(
-        "INSERT INTO tollgate.journals (id, replica, started_at, heartbeat, state) VALUES (gen_random_uuid(), 'one', "
-        f"'{(NOON - timedelta(days=2)).isoformat()}', '{heartbeat.isoformat()}', '{state}') RETURNING id"
+        "INSERT INTO tollgate.journals (id, replica, started_at, heartbeat, state) VALUES "
+        "(gen_random_uuid(), 'one', "
+        f"'{(NOON - timedelta(days=2)).isoformat()}', '{heartbeat.isoformat()}', '{state}') "
+        "RETURNING id"
     )
 
 
 @pytest.mark.parametrize(
     "happening",
     [
-        other_engine, demo, in_flight_at_the_end, just_ended, engine_busy, used_by_others, metered_more,
-        settled_by_hand, probed_without_an_answer, probed_by_one_that_died, behind, lost,
+        other_engine,
+        demo,
+        in_flight_at_the_end,
+        just_ended,
+        engine_busy,
+        used_by_others,
+        metered_more,
+        settled_by_hand,
+        probed_without_an_answer,
+        probed_by_one_that_died,
+        behind,
+        lost,
     ],
-)  # fmt: skip
-def test_what_cannot_be_told_apart_is_left_unknown(stand: Stand, happening: Callable[[Stand], None]) -> None:
+)
+def test_what_cannot_be_told_apart_is_left_unknown(
+    stand: Stand, happening: Callable[[Stand], None]
+) -> None:
     """The hold stands until somebody knows: a wrong settlement would look like a right one."""
     stand.look(0, 0, 0)
     happening(stand)
@@ -286,8 +351,13 @@ def test_an_interrupted_attempt_is_settled_though_nobody_knows_when_it_ended(sta
     assert stand.booked() == [70 * 1000 + 9 * 4000]
 
 
-def test_what_cannot_be_settled_is_said_once(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
-    """The job runs every minute: a warning each time would hide all others. Without a policy it does nothing."""
+def test_what_cannot_be_settled_is_said_once(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job runs every minute: a warning each time would hide all others.
+
+    Without a policy it does nothing.
+    """
     stand.look(0, 0, 0)
     stand.write(attempt(10, **UNKNOWN | {"held_nusd": 1}))
     stand.look(60, 30, 7)
@@ -302,8 +372,10 @@ def test_what_cannot_be_settled_is_said_once(stand: Stand, capsys: pytest.Captur
 def test_counters_of_two_deployments_are_nobodys_alone() -> None:
     """Two names for one model on one engine: what is left may be either's."""
     shared = factories.policy(
-        factories.deployment("a", is_self_hosted=True), factories.deployment("b", is_self_hosted=True),
-        factories.deployment("c", is_self_hosted=True, model="m-2"), factories.deployment("d"),
+        factories.deployment("a", is_self_hosted=True),
+        factories.deployment("b", is_self_hosted=True),
+        factories.deployment("c", is_self_hosted=True, model="m-2"),
+        factories.deployment("d"),
         factories.deployment("e", is_self_hosted=True, base_url="http://127.0.0.1:10/v1"),
-    )  # fmt: skip
+    )
     assert alone(shared) == ["c", "e"]

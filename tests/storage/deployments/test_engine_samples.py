@@ -1,4 +1,6 @@
-"""GPU hours as they are stored: what was seen, once, at the rate then in force, by whoever looked."""
+"""GPU hours as they are stored: what was seen, once, at the rate then in force, by whoever
+looked.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ from tests import factories
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR_MS = 3_600_000
 GPU = GpuRate(
-    type="H200", count=2, usd_per_gpu_hour=Decimal("3.10"), input_tok_per_s=Decimal(1000),
-    output_tok_per_s=Decimal(100), target_utilisation=Decimal("0.5"),
-)  # fmt: skip
+    type="H200",
+    count=2,
+    usd_per_gpu_hour=Decimal("3.10"),
+    input_tok_per_s=Decimal(1000),
+    output_tok_per_s=Decimal(100),
+    target_utilisation=Decimal("0.5"),
+)
 
 
 @pytest.fixture
@@ -37,19 +43,27 @@ def samples(database_url: str) -> Iterator[EngineSamples]:
     database.close()
 
 
-def policy(number: int = 1, *, names: tuple[str, ...] = ("qwen",), gpu: GpuRate | None = GPU) -> PolicyVersion:
+def policy(
+    number: int = 1, *, names: tuple[str, ...] = ("qwen",), gpu: GpuRate | None = GPU
+) -> PolicyVersion:
     own = [factories.deployment(name, is_self_hosted=True, gpu=gpu) for name in names]
     return factories.version(factories.policy(*own), number=number)
 
 
-def seen(minute: float, *, name: str = "qwen", is_up: bool = True, started: float | None = -5) -> EngineSample:
+def seen(
+    minute: float, *, name: str = "qwen", is_up: bool = True, started: float | None = -5
+) -> EngineSample:
     return EngineSample(
-        deployment=name, at=NOON + timedelta(minutes=minute), is_up=is_up,
+        deployment=name,
+        at=NOON + timedelta(minutes=minute),
+        is_up=is_up,
         started_at=None if started is None or not is_up else NOON + timedelta(minutes=started),
-    )  # fmt: skip
+    )
 
 
-def record(samples: EngineSamples, *looks: EngineSample, under: PolicyVersion | None = None) -> None:
+def record(
+    samples: EngineSamples, *looks: EngineSample, under: PolicyVersion | None = None
+) -> None:
     for look in looks:
         samples.record([look], under or policy(), at=look.at)
 
@@ -62,7 +76,9 @@ def hours(database_url: str) -> list[dict[str, Any]]:
         ).fetchall()
 
 
-def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(samples: EngineSamples, database_url: str) -> None:
+def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(
+    samples: EngineSamples, database_url: str
+) -> None:
     """A new rate must never reach back: last month's bill would change."""
     dearer = policy(2, gpu=replace(GPU, usd_per_gpu_hour=Decimal("6.20")))
     record(samples, seen(0), seen(30))
@@ -77,12 +93,17 @@ def test_uptime_is_billed_at_the_rate_of_the_policy_then_in_force(samples: Engin
 
 
 def test_a_round_that_is_kept_twice_counts_once(samples: EngineSamples, database_url: str) -> None:
-    """A lost acknowledgement, two leaders for a moment, a clock that went back: each minute is paid once."""
+    """A lost acknowledgement, two leaders for a moment, a clock that went back: each minute is paid
+    once.
+    """
     record(samples, seen(0), seen(30), seen(30), seen(10), seen(20), seen(60))
-    assert [(row["watched_ms"], row["up_ms"]) for row in hours(database_url)] == [(HOUR_MS, HOUR_MS)]
+    assert [(row["watched_ms"], row["up_ms"]) for row in hours(database_url)] == [
+        (HOUR_MS, HOUR_MS)
+    ]
     with psycopg.connect(database_url) as connection:
         kept = connection.execute("SELECT at FROM tollgate.engine_samples ORDER BY at").fetchall()
-    # What was looked at later must not stand before what was looked at earlier: its counters would run backwards.
+    # What was looked at later must not stand before what was looked at earlier: its counters would
+    # run backwards.
     assert [at for (at,) in kept] == [seen(minute).at for minute in (0, 30, 60)]
 
 
@@ -90,10 +111,16 @@ def test_down_time_is_watched_and_not_billed(samples: EngineSamples, database_ur
     """Nobody pays for an engine that is off, unless the machine is reserved."""
     record(samples, seen(0), seen(15), seen(30, is_up=False), seen(60, is_up=False))
     (row,) = hours(database_url)
-    assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (HOUR_MS, HOUR_MS // 4, HOUR_MS // 4)
+    assert (row["watched_ms"], row["up_ms"], row["billed_ms"]) == (
+        HOUR_MS,
+        HOUR_MS // 4,
+        HOUR_MS // 4,
+    )
 
 
-def test_a_reserved_machine_is_billed_while_it_is_down(samples: EngineSamples, database_url: str) -> None:
+def test_a_reserved_machine_is_billed_while_it_is_down(
+    samples: EngineSamples, database_url: str
+) -> None:
     """`hours: always`: the invoice does not ask whether the engine ran."""
     reserved = policy(gpu=replace(GPU, hours=BilledHours.ALWAYS))
     record(samples, seen(0, is_up=False), seen(60, is_up=False), under=reserved)
@@ -108,32 +135,44 @@ def store_policy(database_url: str, gpu: GpuRate | None, *, applied_at: datetime
     document = to_yaml(factories.policy(hosted, *own))
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo, applied_at) "
+            "INSERT INTO tollgate.policies (sha256, document, author, message, is_demo, "
+            "applied_at) "
             "VALUES (encode(sha256(%s::bytea), 'hex'), %s, 'a test', '', false, %s)",
             [document.encode(), document, applied_at],
         )
 
 
 RESERVED = replace(GPU, hours=BilledHours.ALWAYS)
-SEPTEMBER, NOVEMBER = datetime(2026, 9, 30, 23, 59, tzinfo=UTC), datetime(2026, 11, 1, 0, 1, tzinfo=UTC)
+SEPTEMBER, NOVEMBER = (
+    datetime(2026, 9, 30, 23, 59, tzinfo=UTC),
+    datetime(2026, 11, 1, 0, 1, tzinfo=UTC),
+)
 
 
 def look(at: datetime) -> EngineSample:
     return EngineSample(deployment="qwen", at=at, is_up=True, started_at=None)
 
 
-def test_a_reserved_machine_is_billed_for_a_month_without_a_gateway(samples: EngineSamples, database_url: str) -> None:
+def test_a_reserved_machine_is_billed_for_a_month_without_a_gateway(
+    samples: EngineSamples, database_url: str
+) -> None:
     """The invoice for October is due whether a gateway ran or not: 744 hours of two GPUs."""
     store_policy(database_url, RESERVED, applied_at=SEPTEMBER - timedelta(days=9))
     record(samples, look(SEPTEMBER), look(NOVEMBER), under=policy(gpu=RESERVED))
     october = [row for row in hours(database_url) if row["hour"].month == 10]
     assert len(october) == 744
-    assert {(row["watched_ms"], row["up_ms"], row["billed_ms"]) for row in october} == {(0, 0, HOUR_MS)}
+    assert {(row["watched_ms"], row["up_ms"], row["billed_ms"]) for row in october} == {
+        (0, 0, HOUR_MS)
+    }
     assert sum(row["bill_nusd"] for row in october) == 744 * 6_200_000_000
 
 
-def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(samples: EngineSamples, database_url: str) -> None:
-    """An apply while no gateway runs still has its date: the rate before it, the rate after, nothing once removed."""
+def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(
+    samples: EngineSamples, database_url: str
+) -> None:
+    """An apply while no gateway runs still has its date: the rate before it, the rate after,
+    nothing once removed.
+    """
     dearer = replace(RESERVED, usd_per_gpu_hour=Decimal("6.20"))
     store_policy(database_url, RESERVED, applied_at=NOON - timedelta(days=1))
     store_policy(database_url, dearer, applied_at=NOON + timedelta(days=10))
@@ -146,7 +185,9 @@ def test_a_gap_is_billed_at_the_rates_that_were_in_force_in_it(samples: EngineSa
     assert billed == {1: 264 * 6_200_000_000, 2: 48 * 12_400_000_000, 3: 0, 4: 24 * 12_400_000_000}
 
 
-def test_a_reserved_machine_is_billed_from_its_apply(samples: EngineSamples, database_url: str) -> None:
+def test_a_reserved_machine_is_billed_from_its_apply(
+    samples: EngineSamples, database_url: str
+) -> None:
     """The first gateway may start days after the policy: the machine was paid for in between."""
     store_policy(database_url, None, applied_at=NOON - timedelta(days=30))
     store_policy(database_url, RESERVED, applied_at=NOON)
@@ -154,7 +195,9 @@ def test_a_reserved_machine_is_billed_from_its_apply(samples: EngineSamples, dat
     assert sum(row["billed_ms"] for row in hours(database_url)) == 48 * HOUR_MS
 
 
-def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(samples: EngineSamples, database_url: str) -> None:
+def test_an_engine_billed_by_uptime_is_not_billed_for_a_long_gap(
+    samples: EngineSamples, database_url: str
+) -> None:
     """Only a reserved machine is paid for while nobody looks."""
     store_policy(database_url, GPU, applied_at=NOON - timedelta(days=1))
     record(samples, look(NOON), look(NOON + timedelta(hours=25)))
@@ -167,15 +210,22 @@ def test_a_deployment_that_left_the_policy_is_not_billed_until_it_is_back(
     """Its engine may run on for others: what nobody declared is not our bill."""
     both = policy(names=("qwen", "other"))
     samples.record([seen(0), seen(0, name="other")], both, at=NOON)
-    samples.record([seen(20, name="other")], policy(2, names=("other",)), at=NOON + timedelta(minutes=20))
+    samples.record(
+        [seen(20, name="other")], policy(2, names=("other",)), at=NOON + timedelta(minutes=20)
+    )
     samples.record([], policy(3, names=("hosted",), gpu=None), at=NOON + timedelta(minutes=25))
     samples.record([seen(50), seen(50, name="other")], both, at=NOON + timedelta(minutes=50))
     samples.record([seen(60), seen(60, name="other")], both, at=NOON + timedelta(minutes=60))
-    found = {(row["deployment"], row["policy_version"]): row["up_ms"] // 60_000 for row in hours(database_url)}
+    found = {
+        (row["deployment"], row["policy_version"]): row["up_ms"] // 60_000
+        for row in hours(database_url)
+    }
     assert found == {("qwen", 1): 10, ("other", 1): 10, ("other", 2): 20}
 
 
-def test_a_deployment_without_a_rate_has_hours_and_no_bill(samples: EngineSamples, database_url: str) -> None:
+def test_a_deployment_without_a_rate_has_hours_and_no_bill(
+    samples: EngineSamples, database_url: str
+) -> None:
     """An unknown bill is NULL, never zero."""
     record(samples, seen(0), seen(60), under=policy(gpu=None))
     (row,) = hours(database_url)
@@ -187,7 +237,8 @@ def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str
     record(samples, seen(0), seen(60))
     with psycopg.connect(database_url) as connection:
         probe = (
-            "INSERT INTO tollgate.engine_probes (probe_id, deployment, sent_at) VALUES (gen_random_uuid(), 'qwen', %s)"
+            "INSERT INTO tollgate.engine_probes (probe_id, deployment, sent_at) VALUES "
+            "(gen_random_uuid(), 'qwen', %s)"
         )
         connection.execute(probe, [NOON])
     assert samples.forget(now=NOON + KEPT) == 0
@@ -216,6 +267,7 @@ def end_leaders(database_url: str) -> None:
     """End the sessions that hold a job, as the end of their processes does."""
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND granted "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )

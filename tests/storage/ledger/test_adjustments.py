@@ -1,4 +1,6 @@
-"""Unknown attempts, and who says at last what they cost: once, for good, and never by changing the event."""
+"""Unknown attempts, and who says at last what they cost: once, for good, and never by changing the
+event.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ LONG_AGO = NOON - 400 * DAY
 
 
 def unknown(number: int = 1, **changes: Any) -> UsageEvent:
-    values = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None}
+    values = {
+        "usage": TokenUsage(),
+        "usage_source": UsageSource.UNKNOWN,
+        "lines": (),
+        "cost_nusd": None,
+    }
     return event(number, **values | {"held_nusd": 5000} | changes)
 
 
@@ -35,11 +42,20 @@ def rows(database: Database, statement: str) -> list[tuple[Any, ...]]:
 
 
 def is_unsettled(database: Database) -> list[bool]:
-    return [flag for (flag,) in rows(database, "SELECT is_unsettled FROM finance.usage_events ORDER BY request_id")]
+    return [
+        flag
+        for (flag,) in rows(
+            database, "SELECT is_unsettled FROM finance.usage_events ORDER BY request_id"
+        )
+    ]
 
 
-@pytest.mark.parametrize(("cost", "nusd"), [(SaidCost.ZERO, 0), (SaidCost.HOLD, 5000), (1234, 1234), (9999, 9999)])
-def test_an_unknown_attempt_is_resolved_by_an_adjustment(database: Database, cost: SaidCost | int, nusd: int) -> None:
+@pytest.mark.parametrize(
+    ("cost", "nusd"), [(SaidCost.ZERO, 0), (SaidCost.HOLD, 5000), (1234, 1234), (9999, 9999)]
+)
+def test_an_unknown_attempt_is_resolved_by_an_adjustment(
+    database: Database, cost: SaidCost | int, nusd: int
+) -> None:
     """The event says for ever that nobody knew; the adjustment says who knew later, and how."""
     Ledger(database).write([unknown()])
     assert is_unsettled(database) == [True]
@@ -47,10 +63,12 @@ def test_an_unknown_attempt_is_resolved_by_an_adjustment(database: Database, cos
     assert (booked.attempt, booked.posted_period) == (1, date(2026, 11, 1))
     assert booked.cost_usd == booked.amount_usd == Decimal(nusd).scaleb(-9)
     assert is_unsettled(database) == [False]
-    assert rows(database, "SELECT amount_nusd, kind, reason, settles, author FROM tollgate.adjustments") == [
-        (nusd, "resolution", "invoice 4711", True, rows(database, "SELECT session_user")[0][0])
+    assert rows(
+        database, "SELECT amount_nusd, kind, reason, settles, author FROM tollgate.adjustments"
+    ) == [(nusd, "resolution", "invoice 4711", True, rows(database, "SELECT session_user")[0][0])]
+    assert rows(database, "SELECT cost_nusd, held_nusd FROM tollgate.usage_events") == [
+        (None, 5000)
     ]
-    assert rows(database, "SELECT cost_nusd, held_nusd FROM tollgate.usage_events") == [(None, 5000)]
 
 
 def test_nothing_is_resolved_twice(database: Database) -> None:
@@ -59,13 +77,18 @@ def test_nothing_is_resolved_twice(database: Database) -> None:
 
     def book(amount: int) -> str:
         try:
-            return str(resolve(database, request_id(1), attempt=1, cost=amount, reason="invoice").attempt)
+            return str(
+                resolve(database, request_id(1), attempt=1, cost=amount, reason="invoice").attempt
+            )
         except BadUsage as refused:
             return refused.message
 
     with ThreadPoolExecutor(4) as pool:
         said = sorted(pool.map(book, range(4)))
-    assert said == ["1", *[f"Attempt 1 of {request_id(1)} is resolved already. Nothing was booked."] * 3]
+    assert said == [
+        "1",
+        *[f"Attempt 1 of {request_id(1)} is resolved already. Nothing was booked."] * 3,
+    ]
     assert rows(database, "SELECT count(*) FROM tollgate.adjustments") == [(1,)]
 
 
@@ -85,7 +108,13 @@ def test_what_cannot_be_resolved_is_refused_in_words(
 ) -> None:
     """Whoever books must know why not, and that nothing was booked."""
     Ledger(database).write(
-        [event(1), unknown(2), unknown(2, attempt=2), unknown(3, is_demo=True), unknown(5, held_nusd=None)]
+        [
+            event(1),
+            unknown(2),
+            unknown(2, attempt=2),
+            unknown(3, is_demo=True),
+            unknown(5, held_nusd=None),
+        ]
     )
     with pytest.raises(error, match=words):
         resolve(database, request_id(number), attempt=attempt, cost=SaidCost.HOLD, reason="x")
@@ -97,7 +126,10 @@ def test_one_attempt_of_several_is_resolved_by_its_number(database: Database) ->
     Ledger(database).write([unknown(2), unknown(2, attempt=2)])
     resolve(database, request_id(2), attempt=2, cost=7, reason="x")
     resolve(database, request_id(2), attempt=1, cost=8, reason="x")
-    assert rows(database, "SELECT attempt, amount_nusd FROM tollgate.adjustments ORDER BY 1") == [(1, 8), (2, 7)]
+    assert rows(database, "SELECT attempt, amount_nusd FROM tollgate.adjustments ORDER BY 1") == [
+        (1, 8),
+        (2, 7),
+    ]
 
 
 # ---- holds that nobody resolved
@@ -109,7 +141,9 @@ def recent(number: int, **changes: Any) -> UsageEvent:
 
 
 def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
-    """Holds nobody resolves would close budgets for ever; what such attempts cost on average stands in for them."""
+    """Holds nobody resolves would close budgets for ever; what such attempts cost on average stands
+    in for them.
+    """
     Ledger(database).write(
         [
             *(recent(n, cost_nusd=cost) for n, cost in enumerate((100, 200, 301))),
@@ -121,11 +155,14 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
             unknown(23, at=LONG_AGO, is_demo=True),
             unknown(24, at=datetime.now(UTC).replace(microsecond=0)),
         ]
-    )  # fmt: skip
+    )
     rollups.refresh(database)
     assert expire_holds(database, ttl=DAY) == 3
     assert expire_holds(database, ttl=DAY) == 0, "once each"
-    amounts = rows(database, "SELECT amount_nusd, kind, settles, reason FROM tollgate.adjustments ORDER BY request_id")
+    amounts = rows(
+        database,
+        "SELECT amount_nusd, kind, settles, reason FROM tollgate.adjustments ORDER BY request_id",
+    )
     assert [(amount, kind, settles) for amount, kind, settles, _ in amounts] == [
         (200, "expired_hold", True),  # the average of 100, 200 and 301 is 200.33
         (150, "expired_hold", True),  # never more than the hold
@@ -143,9 +180,10 @@ def test_an_expected_cost_is_corrected_by_who_knows(database: Database) -> None:
     expire_holds(database, ttl=DAY)
     booked = resolve(database, request_id(1, LONG_AGO), attempt=None, cost=1200, reason="invoice")
     assert booked.amount_usd == Decimal(1200 - 5000).scaleb(-9)
-    assert rows(database, "SELECT sum(amount_nusd), count(*) FILTER (WHERE settles) FROM tollgate.adjustments") == [
-        (1200, 1)
-    ]
+    assert rows(
+        database,
+        "SELECT sum(amount_nusd), count(*) FILTER (WHERE settles) FROM tollgate.adjustments",
+    ) == [(1200, 1)]
     assert rows(database, "SELECT count(*) FROM finance.adjustments WHERE is_expected") == [(0,)]
     with pytest.raises(BadUsage, match="resolved already"):
         resolve(database, request_id(1, LONG_AGO), attempt=None, cost=1, reason="again")

@@ -12,7 +12,9 @@ QUERY = "SELECT queue_s, max_gap_s, engine_queue_s, degraded FROM {} ORDER BY re
 
 
 def test_each_time_is_in_its_own_column(database: Database) -> None:
-    """One that is swapped with its neighbour would be wrong for ever; one that nobody measured is unknown."""
+    """One that is swapped with its neighbour would be wrong for ever; one that nobody measured is
+    unknown.
+    """
     timed = {"queue_s": 0.5, "max_gap_s": 2.25, "engine_queue_s": 0.125, "degraded": "route:small"}
     Ledger(database).write([event(1, **timed), event(2), event(3, is_demo=True, **timed)])
     found = {}

@@ -1,4 +1,6 @@
-"""Events in the journal: what goes in comes out again, in this process or the next, and the money with it."""
+"""Events in the journal: what goes in comes out again, in this process or the next, and the money
+with it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from tests.factories import price
 from tests.journal.factories import NEVER, a_journal, names, refuse
 from tests.storage.factories import event
 
-# A record holds at most 8 KiB here: room for an event, and a test fills a journal with a few hundred.
+# A record holds at most 8 KiB here: room for an event, and a test fills a journal with a few
+# hundred.
 SEGMENT_BYTES = 512 * 1024
 HELD_NUSD = 900_000
 
@@ -58,15 +61,23 @@ def open_journal(root: Path) -> Iterator[OpenJournal]:
 def intent(number: int = 0, **changes: Any) -> Intent:
     """What is written down before an attempt is sent: interrupted, unknown at its hold."""
     begun: dict[str, Any] = {
-        "outcome": Outcome.INTERRUPTED, "http_status": None, "usage": TokenUsage(),
-        "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": HELD_NUSD,
-        "upstream_request_id": None, "finish_reason": None,
-    }  # fmt: skip
+        "outcome": Outcome.INTERRUPTED,
+        "http_status": None,
+        "usage": TokenUsage(),
+        "usage_source": UsageSource.UNKNOWN,
+        "lines": (),
+        "cost_nusd": None,
+        "held_nusd": HELD_NUSD,
+        "upstream_request_id": None,
+        "finish_reason": None,
+    }
     return Intent(event=event(number, **begun | changes), price=price(), writes_output=True)
 
 
 async def settled(journal: OwnJournal, *events: UsageEvent) -> JournalBatch:
-    """Intend and settle each event, and read what came of it: the very documents that `settle` returned."""
+    """Intend and settle each event, and read what came of it: the very documents that `settle`
+    returned.
+    """
     documents = []
     for one in events:
         begun = replace(intent().event, request_id=one.request_id)
@@ -98,10 +109,17 @@ def adopted(root: Path) -> tuple[LeftJournal, list[Any]]:
 # ---- our own
 
 
-async def test_a_settled_event_is_read_as_it_was_written(open_journal: OpenJournal, root: Path) -> None:
-    """Postgres gets every member of it from here; once it has them all, nothing stays on the disk."""
+async def test_a_settled_event_is_read_as_it_was_written(
+    open_journal: OpenJournal, root: Path
+) -> None:
+    """Postgres gets every member of it from here; once it has them all, nothing stays on the
+    disk.
+    """
     journal = open_journal()
-    first, second = event(1), event(2, reported=TokenUsage(input_tokens=7), is_suspect=True, service_tier="flex")
+    first, second = (
+        event(1),
+        event(2, reported=TokenUsage(input_tokens=7), is_suspect=True, service_tier="flex"),
+    )
     batch = await settled(journal, first, second)
     assert (batch.keys, decoded(batch)) == ([first.key, second.key], [first, second])
     assert journal.event_of(batch.documents[1]) == second
@@ -124,13 +142,19 @@ async def test_a_journal_with_unwritten_events_is_left_for_the_next_start(
     left.finish()
 
 
-def test_a_worker_that_never_had_a_request_leaves_nothing(open_journal: OpenJournal, root: Path) -> None:
-    """Its journal would be adopted by the next start, with a warning, and said to be silent after a day."""
+def test_a_worker_that_never_had_a_request_leaves_nothing(
+    open_journal: OpenJournal, root: Path
+) -> None:
+    """Its journal would be adopted by the next start, with a warning, and said to be silent after a
+    day.
+    """
     open_journal().finish(is_told=True)
     assert names(root) == {".lock"}
 
 
-async def test_what_runs_when_a_worker_ends_keeps_its_journal(open_journal: OpenJournal, root: Path) -> None:
+async def test_what_runs_when_a_worker_ends_keeps_its_journal(
+    open_journal: OpenJournal, root: Path
+) -> None:
     """All that is settled is in Postgres, and an attempt that is not settled would be forgotten."""
     journal = open_journal()
     await journal.intend(intent(2))
@@ -139,8 +163,12 @@ async def test_what_runs_when_a_worker_ends_keeps_its_journal(open_journal: Open
     assert len(journals_on(root)) == 1
 
 
-async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(open_journal: OpenJournal) -> None:
-    """The caller may try again elsewhere; what was sent has its place, also where every event grew by kilobytes."""
+async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(
+    open_journal: OpenJournal,
+) -> None:
+    """The caller may try again elsewhere; what was sent has its place, also where every event grew
+    by kilobytes.
+    """
     journal = open_journal()
     with pytest.raises(JournalFull, match="tollgate doctor") as refused:
         fill(journal)
@@ -154,7 +182,9 @@ async def test_a_full_journal_admits_nothing_and_settles_what_it_admitted(open_j
     found = decoded(journal.read(journal.end(), max_events=NEVER))
     assert [one.key for one in found] == [one.key for one in grown]
     assert {one.cost_nusd for one in found} == {600_000}
-    assert {bool(one.decision) for one in found} == {True, False}, "what has room keeps what explains it"
+    assert {bool(one.decision) for one in found} == {True, False}, (
+        "what has room keeps what explains it"
+    )
 
 
 def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> None:
@@ -165,7 +195,9 @@ def test_labels_beyond_all_measure_are_refused(open_journal: OpenJournal) -> Non
     assert journal.stats().open_intents == 0
 
 
-async def test_an_event_that_grew_beyond_a_record_keeps_its_money(open_journal: OpenJournal) -> None:
+async def test_an_event_that_grew_beyond_a_record_keeps_its_money(
+    open_journal: OpenJournal,
+) -> None:
     """What explains it goes, and what it cost, who pays and what was used stay."""
     whole = event(1, decision={"rules": ["x" * 9_000]})
     batch = await settled(open_journal(), whole)
@@ -174,24 +206,39 @@ async def test_an_event_that_grew_beyond_a_record_keeps_its_money(open_journal: 
 
 @pytest.mark.parametrize("name", ["upstream_request_id", "finish_reason", "service_tier"])
 async def test_an_upstreams_long_words_are_cut(open_journal: OpenJournal, name: str) -> None:
-    """Their room is reserved before the upstream has said anything; nothing else of the event changes."""
+    """Their room is reserved before the upstream has said anything; nothing else of the event
+    changes.
+    """
     words = "".join(chr(ord("a") + n % 26) for n in range(3_000))
     batch = await settled(open_journal(), replace(event(1), **{name: words}))
     assert decoded(batch) == [replace(event(1), **{name: words[:MOST_TEXT]})]
 
 
 async def test_words_of_usual_length_are_kept_together(open_journal: OpenJournal) -> None:
-    """Cut is what is too long in sum, and an upstream that said nothing has not said an empty word."""
-    fits = event(1, upstream_request_id="u" * (MOST_TEXT - 4), finish_reason="stop", service_tier=None)
-    batch = await settled(open_journal(), fits, event(2, upstream_request_id="u" * 999, finish_reason=None))
-    assert decoded(batch) == [fits, event(2, upstream_request_id="u" * MOST_TEXT, finish_reason=None)]
+    """Cut is what is too long in sum, and an upstream that said nothing has not said an empty
+    word.
+    """
+    fits = event(
+        1, upstream_request_id="u" * (MOST_TEXT - 4), finish_reason="stop", service_tier=None
+    )
+    batch = await settled(
+        open_journal(), fits, event(2, upstream_request_id="u" * 999, finish_reason=None)
+    )
+    assert decoded(batch) == [
+        fits,
+        event(2, upstream_request_id="u" * MOST_TEXT, finish_reason=None),
+    ]
 
 
 async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
     """An operator sizes it by the outage it has to survive."""
     with capture_logs() as logs:
         journal = open_own(
-            root, max_bytes=64 * 2**20, syncs=False, on_failed_sync=refuse, on_synced=lambda seconds: None
+            root,
+            max_bytes=64 * 2**20,
+            syncs=False,
+            on_failed_sync=refuse,
+            on_synced=lambda seconds: None,
         )
     assert [(line["event"], line["max_bytes"], line["is_synced"]) for line in logs] == [
         ("journal_opened", 64 * 2**20, False)
@@ -203,8 +250,12 @@ async def test_a_new_journal_says_how_long_it_lasts(root: Path) -> None:
 # ---- left by another
 
 
-async def test_what_was_begun_becomes_an_interrupted_event(open_journal: OpenJournal, root: Path) -> None:
-    """Charged by its last progress where there is one, else unknown at its hold; settled events come first."""
+async def test_what_was_begun_becomes_an_interrupted_event(
+    open_journal: OpenJournal, root: Path
+) -> None:
+    """Charged by its last progress where there is one, else unknown at its hold; settled events
+    come first.
+    """
     journal = open_journal()
     await settled(journal, event(1))
     heard, silent = intent(2), intent(3)
@@ -215,7 +266,9 @@ async def test_what_was_begun_becomes_an_interrupted_event(open_journal: OpenJou
 
     left, logs = adopted(root)
     assert left.journal_id == journal.journal_id
-    assert [(line["event"], line["settled"], line["interrupted"]) for line in logs] == [("journal_adopted", 1, 2)]
+    assert [(line["event"], line["settled"], line["interrupted"]) for line in logs] == [
+        ("journal_adopted", 1, 2)
+    ]
     first = left.read(None, max_events=1)
     assert decoded(first) == [event(1)]
     left.let_go(first)
@@ -227,11 +280,15 @@ async def test_what_was_begun_becomes_an_interrupted_event(open_journal: OpenJou
         left.let_go(batch)
     [charged], [unknown] = begun
     assert (charged.key, charged.outcome, charged.usage_source) == (
-        heard.event.key, Outcome.INTERRUPTED, UsageSource.DERIVED,
-    )  # fmt: skip
+        heard.event.key,
+        Outcome.INTERRUPTED,
+        UsageSource.DERIVED,
+    )
     assert (charged.usage, charged.cost_nusd, charged.held_nusd) == (
-        TokenUsage(input_tokens=10, output_tokens=5), 30_000, None,
-    )  # fmt: skip
+        TokenUsage(input_tokens=10, output_tokens=5),
+        30_000,
+        None,
+    )
     assert unknown == silent.event
     assert left.read(None, max_events=NEVER).documents == []
     left.finish()
@@ -242,7 +299,9 @@ async def test_what_was_begun_becomes_an_interrupted_event(open_journal: OpenJou
 async def test_half_a_figure_is_whole_for_embeddings_alone(
     open_journal: OpenJournal, root: Path, writes_output: bool, cost_nusd: int | None
 ) -> None:
-    """The intent says whether an answer is still to come; its price says what was used until then costs."""
+    """The intent says whether an answer is still to come; its price says what was used until then
+    costs.
+    """
     journal = open_journal()
     begun = replace(intent(1), writes_output=writes_output)
     await journal.intend(begun)
@@ -254,7 +313,9 @@ async def test_half_a_figure_is_whole_for_embeddings_alone(
 
 
 @pytest.mark.parametrize("note", [b"no JSON", b'{"another": "release"}'])
-async def test_progress_that_cannot_be_read_costs_no_event(open_journal: OpenJournal, root: Path, note: bytes) -> None:
+async def test_progress_that_cannot_be_read_costs_no_event(
+    open_journal: OpenJournal, root: Path, note: bytes
+) -> None:
     """A note of another release makes the attempt unknown, not lost."""
     journal = open_journal()
     await journal.intend(intent(1))
@@ -267,9 +328,15 @@ async def test_progress_that_cannot_be_read_costs_no_event(open_journal: OpenJou
     left.finish()
 
 
-async def test_a_journal_of_another_release_stops_no_other(open_journal: OpenJournal, root: Path) -> None:
-    """Its intents cannot be decoded: it waits on the disk, free for a release that can, and the rest is booked."""
-    broken, *whole = sorted((open_journal() for _ in range(3)), key=lambda one: one.journal_id)  # adopted in this order
+async def test_a_journal_of_another_release_stops_no_other(
+    open_journal: OpenJournal, root: Path
+) -> None:
+    """Its intents cannot be decoded: it waits on the disk, free for a release that can, and the
+    rest is booked.
+    """
+    broken, *whole = sorted(
+        (open_journal() for _ in range(3)), key=lambda one: one.journal_id
+    )  # adopted in this order
     await broken.journal.intend(intent(0).event.key, b"no JSON")
     for number, journal in enumerate(whole, start=1):
         await journal.intend(intent(number))
@@ -281,13 +348,20 @@ async def test_a_journal_of_another_release_stops_no_other(open_journal: OpenJou
         left = on_this_volume.adopt()
         assert on_this_volume.adopt() == [], "it is not read again and again"
     assert [(one.journal_id, [event.key for event in one.begun]) for one in left] == [
-        (journal.journal_id, [intent(number).event.key]) for number, journal in enumerate(whole, start=1)
+        (journal.journal_id, [intent(number).event.key])
+        for number, journal in enumerate(whole, start=1)
     ]
-    assert [line["event"] for line in logs] == ["journal_not_readable", "journal_adopted", "journal_adopted"]
+    assert [line["event"] for line in logs] == [
+        "journal_not_readable",
+        "journal_adopted",
+        "journal_adopted",
+    ]
     assert logs[0]["journal"] == str(broken.journal_id)
     for one in left:
         one.finish()
-    assert [(listing.journal_id, listing.is_held) for listing in journals_on(root)] == [(broken.journal_id, False)]
+    assert [(listing.journal_id, listing.is_held) for listing in journals_on(root)] == [
+        (broken.journal_id, False)
+    ]
     [waiting] = adopt_free(root)
     assert waiting.recovered.open_intents == {intent(0).event.key: b"no JSON"}
     waiting.release()

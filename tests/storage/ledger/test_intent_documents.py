@@ -1,4 +1,6 @@
-"""An intent's document has its price in full, although a price is encoded once for all of its intents."""
+"""An intent's document has its price in full, although a price is encoded once for all of its
+intents.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.storage.factories import event
 
 
 def read_again(of: Price, **changes: object) -> Intent:
-    return decode_intent(encode_intent(Intent(event=event(0, **changes), price=of, writes_output=True)))
+    return decode_intent(
+        encode_intent(Intent(event=event(0, **changes), price=of, writes_output=True))
+    )
 
 
 def test_all_of_an_intent_is_in_its_document() -> None:
@@ -25,7 +29,12 @@ def test_all_of_an_intent_is_in_its_document() -> None:
 
 def test_each_intent_has_its_own_price() -> None:
     """Recovery charges by it: the rates of another deployment would be another bill."""
-    prices = [price("1"), price("2"), replace(price("1"), is_stand_in=True), price("1", cached="0.5")]
+    prices = [
+        price("1"),
+        price("2"),
+        replace(price("1"), is_stand_in=True),
+        price("1", cached="0.5"),
+    ]
     for one in [*prices, *reversed(prices)]:
         assert read_again(one).price == one
 
@@ -38,7 +47,9 @@ def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:
 
 
 def test_what_postgres_cannot_hold_leaves_the_price_whole() -> None:
-    """A caller may write a NUL or half a surrogate pair into a tag: the document is then made another way."""
+    """A caller may write a NUL or half a surrogate pair into a tag: the document is then made
+    another way.
+    """
     of = replace(price("1"), source="list\0of \ud800")
     for odd in ("a\0b", "a\ud800b"):
         found = read_again(of, tags={"odd": odd})

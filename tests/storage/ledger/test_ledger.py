@@ -32,7 +32,9 @@ def test_writing_a_batch_twice_charges_once(database: Database) -> None:
     ledger = Ledger(database)
     assert ledger.write(batch) == 5
     assert ledger.write(batch) == 0
-    assert _rows(database, "SELECT count(*), sum(cost_nusd) FROM tollgate.usage_events") == [(5, 3_000_000)]
+    assert _rows(database, "SELECT count(*), sum(cost_nusd) FROM tollgate.usage_events") == [
+        (5, 3_000_000)
+    ]
 
 
 def test_a_batch_with_the_same_event_twice_charges_once(database: Database) -> None:
@@ -72,21 +74,64 @@ def test_every_column_is_what_the_event_says(database: Database) -> None:
     Ledger(database).write([event(1)])
     assert _rows(
         database,
-        "SELECT request_id, attempt, occurred_at, started_at, posted_period, team, project, cost_centre, key_id, "
-        "end_user, tags, route, deployment, provider, model, region, is_self_hosted, data_class, policy_version, "
-        "operation, outcome, http_status, streamed, input_tokens, cached_input_tokens, cache_write_tokens, "
-        "output_tokens, reasoning_tokens, usage_source, price_id, cost_nusd, held_nusd, ttft_s, tpot_s, duration_s, "
-        "overhead_s, finish_reason, client_request_id, upstream_request_id, is_suspect, is_demo, features, decision "
+        "SELECT request_id, attempt, occurred_at, started_at, posted_period, team, project, "
+        "cost_centre, key_id, "
+        "end_user, tags, route, deployment, provider, model, region, is_self_hosted, "
+        "data_class, policy_version, "
+        "operation, outcome, http_status, streamed, input_tokens, cached_input_tokens, "
+        "cache_write_tokens, "
+        "output_tokens, reasoning_tokens, usage_source, price_id, cost_nusd, held_nusd, "
+        "ttft_s, tpot_s, duration_s, "
+        "overhead_s, finish_reason, client_request_id, upstream_request_id, is_suspect, "
+        "is_demo, features, decision "
         "FROM tollgate.usage_events",
     ) == [
         (
-            request_id(1), 1, NOON, NOON.replace(microsecond=7000), date(2026, 11, 1), "payments", "checkout",
-            "CC-1207", "k123456789", "u-1", {"app": "bot"}, "assistant", "gpt-eu", "openai", "gpt-5.5", "eu", False,
-            "confidential", 3, "chat", "ok", 200, True, 1000, 600, 0, 50, 20, "provider", "price_0123456789abcdef",
-            600_000, None, 0.25, 0.011, 1.5, 0.0004, "stop", "c-1", "up-1", False, False,
-            {"max_tokens": 100}, {"rules": ["confidential"]},
+            request_id(1),
+            1,
+            NOON,
+            NOON.replace(microsecond=7000),
+            date(2026, 11, 1),
+            "payments",
+            "checkout",
+            "CC-1207",
+            "k123456789",
+            "u-1",
+            {"app": "bot"},
+            "assistant",
+            "gpt-eu",
+            "openai",
+            "gpt-5.5",
+            "eu",
+            False,
+            "confidential",
+            3,
+            "chat",
+            "ok",
+            200,
+            True,
+            1000,
+            600,
+            0,
+            50,
+            20,
+            "provider",
+            "price_0123456789abcdef",
+            600_000,
+            None,
+            0.25,
+            0.011,
+            1.5,
+            0.0004,
+            "stop",
+            "c-1",
+            "up-1",
+            False,
+            False,
+            {"max_tokens": 100},
+            {"rules": ["confidential"]},
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_lines_keep_their_price_as_a_plain_decimal(database: Database) -> None:
@@ -105,31 +150,53 @@ def test_lines_keep_their_price_as_a_plain_decimal(database: Database) -> None:
 def test_unknown_stays_null_and_zero_stays_zero(database: Database) -> None:
     """Unknown is never zero, zero is never unknown."""
     unknown = event(
-        1, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, outcome=Outcome.UPSTREAM_CUT, project=None,
-        end_user=None, http_status=None, price_id=None, lines=(), cost_nusd=None, held_nusd=9, ttft_s=None, tpot_s=None,
-        overhead_s=None, finish_reason=None, client_request_id=None, upstream_request_id=None,
-    )  # fmt: skip
+        1,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        outcome=Outcome.UPSTREAM_CUT,
+        project=None,
+        end_user=None,
+        http_status=None,
+        price_id=None,
+        lines=(),
+        cost_nusd=None,
+        held_nusd=9,
+        ttft_s=None,
+        tpot_s=None,
+        overhead_s=None,
+        finish_reason=None,
+        client_request_id=None,
+        upstream_request_id=None,
+    )
     nothing = event(2, usage=TokenUsage(input_tokens=0, output_tokens=0), cost_nusd=0, lines=())
     Ledger(database).write([unknown, nothing])
     assert _rows(
         database,
-        "SELECT input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost_nusd, "
-        "held_nusd, project, end_user, http_status, price_id, ttft_s, tpot_s, overhead_s, finish_reason, "
-        "client_request_id, upstream_request_id FROM tollgate.usage_events ORDER BY request_id LIMIT 1",
+        "SELECT input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, "
+        "reasoning_tokens, cost_nusd, "
+        "held_nusd, project, end_user, http_status, price_id, ttft_s, tpot_s, overhead_s, "
+        "finish_reason, "
+        "client_request_id, upstream_request_id FROM tollgate.usage_events ORDER BY request_id "
+        "LIMIT 1",
     ) == [(None, None, None, None, None, None, 9, *[None] * 10)]
     assert _rows(
         database,
-        "SELECT input_tokens, cached_input_tokens, output_tokens, cost_nusd, held_nusd FROM tollgate.usage_events "
+        "SELECT input_tokens, cached_input_tokens, output_tokens, cost_nusd, held_nusd FROM "
+        "tollgate.usage_events "
         "ORDER BY request_id OFFSET 1",
     ) == [(0, None, 0, 0, None)]
 
 
 @pytest.mark.parametrize("amount_nusd", [0, 1, 999_999_999, 9_223_372_036_854_775_807])
 def test_money_is_exact_to_the_nano_dollar(database: Database, amount_nusd: int) -> None:
-    """Division would round sums of more than 16 digits; a float already does at 9 million dollars."""
+    """Division would round sums of more than 16 digits; a float already does at 9 million
+    dollars.
+    """
     Ledger(database).write([event(1, cost_nusd=amount_nusd, held_nusd=amount_nusd)])
     exact = Decimal(amount_nusd).scaleb(-9)
-    assert _rows(database, "SELECT cost_usd, held_usd FROM finance.usage_events") == [(exact, exact)]
+    assert _rows(database, "SELECT cost_usd, held_usd FROM finance.usage_events") == [
+        (exact, exact)
+    ]
     assert _rows(database, "SELECT cost_usd FROM finance.spend_hourly") == [(exact,)]
 
 
@@ -137,7 +204,9 @@ def test_the_sum_of_extremes_is_exact(database: Database) -> None:
     """The largest amounts together are more than 64 bits hold."""
     largest = 2**63 - 1
     Ledger(database).write([event(n, cost_nusd=largest) for n in range(3)])
-    assert _rows(database, "SELECT cost_usd FROM finance.spend_hourly") == [(Decimal(3 * largest).scaleb(-9),)]
+    assert _rows(database, "SELECT cost_usd FROM finance.spend_hourly") == [
+        (Decimal(3 * largest).scaleb(-9),)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +217,16 @@ def test_the_sum_of_extremes_is_exact(database: Database) -> None:
         (datetime(2024, 2, 29, 12, tzinfo=UTC), date(2024, 2, 1)),
     ],
 )
-def test_an_event_is_posted_to_its_own_utc_month(database: Database, at: datetime, month: date) -> None:
-    """A millisecond before midnight UTC still belongs to the old month, wherever the server stands."""
+def test_an_event_is_posted_to_its_own_utc_month(
+    database: Database, at: datetime, month: date
+) -> None:
+    """A millisecond before midnight UTC still belongs to the old month, wherever the server
+    stands.
+    """
     Ledger(database).write([event(1, at=at)])
-    assert _rows(database, "SELECT posted_period, occurred_at FROM tollgate.usage_events") == [(month, at)]
+    assert _rows(database, "SELECT posted_period, occurred_at FROM tollgate.usage_events") == [
+        (month, at)
+    ]
     assert _rows(database, "SELECT month, state FROM tollgate.periods") == [(month, "open")]
 
 
@@ -167,32 +242,47 @@ def test_the_database_refuses_a_moment_that_is_not_the_ids(database: Database) -
     Ledger(database).write([event(1)])
     copied = ", ".join([*COLUMNS, "posted_period"])
     moved = copied.replace("occurred_at,", "occurred_at + interval '1 millisecond',")
-    copy = text(f"INSERT INTO tollgate.usage_events ({copied}) SELECT {moved} FROM tollgate.usage_events")
-    with pytest.raises(IntegrityError, match="occurred_at_is_of_request_id"), database.begin() as connection:
+    copy = text(
+        f"INSERT INTO tollgate.usage_events ({copied}) SELECT {moved} FROM tollgate.usage_events"
+    )
+    with (
+        pytest.raises(IntegrityError, match="occurred_at_is_of_request_id"),
+        database.begin() as connection,
+    ):
         connection.execute(copy)
 
 
-@pytest.mark.parametrize("ms", [0, 1, 999, 86_399_999, 1_795_867_200_123, 4_102_444_799_999, 253_402_300_799_999])
-def test_the_database_reads_the_same_moment_from_an_id_as_we_do(database: Database, ms: int) -> None:
+@pytest.mark.parametrize(
+    "ms", [0, 1, 999, 86_399_999, 1_795_867_200_123, 4_102_444_799_999, 253_402_300_799_999]
+)
+def test_the_database_reads_the_same_moment_from_an_id_as_we_do(
+    database: Database, ms: int
+) -> None:
     """If the two ever differed by a rounding, events would be refused."""
     made = uuid7(ms, bytes(10))
     assert _rows(database, f"SELECT tollgate.uuid7_time('{made}')") == [(occurred_at(made),)]
 
 
 def test_a_name_that_postgres_cannot_hold_does_not_stop_its_batch(database: Database) -> None:
-    """A caller can send NUL and half a surrogate pair as JSON escapes; the others' money must still arrive."""
-    odd = event(1, end_user="a\0b\ud800c", tags={"k\0": "\udfffv"}, features={"x": ["\0", float("inf")]})
+    """A caller can send NUL and half a surrogate pair as JSON escapes; the others' money must still
+    arrive.
+    """
+    odd = event(
+        1, end_user="a\0b\ud800c", tags={"k\0": "\udfffv"}, features={"x": ["\0", float("inf")]}
+    )
     assert Ledger(database).write([odd, event(2)]) == 2
     kept = "SELECT end_user, tags, features FROM tollgate.usage_events ORDER BY request_id LIMIT 1"
-    assert _rows(database, kept) == [("a\ufffdb\ufffdc", {"k\ufffd": "\ufffdv"}, {"x": ["\ufffd", None]})]
+    assert _rows(database, kept) == [
+        ("a\ufffdb\ufffdc", {"k\ufffd": "\ufffdv"}, {"x": ["\ufffd", None]})
+    ]
 
 
 def test_text_that_looks_like_copy_syntax_stays_text(database: Database) -> None:
     r"""`\N` is how a copy writes NULL, and a tab is how it ends a column."""
     Ledger(database).write([event(1, end_user="\\N", project="a\tb\n\\.", finish_reason="")])
-    assert _rows(database, "SELECT end_user, project, finish_reason FROM tollgate.usage_events") == [
-        ("\\N", "a\tb\n\\.", "")
-    ]
+    assert _rows(
+        database, "SELECT end_user, project, finish_reason FROM tollgate.usage_events"
+    ) == [("\\N", "a\tb\n\\.", "")]
 
 
 def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) -> None:
@@ -200,7 +290,8 @@ def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) ->
     Ledger(database).write([event(1, is_demo=True, is_self_hosted=True)])
     counts = _rows(
         database,
-        "SELECT (SELECT count(*) FROM finance.usage_events), (SELECT count(*) FROM finance.spend_hourly), "
+        "SELECT (SELECT count(*) FROM finance.usage_events), (SELECT count(*) FROM "
+        "finance.spend_hourly), "
         "(SELECT count(*) FROM finance.gpu_cost), (SELECT count(*) FROM finance.demo_usage_events)",
     )
     assert counts == [(0, 0, 0, 1)]
@@ -208,16 +299,26 @@ def test_demo_events_are_in_no_finance_view_but_their_own(database: Database) ->
 
 def test_unknown_attempts_count_at_their_hold(database: Database) -> None:
     """What is not known yet is shown as such, beside the cost."""
-    unknown = event(2, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=5)
+    unknown = event(
+        2,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        lines=(),
+        cost_nusd=None,
+        held_nusd=5,
+    )
     Ledger(database).write([event(1), unknown])
     assert _rows(
         database,
-        "SELECT hour, attempts, unknown_attempts, input_tokens, cost_usd, held_usd FROM finance.spend_hourly",
+        "SELECT hour, attempts, unknown_attempts, input_tokens, cost_usd, held_usd FROM "
+        "finance.spend_hourly",
     ) == [(NOON, 2, 1, 1000, Decimal("0.000600000"), Decimal("0.000000005"))]
 
 
 def test_the_digest_is_of_the_document(database: Database) -> None:
-    """Whoever doubts a row computes it from the journal's own bytes; another content has another."""
+    """Whoever doubts a row computes it from the journal's own bytes; another content has
+    another.
+    """
     Ledger(database).write([event(1), event(2)])
     digests = _rows(database, "SELECT digest FROM tollgate.usage_events ORDER BY request_id")
     assert digests == [(sha256(encode_event(event(number))).digest(),) for number in (1, 2)]
@@ -240,11 +341,16 @@ def test_the_digest_is_of_the_document(database: Database) -> None:
         "CREATE TABLE tollgate.mine ()",
     ],
 )
-def test_the_gateways_role_changes_no_history(database: Database, database_url: str, statement: str) -> None:
+def test_the_gateways_role_changes_no_history(
+    database: Database, database_url: str, statement: str
+) -> None:
     """Who takes over a gateway process must not be able to rewrite the books or make a key."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert Ledger(gateway).write([event(1)]) == 1
-    with pytest.raises(DatabaseUnavailable, match="tollgate_gateway may not do this"), gateway.begin() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="tollgate_gateway may not do this"),
+        gateway.begin() as connection,
+    ):
         connection.execute(text(statement))
     gateway.close()
 
@@ -260,7 +366,9 @@ def test_the_gateways_role_changes_no_history(database: Database, database_url: 
         "SELECT tollgate.ensure_month('2026-01-01')",
     ],
 )
-def test_the_readers_role_sees_views_and_nothing_else(database: Database, database_url: str, statement: str) -> None:
+def test_the_readers_role_sees_views_and_nothing_else(
+    database: Database, database_url: str, statement: str
+) -> None:
     """A dashboard must not be a way to key digests, nor to writing."""
     reader = Database(database_url, role="tollgate_reader")
     with pytest.raises(DatabaseUnavailable, match="may not do this"), reader.begin() as connection:
@@ -271,13 +379,33 @@ def test_the_readers_role_sees_views_and_nothing_else(database: Database, databa
 def test_the_readers_role_can_read_every_view(database: Database, database_url: str) -> None:
     """A view without its grant is a report that fails at a customer."""
     reader = Database(database_url, role="tollgate_reader")
-    views = _rows(database, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'finance'")
+    views = _rows(
+        database, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'finance'"
+    )
     for (view,) in views:
         assert _rows(reader, f"SELECT count(*) FROM finance.{view}") == [(0,)]
     assert {view for (view,) in views} == {
-        "usage_events", "demo_usage_events", "spend_hourly", "spend_hourly_detail", "demo_spend_hourly_detail",
-        "spend_daily_by_key", "spend_daily_by_end_user", "gpu_cost", "periods", "adjustments", "budgets",
-        "budget_alerts", "budget_grants", "overdrafts", "prices", "price_entries", "journals", "dead_letters",
-        "dirty_hours", "unpartitioned_hours", "audit_log", "refusals",
-    }  # fmt: skip
+        "usage_events",
+        "demo_usage_events",
+        "spend_hourly",
+        "spend_hourly_detail",
+        "demo_spend_hourly_detail",
+        "spend_daily_by_key",
+        "spend_daily_by_end_user",
+        "gpu_cost",
+        "periods",
+        "adjustments",
+        "budgets",
+        "budget_alerts",
+        "budget_grants",
+        "overdrafts",
+        "prices",
+        "price_entries",
+        "journals",
+        "dead_letters",
+        "dirty_hours",
+        "unpartitioned_hours",
+        "audit_log",
+        "refusals",
+    }
     reader.close()

@@ -1,7 +1,9 @@
-"""LiteLLM's accounting bugs that are about the ledger, as tests of ours; the others are in tests/unit.
+"""LiteLLM's accounting bugs that are about the ledger, as tests of ours; the others are in
+tests/unit.
 
-Its counters that drifted (30460) and its stale value of one process (34238) are about budgets there, and tested as such
-in test_budgets_as_litellm; here is what both would read: the ledger, and nothing beside it.
+Its counters that drifted (30460) and its stale value of one process (34238) are about budgets
+there, and tested as such in test_budgets_as_litellm; here is what both would read: the ledger, and
+nothing beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def ledger(database: Database) -> Ledger:
 
 
 def test_litellm_36426_no_row_is_dropped_silently(database: Database, ledger: Ledger) -> None:
-    """A row that the database refuses is set aside where somebody sees it, and takes no other row with it."""
+    """A row that the database refuses is set aside where somebody sees it, and takes no other row
+    with it.
+    """
     good = [encode_event(event(number)) for number in range(5)]
     bad = encode_event(event(9)).replace(b'"attempt":1', b'"attempt":1e9')
     written = ledger.write_documents([*good[:2], bad, *good[2:]])
@@ -38,7 +42,9 @@ def test_litellm_36426_no_row_is_dropped_silently(database: Database, ledger: Le
 def test_litellm_30460_spend_does_not_grow_with_redelivery(
     database: Database, database_url: str, ledger: Ledger
 ) -> None:
-    """A counter that is added to beside the rows drifts upwards with each retry; a sum over the rows cannot."""
+    """A counter that is added to beside the rows drifts upwards with each retry; a sum over the
+    rows cannot.
+    """
     batch = [encode_event(event(number)) for number in range(7)]
     for _ in range(4):
         ledger.write_documents(batch)
@@ -53,15 +59,24 @@ def test_litellm_30460_spend_does_not_grow_with_redelivery(
 
 
 def test_litellm_34238_every_replica_reads_the_same_spend(database_url: str) -> None:
-    """A value kept by one process is stale in all others; here two write and both read what both wrote."""
+    """A value kept by one process is stale in all others; here two write and both read what both
+    wrote.
+    """
     databases = [Database(database_url) for _ in range(2)]
     try:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda n: Ledger(databases[n]).write([event(10 * n + i) for i in range(3)]), range(2)))
+            list(
+                pool.map(
+                    lambda n: Ledger(databases[n]).write([event(10 * n + i) for i in range(3)]),
+                    range(2),
+                )
+            )
         seen = []
         for _ in databases:
             opened = reports.open(database_url)
-            seen.append(opened.usage_me(team="payments", key_id="k123456789", now=NOON).team_month.cost_usd)
+            seen.append(
+                opened.usage_me(team="payments", key_id="k123456789", now=NOON).team_month.cost_usd
+            )
             opened.close()
     finally:
         for one in databases:

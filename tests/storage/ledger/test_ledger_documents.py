@@ -1,4 +1,6 @@
-"""Documents on their way into the ledger: once each, whatever comes with them, whatever became of the month."""
+"""Documents on their way into the ledger: once each, whatever comes with them, whatever became of
+the month.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,18 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import NOON, event
 from tests.waiting import eventually
 
-UNKNOWN = {"usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None}
+UNKNOWN = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+}
 
 
-WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
+    "wait_event_type = 'Lock'"
+)
 
 
 @pytest.fixture
@@ -69,19 +79,34 @@ def test_every_member_that_has_no_column_is_kept(database: Database, ledger: Led
     usage = TokenUsage(input_tokens=9, output_tokens=0, cache_write_1h_tokens=4, web_search_calls=0)
     said = TokenUsage(input_tokens=-1, output_tokens=0)
     tiered = event(1, usage=usage, reported=said, service_tier="flex", is_stand_in_price=True)
-    unheard_of = changed(event(2), usage={"input_tokens": 1, "smell_tokens": 7, "taste_tokens": None})
+    unheard_of = changed(
+        event(2), usage={"input_tokens": 1, "smell_tokens": 7, "taste_tokens": None}
+    )
     ledger.write_documents([*documents(tiered), unheard_of, *documents(event(3))])
-    kept = "SELECT input_tokens, output_tokens, usage_detail, reported_usage, service_tier, is_stand_in_price "
+    kept = (
+        "SELECT input_tokens, output_tokens, usage_detail, reported_usage, service_tier, "
+        "is_stand_in_price "
+    )
     assert rows(database, f"{kept} FROM finance.usage_events ORDER BY request_id") == [
-        (9, 0, {"cache_write_1h_tokens": 4, "web_search_calls": 0}, {"input_tokens": -1, "output_tokens": 0}, "flex",
-         True),
+        (
+            9,
+            0,
+            {"cache_write_1h_tokens": 4, "web_search_calls": 0},
+            {"input_tokens": -1, "output_tokens": 0},
+            "flex",
+            True,
+        ),
         (1, None, {"smell_tokens": 7}, None, None, False),
         (1000, 50, None, None, None, False),
-    ]  # fmt: skip
+    ]
 
 
-def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(database: Database, ledger: Ledger) -> None:
-    """A document has no member that is null, false or empty by default; one that has them all makes the same row."""
+def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(
+    database: Database, ledger: Ledger
+) -> None:
+    """A document has no member that is null, false or empty by default; one that has them all makes
+    the same row.
+    """
     bare: dict[str, Any] = {
         "finish_reason": None,
         "client_request_id": None,
@@ -95,24 +120,39 @@ def test_what_a_document_leaves_out_is_booked_as_if_it_were_spelled_out(database
     usage = dict.fromkeys(TokenUsage.__struct_fields__) | structs.asdict(long.usage)
     spelled_out = changed(long, **{name: getattr(long, name) for name in left_out}, usage=usage)
     assert ledger.write_documents([*documents(short), spelled_out]) == Written(inserted=2)
-    columns = ", ".join(name for name in COLUMNS if name not in ("request_id", "occurred_at", "started_at", "digest"))
-    first, second = rows(database, f"SELECT {columns} FROM tollgate.usage_events ORDER BY request_id")
+    columns = ", ".join(
+        name
+        for name in COLUMNS
+        if name not in ("request_id", "occurred_at", "started_at", "digest")
+    )
+    first, second = rows(
+        database, f"SELECT {columns} FROM tollgate.usage_events ORDER BY request_id"
+    )
     assert first == second
 
 
 # ---- two records of one attempt
 
 
-def test_other_content_becomes_one_adjustment_however_often_it_comes(database: Database, ledger: Ledger) -> None:
+def test_other_content_becomes_one_adjustment_however_often_it_comes(
+    database: Database, ledger: Ledger
+) -> None:
     """Two records claim one attempt: neither is dropped, and the sum is what was said last."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     other = documents(event(1, cost_nusd=1000))
     assert ledger.write_documents(other) == Written(conflicts=1)
     for _ in range(3):
-        assert ledger.write_documents([*other, *documents(event(1, cost_nusd=600))]) == Written(known=2)
+        assert ledger.write_documents([*other, *documents(event(1, cost_nusd=600))]) == Written(
+            known=2
+        )
     assert one_value(database, "SELECT cost_nusd FROM tollgate.usage_events") == 600
-    booked = "SELECT amount_nusd, kind, team, cost_centre, posted_period, settles FROM tollgate.adjustments"
-    assert rows(database, booked) == [(400, "redelivery", "payments", "CC-1207", date(2026, 11, 1), False)]
+    booked = (
+        "SELECT amount_nusd, kind, team, cost_centre, posted_period, settles FROM "
+        "tollgate.adjustments"
+    )
+    assert rows(database, booked) == [
+        (400, "redelivery", "payments", "CC-1207", date(2026, 11, 1), False)
+    ]
     reason = str(one_value(database, "SELECT reason FROM tollgate.adjustments"))
     digests = rows(database, "SELECT encode(digest, 'hex') FROM tollgate.usage_events")
     digests += rows(database, "SELECT encode(digest, 'hex') FROM tollgate.adjustments")
@@ -133,7 +173,9 @@ def test_several_contents_add_up_to_the_last(database: Database, ledger: Ledger)
     assert ledger.write_documents(batch) == Written(inserted=1, conflicts=2)
     amounts = "SELECT amount_nusd FROM tollgate.adjustments ORDER BY amount_nusd"
     assert rows(database, amounts) == [(-300,), (400,)]
-    assert one_value(database, "SELECT cost_nusd FROM tollgate.usage_events") == 600, "the first of a batch counts"
+    assert one_value(database, "SELECT cost_nusd FROM tollgate.usage_events") == 600, (
+        "the first of a batch counts"
+    )
 
 
 def test_a_late_cost_settles_an_unknown_attempt(database: Database, ledger: Ledger) -> None:
@@ -144,7 +186,9 @@ def test_a_late_cost_settles_an_unknown_attempt(database: Database, ledger: Ledg
     assert one_value(database, "SELECT is_unsettled FROM finance.usage_events") is False
 
 
-def test_an_unknown_record_takes_nothing_from_a_known_cost(database: Database, ledger: Ledger) -> None:
+def test_an_unknown_record_takes_nothing_from_a_known_cost(
+    database: Database, ledger: Ledger
+) -> None:
     """Who knows less does not correct who knows more."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     ledger.write_documents(documents(event(1, **UNKNOWN, held_nusd=5000)))
@@ -154,11 +198,17 @@ def test_an_unknown_record_takes_nothing_from_a_known_cost(database: Database, l
 def test_demo_data_made_again_is_no_conflict(database: Database, ledger: Ledger) -> None:
     """They are made anew with today's prices, and nobody's money."""
     ledger.write_documents(documents(event(1, is_demo=True)))
-    assert ledger.write_documents(documents(event(1, is_demo=True, cost_nusd=1))) == Written(known=1)
-    assert ledger.write_documents(documents(event(1, cost_nusd=1))) == Written(conflicts=1), "this one is real"
+    assert ledger.write_documents(documents(event(1, is_demo=True, cost_nusd=1))) == Written(
+        known=1
+    )
+    assert ledger.write_documents(documents(event(1, cost_nusd=1))) == Written(conflicts=1), (
+        "this one is real"
+    )
 
 
-def test_two_writers_with_conflicting_batches_in_other_order_book_each_once(database: Database, ledger: Ledger) -> None:
+def test_two_writers_with_conflicting_batches_in_other_order_book_each_once(
+    database: Database, ledger: Ledger
+) -> None:
     """Two adopted journals, at the same moment, in opposite directions."""
     first = documents(*(event(n, cost_nusd=100) for n in range(200)))
     second = documents(*(event(n, cost_nusd=300) for n in range(200)))
@@ -199,12 +249,16 @@ POISON = {
 
 @pytest.mark.parametrize("what", POISON)
 @pytest.mark.parametrize("place", [0, 7, 14])
-def test_one_poisoned_document_stops_no_other(database: Database, ledger: Ledger, what: str, place: int) -> None:
+def test_one_poisoned_document_stops_no_other(
+    database: Database, ledger: Ledger, what: str, place: int
+) -> None:
     """One record that Postgres refuses for ever would otherwise fill the journal."""
     batch = documents(*(event(n) for n in range(14)))
     batch.insert(place, POISON[what])
     if what == "a name longer than an index takes":
-        batch[place] = changed(event(900), team="".join(str(n) for n in range(9000)))  # it must not compress
+        batch[place] = changed(
+            event(900), team="".join(str(n) for n in range(9000))
+        )  # it must not compress
     assert ledger.write_documents(batch) == Written(inserted=14, dead=1)
     assert rows(database, "SELECT document FROM tollgate.dead_letters") == [(batch[place],)]
     assert ledger.write_documents(batch).dead == 1
@@ -230,17 +284,25 @@ def test_a_dead_letter_says_why_without_its_content(database: Database, ledger: 
 # ---- months
 
 
-def test_an_event_of_a_closed_month_is_posted_to_the_next_open_one(database: Database, ledger: Ledger) -> None:
+def test_an_event_of_a_closed_month_is_posted_to_the_next_open_one(
+    database: Database, ledger: Ledger
+) -> None:
     """A closed month never changes; the money must still arrive, and keep its own date."""
     september = datetime(2026, 9, 30, 23, tzinfo=UTC)
     with database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.periods (month, state) VALUES ('2026-09-01', 'closed'), ('2026-10-01', 'closed')"
+                "INSERT INTO tollgate.periods (month, state) VALUES ('2026-09-01', 'closed'), "
+                "('2026-10-01', 'closed')"
             )
         )
-    ledger.write_documents(documents(event(1, at=september), event(2, at=datetime(2026, 11, 1, tzinfo=UTC))))
-    assert rows(database, "SELECT posted_period, occurred_at FROM tollgate.usage_events ORDER BY occurred_at") == [
+    ledger.write_documents(
+        documents(event(1, at=september), event(2, at=datetime(2026, 11, 1, tzinfo=UTC)))
+    )
+    assert rows(
+        database,
+        "SELECT posted_period, occurred_at FROM tollgate.usage_events ORDER BY occurred_at",
+    ) == [
         (date(2026, 11, 1), september),
         (date(2026, 11, 1), datetime(2026, 11, 1, tzinfo=UTC)),
     ]
@@ -250,17 +312,25 @@ def test_an_event_finds_a_month_where_none_is_open(database: Database, ledger: L
     """All months so far are closed: the next one begins with it."""
     far = datetime(2150, 6, 1, tzinfo=UTC)
     with database.begin() as connection:
-        connection.execute(text("INSERT INTO tollgate.periods (month, state) VALUES ('2150-06-01', 'closed')"))
+        connection.execute(
+            text("INSERT INTO tollgate.periods (month, state) VALUES ('2150-06-01', 'closed')")
+        )
     ledger.write_documents(documents(event(1, at=far)))
-    assert rows(database, "SELECT posted_period FROM tollgate.usage_events") == [(date(2150, 7, 1),)]
+    assert rows(database, "SELECT posted_period FROM tollgate.usage_events") == [
+        (date(2150, 7, 1),)
+    ]
     assert rows(database, "SELECT month, state FROM tollgate.periods ORDER BY 1") == [
         (date(2150, 6, 1), "closed"),
         (date(2150, 7, 1), "open"),
     ]
 
 
-def test_a_month_cannot_be_closed_under_events_on_their_way(database: Database, ledger: Ledger) -> None:
-    """Between finding the month open and the commit it must not close: the hash would miss the event."""
+def test_a_month_cannot_be_closed_under_events_on_their_way(
+    database: Database, ledger: Ledger
+) -> None:
+    """Between finding the month open and the commit it must not close: the hash would miss the
+    event.
+    """
     ledger.write_documents(documents(event(1)))
     close = text("SET LOCAL lock_timeout = '50ms'; UPDATE tollgate.periods SET state = 'closed'")
     with database.begin() as writer:
@@ -271,11 +341,15 @@ def test_a_month_cannot_be_closed_under_events_on_their_way(database: Database, 
         closer.execute(close)
 
 
-def test_an_event_waits_for_a_month_that_is_being_closed(database: Database, ledger: Ledger) -> None:
+def test_an_event_waits_for_a_month_that_is_being_closed(
+    database: Database, ledger: Ledger
+) -> None:
     """It must see what became of the month, not what it was."""
     ledger.write_documents(documents(event(1)))
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as closer:
-        closer.execute(text("UPDATE tollgate.periods SET state = 'closed' WHERE month = '2026-11-01'"))
+        closer.execute(
+            text("UPDATE tollgate.periods SET state = 'closed' WHERE month = '2026-11-01'")
+        )
         writing = pool.submit(ledger.write_documents, documents(event(2)))
         eventually(lambda: rows(database, WAITING), "the writer at the month's lock")
         closer.commit()
@@ -284,7 +358,9 @@ def test_an_event_waits_for_a_month_that_is_being_closed(database: Database, led
     assert posted == [(date(2026, 11, 1),), (date(2026, 12, 1),)]
 
 
-def test_an_adjustment_of_a_closed_month_is_posted_to_the_next(database: Database, ledger: Ledger) -> None:
+def test_an_adjustment_of_a_closed_month_is_posted_to_the_next(
+    database: Database, ledger: Ledger
+) -> None:
     """The correction of a closed month belongs into the one that can still change."""
     ledger.write_documents(documents(event(1, cost_nusd=600)))
     with database.begin() as connection:
@@ -305,8 +381,14 @@ def test_a_journal_is_known_by_what_it_wrote(database: Database, ledger: Ledger)
     ledger.write_documents([*documents(event(1), event(3)), b"junk"], journal_id=journal_id)
     ledger.write_documents(documents(event(4)), journal_id=other)
     found = {journal.id: journal for journal in journals.all()}
-    assert (found[journal_id].replica, found[journal_id].written, found[journal_id].state) == ("gateway-1", 3, "live")
-    assert (found[other].replica, found[other].written) == ("unknown", 1), "one that could not say its name in time"
+    assert (found[journal_id].replica, found[journal_id].written, found[journal_id].state) == (
+        "gateway-1",
+        3,
+        "live",
+    )
+    assert (found[other].replica, found[other].written) == ("unknown", 1), (
+        "one that could not say its name in time"
+    )
     assert rows(database, "SELECT journal_id FROM tollgate.dead_letters") == [(journal_id,)]
     before = found[journal_id].heartbeat
     journals.beat(journal_id)
@@ -315,13 +397,18 @@ def test_a_journal_is_known_by_what_it_wrote(database: Database, ledger: Ledger)
     assert journals.all()[1].heartbeat > before
 
 
-def test_lines_with_an_exponent_are_written_out_in_order(database: Database, ledger: Ledger) -> None:
+def test_lines_with_an_exponent_are_written_out_in_order(
+    database: Database, ledger: Ledger
+) -> None:
     """`1E+1` in a warehouse is a price of 1, or none."""
     lines = [
         {"kind": "input", "tokens": n, "usd_per_mtok": rate, "cost_nusd": n}
         for n, rate in enumerate(["1E+1", "2.5E-7", "0.250"])
     ]
     ledger.write_documents([changed(event(1), lines=lines), changed(event(2, team="E+"), lines=[])])
-    kept = "SELECT jsonb_path_query_array(lines, '$[*].usd_per_mtok') FROM tollgate.usage_events ORDER BY request_id"
+    kept = (
+        "SELECT jsonb_path_query_array(lines, '$[*].usd_per_mtok') FROM "
+        "tollgate.usage_events ORDER BY request_id"
+    )
     assert rows(database, kept) == [(["10", "0.00000025", "0.250"],), ([],)]
     assert Decimal("0.250") == Decimal("0.25")

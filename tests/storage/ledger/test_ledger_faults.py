@@ -1,4 +1,6 @@
-"""The ledger when Postgres fails: nothing half done, nothing twice, an error that says so, and no wait for ever."""
+"""The ledger when Postgres fails: nothing half done, nothing twice, an error that says so, and no
+wait for ever.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ from tests.storage.factories import event
 from tests.waiting import eventually
 
 BATCH = [encode_event(event(n)) for n in range(200)]
-WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
+    "wait_event_type = 'Lock'"
+)
 
 
 @pytest.fixture
@@ -50,13 +55,18 @@ def own_server() -> Iterator[str]:
 
 def booked(database: Database) -> int:
     with database.begin() as connection:
-        return int(connection.execute(text("SELECT count(*) FROM tollgate.usage_events")).scalar_one())
+        return int(
+            connection.execute(text("SELECT count(*) FROM tollgate.usage_events")).scalar_one()
+        )
 
 
 def writer_pids(database: Database) -> list[int]:
     """The backends of everybody else in this database."""
     with database.begin() as connection:
-        others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        others = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid "
+            "<> pg_backend_pid()"
+        )
         return list(connection.execute(text(others)).scalars())
 
 
@@ -64,14 +74,21 @@ def end_others(connection: psycopg.Connection[Any]) -> None:
     """End every other backend of this database, and wait until it is gone."""
     others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
-    eventually(lambda: not connection.execute(f"SELECT pid {others}".encode()).fetchall(), "the end of the backends")
+    eventually(
+        lambda: not connection.execute(f"SELECT pid {others}".encode()).fetchall(),
+        "the end of the backends",
+    )
 
 
 # ---- 34: deadlock
 
 
-def test_a_writer_that_loses_a_deadlock_tries_again(database: Database, ledger: Ledger, database_url: str) -> None:
-    """A stranger takes the same rows in the other order; Postgres throws out the one that waited first: us."""
+def test_a_writer_that_loses_a_deadlock_tries_again(
+    database: Database, ledger: Ledger, database_url: str
+) -> None:
+    """A stranger takes the same rows in the other order; Postgres throws out the one that waited
+    first: us.
+    """
     ledger.write_documents(BATCH[:2])
     ids = [event(n).request_id for n in (70_000, 70_001)]
     with psycopg.connect(database_url) as stranger, ThreadPoolExecutor(1) as pool:
@@ -80,7 +97,9 @@ def test_a_writer_that_loses_a_deadlock_tries_again(database: Database, ledger: 
             stranger.execute("UPDATE mine SET request_id = %s WHERE request_id = %s", (new, old))
         take = "INSERT INTO tollgate.usage_events SELECT * FROM mine WHERE request_id = %s"
         stranger.execute(take, (ids[1],))
-        writing = pool.submit(ledger.write_documents, [encode_event(event(n)) for n in (70_000, 70_001)])
+        writing = pool.submit(
+            ledger.write_documents, [encode_event(event(n)) for n in (70_000, 70_001)]
+        )
         eventually(lambda: _rows(database, WAITING), "the writer at the stranger's row")
         stranger.execute(take, (ids[0],))  # comes back when the writer was thrown out
         stranger.rollback()
@@ -126,7 +145,9 @@ def test_a_server_that_was_restarted_since_costs_no_batch(
 
 
 def test_a_missing_schema_sets_nothing_aside(empty_database_url: str) -> None:
-    """A gateway that is pointed at the wrong database must not empty its journal into dead letters there."""
+    """A gateway that is pointed at the wrong database must not empty its journal into dead letters
+    there.
+    """
     empty = Database(empty_database_url)
     with pytest.raises(DatabaseUnavailable, match="tollgate db upgrade"):
         Ledger(empty).write_documents(BATCH)
@@ -134,8 +155,12 @@ def test_a_missing_schema_sets_nothing_aside(empty_database_url: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["XX000", "0A000", "P0001", "53200", "58030"])
-def test_what_is_not_about_the_data_sets_nothing_aside(database: Database, ledger: Ledger, fault: str) -> None:
-    """A broken index or an extension's error would refuse every document; none of them is to blame."""
+def test_what_is_not_about_the_data_sets_nothing_aside(
+    database: Database, ledger: Ledger, fault: str
+) -> None:
+    """A broken index or an extension's error would refuse every document; none of them is to
+    blame.
+    """
     with database.begin() as connection:
         connection.execute(
             text(
@@ -149,7 +174,9 @@ def test_what_is_not_about_the_data_sets_nothing_aside(database: Database, ledge
         ledger.write_documents(BATCH[:3])
     with database.begin() as connection:
         connection.execute(text("DROP TRIGGER fail ON tollgate.usage_events"))
-        assert connection.execute(text("SELECT count(*) FROM tollgate.dead_letters")).scalar_one() == 0
+        assert (
+            connection.execute(text("SELECT count(*) FROM tollgate.dead_letters")).scalar_one() == 0
+        )
     assert ledger.write_documents(BATCH[:3]) == Written(inserted=3)
 
 
@@ -159,13 +186,20 @@ def test_what_is_not_about_the_data_sets_nothing_aside(database: Database, ledge
 def test_a_full_disk_takes_nothing_and_everything_later(own_server: str) -> None:
     """Room is made hours later; until then the journal keeps what it has."""
     place = Path(tempfile.mkdtemp(prefix="tollgate-full-", dir="/tmp"))
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], capture_output=True
+    )
     if mounted.returncode != 0:
         place.rmdir()
-        pytest.skip(f"needs root, to mount a file system that is soon full: {mounted.stderr.decode().strip()}")
+        pytest.skip(
+            "needs root, to mount a file system that is soon full: "
+            f"{mounted.stderr.decode().strip()}"
+        )
     socket_dir = parse_qs(urlsplit(own_server).query)["host"][0]
     try:
-        with psycopg.connect(host=socket_dir, user="postgres", dbname="postgres", autocommit=True) as admin:
+        with psycopg.connect(
+            host=socket_dir, user="postgres", dbname="postgres", autocommit=True
+        ) as admin:
             data = Path(str(admin.execute("SHOW data_directory").fetchone()[0]))  # type: ignore[index]
             folder = place / "space"
             folder.mkdir()
@@ -207,7 +241,9 @@ def _fill(filler: Path) -> None:
 # ---- 37: no connection left
 
 
-def test_a_server_without_connections_takes_nothing_and_everything_later(database: Database, database_url: str) -> None:
+def test_a_server_without_connections_takes_nothing_and_everything_later(
+    database: Database, database_url: str
+) -> None:
     """Somebody else's pool ate them all."""
     name = sql.Identifier(str(conninfo_to_dict(database_url)["dbname"]))
     limit = sql.SQL("ALTER DATABASE {} CONNECTION LIMIT {}")
@@ -235,7 +271,9 @@ def test_a_migration_in_the_way_is_waited_for(database: Database, ledger: Ledger
 
 
 def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
-    """Its kernel still acknowledges, so no timeout of the network ends this: the ledger's own limit must."""
+    """Its kernel still acknowledges, so no timeout of the network ends this: the ledger's own limit
+    must.
+    """
     hung = Database(own_server)
     ledger = Ledger(hung, limit_s=1)
     ledger.write_documents(BATCH[:10])
@@ -256,7 +294,9 @@ def test_a_server_that_hangs_is_given_up(own_server: str) -> None:
 # ---- 39: the answer to a commit is lost
 
 
-def test_a_commit_whose_answer_is_lost_is_booked_once(database: Database, database_url: str) -> None:
+def test_a_commit_whose_answer_is_lost_is_booked_once(
+    database: Database, database_url: str
+) -> None:
     """The server has committed and nobody knows: written again, it must be known."""
     proxy = DroppingProxy(database_url)
     through = Database(proxy.url)
@@ -269,7 +309,9 @@ def test_a_commit_whose_answer_is_lost_is_booked_once(database: Database, databa
         assert ledger.write_documents(BATCH) == Written(known=200)
         proxy.lose_commit()
         more = [encode_event(event(n)) for n in range(300, 310)]
-        assert ledger.write_documents(more) == Written(known=10), "a connection that was kept: tried again at once"
+        assert ledger.write_documents(more) == Written(known=10), (
+            "a connection that was kept: tried again at once"
+        )
         assert (proxy.lost, booked(database)) == (2, 210)
     finally:
         ledger.close()

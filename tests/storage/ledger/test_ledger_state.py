@@ -15,26 +15,38 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import event, request_id
 
 UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(), "usage_source": UsageSource.UNKNOWN, "lines": (), "cost_nusd": None, "held_nusd": 7,
-}  # fmt: skip
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 7,
+}
 
 
 def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
-    """Readiness and metrics come from here, every minute; an attempt that was settled is not unknown any more."""
+    """Readiness and metrics come from here, every minute; an attempt that was settled is not
+    unknown any more.
+    """
     now = datetime.now(UTC)
     old, ahead = now - timedelta(minutes=61), now + timedelta(days=900)
     database = Database(database_url, role="tollgate_gateway")
     try:
         Ledger(database).write(
             [
-                event(1, at=now), event(2, at=now, **UNKNOWN), event(3, at=now, **UNKNOWN),
-                event(4, at=now, is_demo=True, **UNKNOWN), event(5, at=old, **UNKNOWN), event(6, at=ahead, **UNKNOWN),
+                event(1, at=now),
+                event(2, at=now, **UNKNOWN),
+                event(3, at=now, **UNKNOWN),
+                event(4, at=now, is_demo=True, **UNKNOWN),
+                event(5, at=old, **UNKNOWN),
+                event(6, at=ahead, **UNKNOWN),
             ]
-        )  # fmt: skip
+        )
         with psycopg.connect(database_url) as connection:
             connection.execute(
-                "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre, "
-                "posted_period, occurred_at, amount_nusd, kind, reason, author, settles) VALUES (gen_random_uuid(), "
+                "INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, "
+                "cost_centre, "
+                "posted_period, occurred_at, amount_nusd, kind, reason, author, settles) "
+                "VALUES (gen_random_uuid(), "
                 "%s, 1, 't', 'c', '2026-11-01', now(), 1, 'resolution', 'known now', 'x', true)",
                 (request_id(3, now),),
             )
@@ -43,6 +55,11 @@ def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
         database.close()
     assert len(found.missing_partitions) in (3, 4)  # three months are made ahead
     assert found == LedgerState(
-        missing_partitions=found.missing_partitions, default_partition_rows=1, dead_letters=0, conflicting_events=0,
-        attempts_last_hour=3, unknown_last_hour=1, has_wrong_rollup=None,
-    )  # fmt: skip
+        missing_partitions=found.missing_partitions,
+        default_partition_rows=1,
+        dead_letters=0,
+        conflicting_events=0,
+        attempts_last_hour=3,
+        unknown_last_hour=1,
+        has_wrong_rollup=None,
+    )

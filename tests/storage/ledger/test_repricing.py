@@ -1,4 +1,6 @@
-"""Repricing on a real ledger: events are only read, differences are posted once, a closed month refuses."""
+"""Repricing on a real ledger: events are only read, differences are posted once, a closed month
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,23 @@ from tests.storage.factories import NOON, event
 
 MONTH = date(2026, 11, 1)
 EVERYTHING = TokenUsage(
-    input_tokens=1000, cached_input_tokens=600, cache_write_tokens=100, cache_write_30m_tokens=10,
-    cache_write_1h_tokens=20, cache_write_12h_tokens=0, audio_input_tokens=50, image_input_tokens=60,
-    output_tokens=500, reasoning_tokens=20, audio_output_tokens=30, image_output_tokens=40, web_search_calls=3,
-    file_search_calls=1, code_interpreter_calls=0, image_generation_calls=2,
-)  # fmt: skip
+    input_tokens=1000,
+    cached_input_tokens=600,
+    cache_write_tokens=100,
+    cache_write_30m_tokens=10,
+    cache_write_1h_tokens=20,
+    cache_write_12h_tokens=0,
+    audio_input_tokens=50,
+    image_input_tokens=60,
+    output_tokens=500,
+    reasoning_tokens=20,
+    audio_output_tokens=30,
+    image_output_tokens=40,
+    web_search_calls=3,
+    file_search_calls=1,
+    code_interpreter_calls=0,
+    image_generation_calls=2,
+)
 
 
 def _close(database: Database, state: str = "closed") -> None:
@@ -36,7 +50,8 @@ def _adjustments(database: Database) -> list[tuple[object, ...]]:
     with database.begin() as connection:
         rows = connection.execute(
             text(
-                "SELECT attempt, team, posted_period, amount_nusd, kind, reason, author FROM tollgate.adjustments "
+                "SELECT attempt, team, posted_period, amount_nusd, kind, reason, author FROM "
+                "tollgate.adjustments "
                 "ORDER BY request_id, created_at"
             )
         )
@@ -52,20 +67,35 @@ def test_an_event_is_read_with_all_its_counts(database: Database) -> None:
     Ledger(database).write([event(1, usage=EVERYTHING, service_tier="flex")])
     (found,) = _all(RepriceStore(database))
     assert found == PricedEvent(
-        request_id=event(1).request_id, attempt=1, occurred_at=NOON, team="payments", cost_centre="CC-1207",
-        deployment="gpt-eu", model="gpt-5.5", policy_version=3, service_tier="flex", usage=EVERYTHING,
-        price_id="price_0123456789abcdef", cost_nusd=600_000, adjusted_nusd=0, times=0,
-    )  # fmt: skip
+        request_id=event(1).request_id,
+        attempt=1,
+        occurred_at=NOON,
+        team="payments",
+        cost_centre="CC-1207",
+        deployment="gpt-eu",
+        model="gpt-5.5",
+        policy_version=3,
+        service_tier="flex",
+        usage=EVERYTHING,
+        price_id="price_0123456789abcdef",
+        cost_nusd=600_000,
+        adjusted_nusd=0,
+        times=0,
+    )
 
 
 def test_only_the_months_own_real_events_are_read(database: Database) -> None:
     """Demo data is nobody's money; other routes and deployments were not asked for."""
     Ledger(database).write(
         [
-            event(1), event(2, route="other"), event(3, deployment="gpt-us"), event(4, is_demo=True),
-            event(5, at=NOON - timedelta(days=31)), event(6, at=NOON + timedelta(days=31)),
+            event(1),
+            event(2, route="other"),
+            event(3, deployment="gpt-us"),
+            event(4, is_demo=True),
+            event(5, at=NOON - timedelta(days=31)),
+            event(6, at=NOON + timedelta(days=31)),
         ]
-    )  # fmt: skip
+    )
     store = RepriceStore(database)
     ids = [event(number).request_id for number in range(4)]
     assert sorted(found.request_id for found in _all(store)) == sorted(ids[1:4])
@@ -88,7 +118,10 @@ def test_a_difference_is_posted_once_and_seen_the_next_time(database: Database) 
 def test_two_runs_at_once_post_each_difference_once(database: Database, database_url: str) -> None:
     """Two people, one month."""
     Ledger(database).write([event(number) for number in range(50)])
-    seen = [Adjustment(event=found, amount_nusd=7, reason="why") for found in _all(RepriceStore(database))]
+    seen = [
+        Adjustment(event=found, amount_nusd=7, reason="why")
+        for found in _all(RepriceStore(database))
+    ]
 
     def post(_: int) -> int:
         mine = Database(database_url)

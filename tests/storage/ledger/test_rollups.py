@@ -1,4 +1,6 @@
-"""Roll-ups are disposable: whatever their state, what is read beside them makes up for it, to the nano-dollar."""
+"""Roll-ups are disposable: whatever their state, what is read beside them makes up for it, to the
+nano-dollar.
+"""
 
 from __future__ import annotations
 
@@ -27,36 +29,44 @@ from tests.waiting import eventually
 HOUR = timedelta(hours=1)
 # Each view of sums beside the same sums over the events, by what both are split by.
 FIGURES = (
-    "sum(attempts), sum(known_attempts), sum(unknown_attempts), sum(derived_attempts), sum(failed_attempts), "
-    "sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), sum(cache_write_tokens), "
-    "sum(output_tokens), sum(reasoning_tokens), sum(uncached_input_tokens), sum(plain_output_tokens), "
+    "sum(attempts), sum(known_attempts), sum(unknown_attempts), sum(derived_attempts), "
+    "sum(failed_attempts), "
+    "sum(unreported_attempts), sum(input_tokens), sum(cached_input_tokens), "
+    "sum(cache_write_tokens), "
+    "sum(output_tokens), sum(reasoning_tokens), sum(uncached_input_tokens), "
+    "sum(plain_output_tokens), "
     "sum(total_tokens), sum(cost_usd), sum(held_usd)"
 )
 OF_EVENTS = (
     "count(*), count(cost_usd), count(*) FILTER (WHERE is_unsettled), "
-    "count(*) FILTER (WHERE usage_source IN ('derived', 'estimated')), count(*) FILTER (WHERE outcome <> 'ok'), "
+    "count(*) FILTER (WHERE usage_source IN ('derived', 'estimated')), count(*) FILTER (WHERE "
+    "outcome <> 'ok'), "
     "count(*) FILTER (WHERE input_tokens IS NULL), sum(input_tokens), sum(cached_input_tokens), "
     "sum(cache_write_tokens), sum(output_tokens), sum(reasoning_tokens), "
     "sum(input_tokens - coalesce(cached_input_tokens, 0) - coalesce(cache_write_tokens, 0)), "
-    "sum(output_tokens - coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), sum(cost_usd), "
+    "sum(output_tokens - coalesce(reasoning_tokens, 0)), sum(input_tokens + output_tokens), "
+    "sum(cost_usd), "
     "sum(held_usd) FILTER (WHERE is_unsettled)"
 )
 SPLITS = {
     "spend_hourly_detail": (
         "hour",
         "date_trunc('hour', occurred_at, 'UTC')",
-        "team, project, cost_centre, route, deployment, provider, model, region, is_self_hosted, data_class, outcome, "
+        "team, project, cost_centre, route, deployment, provider, model, region, "
+        "is_self_hosted, data_class, outcome, "
         "usage_source, posted_period",
     ),
     "spend_daily_by_key": (
-        "day", "(occurred_at AT TIME ZONE 'UTC')::date",
+        "day",
+        "(occurred_at AT TIME ZONE 'UTC')::date",
         "team, project, cost_centre, key_id, route, model, is_self_hosted, posted_period",
     ),
     "spend_daily_by_end_user": (
-        "day", "(occurred_at AT TIME ZONE 'UTC')::date",
+        "day",
+        "(occurred_at AT TIME ZONE 'UTC')::date",
         "team, project, cost_centre, end_user, route, model, is_self_hosted, posted_period",
     ),
-}  # fmt: skip
+}
 
 
 def rows(database: Database, statement: str) -> list[tuple[object, ...]]:
@@ -70,9 +80,17 @@ def assert_agree(database: Database, views: Sequence[str] = tuple(SPLITS)) -> No
         connection = plain.execution_options(isolation_level="REPEATABLE READ")
         for view in views:
             bucket, moment, splits = SPLITS[view]
-            summed = f"SELECT {bucket}, {splits}, {FIGURES} FROM finance.{view} GROUP BY {bucket}, {splits}"
-            events = f"SELECT {moment}, {splits}, {OF_EVENTS} FROM finance.usage_events GROUP BY {moment}, {splits}"
-            found, expected = (Counter(map(tuple, connection.execute(text(asked)))) for asked in (summed, events))
+            summed = (
+                f"SELECT {bucket}, {splits}, {FIGURES} FROM finance.{view} GROUP BY "
+                f"{bucket}, {splits}"
+            )
+            events = (
+                f"SELECT {moment}, {splits}, {OF_EVENTS} FROM finance.usage_events GROUP "
+                f"BY {moment}, {splits}"
+            )
+            found, expected = (
+                Counter(map(tuple, connection.execute(text(asked)))) for asked in (summed, events)
+            )
             assert found == expected, view
 
 
@@ -81,7 +99,9 @@ def dirty(database: Database) -> set[object]:
 
 
 def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, rng: Random) -> None:
-    """Late events, runs in between, holds that are let go: at no moment may a total differ from its events."""
+    """Late events, runs in between, holds that are let go: at no moment may a total differ from its
+    events.
+    """
     ledger, number = Ledger(database), 0
     for _ in range(6):
         batch = [random_event(number + n, rng) for n in range(40)]
@@ -92,11 +112,15 @@ def test_whatever_was_summed_up_the_views_equal_the_events(database: Database, r
                 rollups.refresh(database)
             case 1:  # some hours of many
                 with database.begin() as connection:
-                    connection.execute(text("SELECT tollgate.refresh_hours(7), tollgate.refresh_days(2)"))
+                    connection.execute(
+                        text("SELECT tollgate.refresh_hours(7), tollgate.refresh_days(2)")
+                    )
             case 2:  # a hold is let go in an hour that is summed up
                 rollups.refresh(database)
                 unknown = next(one for one in batch if one.cost_nusd is None)
-                adjustments.resolve(database, unknown.request_id, attempt=None, cost=rng.randrange(99), reason="x")
+                adjustments.resolve(
+                    database, unknown.request_id, attempt=None, cost=rng.randrange(99), reason="x"
+                )
             case _:
                 pass
         assert_agree(database)
@@ -124,7 +148,9 @@ def test_only_new_events_make_an_hour_dirty(database: Database) -> None:
 
 
 def test_events_that_come_while_it_sums_up_are_not_lost(database: Database) -> None:
-    """The log is emptied in one statement, the sums are the next: an event in between keeps its own line."""
+    """The log is emptied in one statement, the sums are the next: an event in between keeps its own
+    line.
+    """
     ledger = Ledger(database)
 
     def write(part: int) -> None:
@@ -144,12 +170,17 @@ def test_events_that_come_while_it_sums_up_are_not_lost(database: Database) -> N
 
 
 def test_an_event_that_comes_between_log_and_sums_is_summed_up_again(database: Database) -> None:
-    """The job waits between its two statements; what is committed meanwhile is in its sums, and still in the log."""
+    """The job waits between its two statements; what is committed meanwhile is in its sums, and
+    still in the log.
+    """
     Ledger(database).write([event(1)])
     with ThreadPoolExecutor(1) as pool, database.engine.connect() as reader:
         reader.execute(text("LOCK TABLE tollgate.spend_rollup IN SHARE MODE"))
         running = pool.submit(rollups.refresh, database)
-        waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        waiting = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND "
+            "wait_event_type = 'Lock'"
+        )
         eventually(lambda: rows(database, waiting), "the job at the roll-up's lock")
         Ledger(database).write([event(2)])
         reader.rollback()
@@ -165,7 +196,9 @@ def test_two_jobs_at_once_count_nothing_twice(database: Database) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: rollups.refresh(database), range(6)))
     rollups.refresh(database)
-    assert rows(database, "SELECT sum(attempts), count(DISTINCT hour) FROM tollgate.spend_rollup") == [(300, 60)]
+    assert rows(
+        database, "SELECT sum(attempts), count(DISTINCT hour) FROM tollgate.spend_rollup"
+    ) == [(300, 60)]
     assert_agree(database)
 
 
@@ -199,7 +232,9 @@ def test_the_check_finds_what_does_not_add_up(database: Database, damage: str) -
     assert rollups.check(database) == (NOON - HOUR,)
     assert rollups.check(database, since=NOON) == ()
     with database.begin() as connection:
-        connection.execute(text("INSERT INTO tollgate.dirty_hours (hour) VALUES (:hour)"), {"hour": NOON - HOUR})
+        connection.execute(
+            text("INSERT INTO tollgate.dirty_hours (hour) VALUES (:hour)"), {"hour": NOON - HOUR}
+        )
     assert rollups.check(database) == (), "an hour that waits to be summed up is not wrong"
     rollups.refresh(database)
     assert rollups.check(database) == ()
@@ -208,7 +243,9 @@ def test_the_check_finds_what_does_not_add_up(database: Database, damage: str) -
 def test_a_histogram_counts_every_measurement_in_its_bucket(database: Database) -> None:
     """Percentiles of a month are read from these: one that is missing or misplaced moves them."""
     latencies = [None, 0.0, 0.0005, 0.001, 0.2, 0.2, 5.0, 10_000.0]
-    Ledger(database).write([event(n, ttft_s=value, tpot_s=None) for n, value in enumerate(latencies)])
+    Ledger(database).write(
+        [event(n, ttft_s=value, tpot_s=None) for n, value in enumerate(latencies)]
+    )
     rollups.refresh(database)
     ((ttft, tpot, duration),) = rows(
         database, "SELECT ttft_buckets, tpot_buckets, duration_buckets FROM tollgate.spend_rollup"
@@ -221,10 +258,16 @@ def test_a_histogram_counts_every_measurement_in_its_bucket(database: Database) 
 
 
 def test_sums_of_extremes_do_not_stop_the_job(database: Database) -> None:
-    """Two of the largest counts are more than 64 bits hold; an overflow would stop every later sum."""
+    """Two of the largest counts are more than 64 bits hold; an overflow would stop every later
+    sum.
+    """
     most = 2**63 - 1
-    usage = TokenUsage(input_tokens=most, cached_input_tokens=0, output_tokens=most, reasoning_tokens=0)
-    Ledger(database).write([event(n, usage=usage, cost_nusd=most, usage_source=UsageSource.PROVIDER) for n in range(3)])
+    usage = TokenUsage(
+        input_tokens=most, cached_input_tokens=0, output_tokens=most, reasoning_tokens=0
+    )
+    Ledger(database).write(
+        [event(n, usage=usage, cost_nusd=most, usage_source=UsageSource.PROVIDER) for n in range(3)]
+    )
     rollups.refresh(database)
     totals = rows(database, "SELECT total_tokens, cost_nusd FROM tollgate.spend_rollup")
     assert totals == [(6 * most, 3 * most)]
@@ -234,15 +277,22 @@ def test_the_gateways_role_may_do_it(database: Database, database_url: str) -> N
     """The job runs in the gateway, which owns none of the tables."""
     gateway = Database(database_url, role="tollgate_gateway")
     unknown = event(
-        1, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, lines=(), cost_nusd=None, held_nusd=5,
+        1,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        lines=(),
+        cost_nusd=None,
+        held_nusd=5,
         at=NOON - timedelta(days=400),
-    )  # fmt: skip
+    )
     Ledger(gateway).write([unknown, event(2)])
     assert rollups.refresh(gateway) == 2
     assert adjustments.expire_holds(gateway, ttl=timedelta(days=1)) == 1
     journal_id = uuid4()
     again = [encode_event(event(2, cost_nusd=7)), b"junk"]
-    assert Ledger(gateway).write_documents(again, journal_id=journal_id) == Written(conflicts=1, dead=1)
+    assert Ledger(gateway).write_documents(again, journal_id=journal_id) == Written(
+        conflicts=1, dead=1
+    )
     journals = JournalTable(gateway)
     journals.register(journal_id, replica="gateway-1")
     journals.drained(journal_id)

@@ -40,15 +40,35 @@ from tests.storage.factories import NOON, PEPPER, event, key, price, request_id
 
 JOURNAL = UUID(int=7)
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "audit.md"
-# Tables that only a gateway or a migration writes, or whose rows follow from an act on another one. A new table belongs
-# here or gets a trigger `…_noted_for_audit` in its migration.
+# Tables that only a gateway or a migration writes, or whose rows follow from an act on another one.
+# A new table belongs here or gets a trigger `…_noted_for_audit` in its migration.
 NOT_ACTS = {
-    "alembic_version", "audit_log", "audit_notes", "budget_alerts", "budget_corrections", "budget_losses",
-    "budget_periods", "deployment_prices", "dirty_days", "dirty_hours", "engine_probes", "engine_samples", "gpu_hours",
+    "alembic_version",
+    "audit_log",
+    "audit_notes",
+    "budget_alerts",
+    "budget_corrections",
+    "budget_losses",
+    "budget_periods",
+    "deployment_prices",
+    "dirty_days",
+    "dirty_hours",
+    "engine_probes",
+    "engine_samples",
+    "gpu_hours",
     "refusals",
-    "idempotency_claims", "leases", "limit_slots", "limit_ticks", "limit_windows", "limit_workers", "prices",
-    "spend_rollup", "spend_rollup_by_end_user", "spend_rollup_by_key", "usage_events",
-}  # fmt: skip
+    "idempotency_claims",
+    "leases",
+    "limit_slots",
+    "limit_ticks",
+    "limit_windows",
+    "limit_workers",
+    "prices",
+    "spend_rollup",
+    "spend_rollup_by_end_user",
+    "spend_rollup_by_key",
+    "usage_events",
+}
 
 
 @pytest.fixture
@@ -82,29 +102,51 @@ def run(database: Database, statement: str, **values: Any) -> None:
 
 def rule() -> BudgetRule:
     return BudgetRule(
-        rule_id="payments/month", scope=BudgetScope.TEAM, team="payments", owner="payments",
-        period=BudgetPeriod.MONTH, limit_nusd=10**12,
-    )  # fmt: skip
+        rule_id="payments/month",
+        scope=BudgetScope.TEAM,
+        team="payments",
+        owner="payments",
+        period=BudgetPeriod.MONTH,
+        limit_nusd=10**12,
+    )
 
 
 def apply(database: Database, document: str = "version: 1", **changes: Any) -> int:
-    said: dict[str, Any] = {"author": "ada", "message": "first", "is_demo": False, "expected_version": None}
+    said: dict[str, Any] = {
+        "author": "ada",
+        "message": "first",
+        "is_demo": False,
+        "expected_version": None,
+    }
     return PolicyStore(database).apply(
         document, sha256=sha256(document.encode()).hexdigest(), budgets=[rule()], **said | changes
     )
 
 
 def test_a_row_says_who_when_why_and_what(admin: Database, database_url: str) -> None:
-    """The questions of every audit, answered by Postgres and not by the program that made the change."""
+    """The questions of every audit, answered by Postgres and not by the program that made the
+    change.
+    """
     KeyStore(admin).create(key(), created_by="ada")
     assert KeyStore(admin).revoke("k123456789", revoked_by="ada", reason='found in a "log" – ç')
     created, revoked = acts(admin)
     with psycopg.connect(database_url) as owner:
         login = owner.info.user
-        assert abs((owner.execute("SELECT now()").fetchone() or (None,))[0] - revoked.at) < timedelta(minutes=1)
-    assert (created.seq, created.db_user, created.operator, created.reason) == (1, login, "ada", None)
+        assert abs(
+            (owner.execute("SELECT now()").fetchone() or (None,))[0] - revoked.at
+        ) < timedelta(minutes=1)
+    assert (created.seq, created.db_user, created.operator, created.reason) == (
+        1,
+        login,
+        "ada",
+        None,
+    )
     assert (revoked.seq, revoked.db_user, revoked.operator) == (2, login, "ada")
-    assert (revoked.action, revoked.subject, revoked.reason) == ("key.revoke", "k123456789", 'found in a "log" – ç')
+    assert (revoked.action, revoked.subject, revoked.reason) == (
+        "key.revoke",
+        "k123456789",
+        'found in a "log" – ç',
+    )
     assert revoked.details["becomes"]["revoked_by"] == "ada"
     assert told(admin) == []
     assert AuditLog(admin).head() == ChainHead(2, revoked.hash)
@@ -126,22 +168,37 @@ def administer(database: Database) -> None:
     pepper.register(database, [PEPPER])
     apply(database)
     BudgetStore(database).grant("payments/month", 5, expires_at=None, reason="launch", now=NOON)
-    override = NewEntry(origin=PriceOrigin.OVERRIDE, deployment="gpt-eu", dated=Dated(valid_from=NOON, price=price()))
+    override = NewEntry(
+        origin=PriceOrigin.OVERRIDE,
+        deployment="gpt-eu",
+        dated=Dated(valid_from=NOON, price=price()),
+    )
     listed = NewEntry(
-        origin=PriceOrigin.LIST, provider="openai", model="m", dated=Dated(valid_from=NOON, price=price())
+        origin=PriceOrigin.LIST,
+        provider="openai",
+        model="m",
+        dated=Dated(valid_from=NOON, price=price()),
     )
     PriceStore(database).add([override], author="ada", reason="contract")
     PriceStore(database).add([listed, listed, listed], author="ada", reason="price sync")
 
 
-def test_every_command_that_changes_something_is_one_row(admin: Database, gateway: Database) -> None:
+def test_every_command_that_changes_something_is_one_row(
+    admin: Database, gateway: Database
+) -> None:
     """An act in two rows is counted twice, and one without a row has no author."""
     administer(admin)
     Ledger(gateway).write([event(1, cost_nusd=None, held_nusd=50), event(5), event(6), event(7)])
     adjustments.resolve(admin, request_id(1), attempt=None, cost=9, reason="invoice 7")
     month = date(NOON.year, NOON.month, 1)
-    priced = {one.request_id: one for one in RepriceStore(admin).events(month, route=None, deployment=None)}
-    found = [Adjustment(event=priced[request_id(n)], amount_nusd=n, reason=f"price {n}") for n in (5, 6, 7)]
+    priced = {
+        one.request_id: one
+        for one in RepriceStore(admin).events(month, route=None, deployment=None)
+    }
+    found = [
+        Adjustment(event=priced[request_id(n)], amount_nusd=n, reason=f"price {n}")
+        for n in (5, 6, 7)
+    ]
     RepriceStore(admin).post(month, found, author="ada", reason="the contract came late")
     JournalTable(gateway).register(JOURNAL, replica="gateway-2")
     JournalTable(admin).lose(JOURNAL, reason="its disk died")
@@ -169,7 +226,13 @@ def test_every_command_that_changes_something_is_one_row(admin: Database, gatewa
     assert by_action["price.reprice"].details["entries"] == 3
     assert by_action["price.reprice"].details["amount_nusd"] == 18
     assert by_action["adjustment.resolution"].details["amount_nusd"] == 9
-    assert by_action["policy.apply"].details.keys() >= {"sha256", "message", "author", "is_demo", "version"}
+    assert by_action["policy.apply"].details.keys() >= {
+        "sha256",
+        "message",
+        "author",
+        "is_demo",
+        "version",
+    }
     assert told(admin) == []
 
 
@@ -185,7 +248,11 @@ def test_neither_keys_nor_digests_nor_documents_are_in_the_log(admin: Database) 
     record = key(digest=bytes(range(32)))
     KeyStore(admin).create(record, created_by="ada")
     KeyStore(admin).rotate(
-        record.key_id, make=lambda _: key("k2", digest=bytes(range(32))), ends_at=NOON, by="ada", now=NOON
+        record.key_id,
+        make=lambda _: key("k2", digest=bytes(range(32))),
+        ends_at=NOON,
+        by="ada",
+        now=NOON,
     )
     apply(admin, "teams: [a secret plan]")
     written = json.dumps([(act.line, act.details) for act in acts(admin)])
@@ -216,17 +283,29 @@ def test_demo_keys_and_policies_are_marked(admin: Database) -> None:
         ("DELETE FROM tollgate.budget_grants", "budget.delete", "payments/month"),
         ("DELETE FROM tollgate.peppers", "pepper.delete", PEPPER.pepper_id),
         ("UPDATE tollgate.periods SET state = 'closed'", "month.update", None),
-        ("INSERT INTO tollgate.periods (month, state) VALUES ('2020-01-01', 'closed')", "month.create", "2020-01-01"),
-        ("UPDATE tollgate.dead_letters SET resolution = 'booked by hand'", "dead_letter.update", None),
+        (
+            "INSERT INTO tollgate.periods (month, state) VALUES ('2020-01-01', 'closed')",
+            "month.create",
+            "2020-01-01",
+        ),
+        (
+            "UPDATE tollgate.dead_letters SET resolution = 'booked by hand'",
+            "dead_letter.update",
+            None,
+        ),
         ("DELETE FROM tollgate.journals", "journal.delete", str(JOURNAL)),
         ("UPDATE tollgate.journals SET state = 'lost'", "journal.lost", str(JOURNAL)),
         (
-            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at, "
-            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', 'c', '2026-11-01', now(), -5, "
-            "'goodwill', 'because', 'ada')", "adjustment.goodwill", "payments",
+            "INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, "
+            "posted_period, occurred_at, "
+            "amount_nusd, kind, reason, author) VALUES (gen_random_uuid(), 'payments', 'c', "
+            "'2026-11-01', now(), -5, "
+            "'goodwill', 'because', 'ada')",
+            "adjustment.goodwill",
+            "payments",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_change_by_psql_is_in_the_log_too(
     database: Database, gateway: Database, statement: str, action: str, subject: str | None
 ) -> None:
@@ -251,15 +330,25 @@ def test_every_table_is_watched_or_known_to_hold_no_acts(database: Database) -> 
     with database.begin() as connection:
         rows = connection.execute(
             text(
-                "SELECT c.relname, count(t.oid) FILTER (WHERE t.tgname LIKE '%noted_for_audit') FROM pg_class c "
-                "LEFT JOIN pg_trigger t ON t.tgrelid = c.oid WHERE c.relnamespace = 'tollgate'::regnamespace "
+                "SELECT c.relname, count(t.oid) FILTER (WHERE t.tgname LIKE "
+                "'%noted_for_audit') FROM pg_class c "
+                "LEFT JOIN pg_trigger t ON t.tgrelid = c.oid WHERE c.relnamespace = "
+                "'tollgate'::regnamespace "
                 "AND c.relkind IN ('r', 'p') AND NOT c.relispartition GROUP BY 1"
             )
         )
         watched = {str(row[0]): row[1] > 0 for row in rows}
     unwatched = {name for name, is_watched in watched.items() if not is_watched}
-    assert unwatched <= NOT_ACTS, "give it a trigger as the audit migrations do, or say in NOT_ACTS why not"
-    assert {"policies", "api_keys", "budget_grants", "price_entries", "adjustments"} <= watched.keys() - unwatched
+    assert unwatched <= NOT_ACTS, (
+        "give it a trigger as the audit migrations do, or say in NOT_ACTS why not"
+    )
+    assert {
+        "policies",
+        "api_keys",
+        "budget_grants",
+        "price_entries",
+        "adjustments",
+    } <= watched.keys() - unwatched
 
 
 def test_a_gateways_own_work_is_not_in_the_log(gateway: Database, database: Database) -> None:
@@ -310,7 +399,10 @@ def test_acts_at_the_same_time_have_numbers_without_gaps(admin: Database) -> Non
 def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
     """The log tells what happened, and leaves no gap for what did not."""
     KeyStore(database).create(key(), created_by="ada")
-    with pytest.raises(Exception, match="division by zero"), database.begin(reason="never") as connection:
+    with (
+        pytest.raises(Exception, match="division by zero"),
+        database.begin(reason="never") as connection,
+    ):
         connection.execute(
             text(
                 "UPDATE tollgate.api_keys SET revoked_at = now() + interval '1 s' / (1 - attempts) "
@@ -319,8 +411,9 @@ def test_what_was_rolled_back_leaves_no_row(database: Database) -> None:
         )
     KeyStore(database).pause("k123456789", paused_by="ada")
     assert [(act.seq, act.action, act.reason) for act in acts(database)] == [
-        (1, "key.create", None), (2, "key.pause", None),
-    ]  # fmt: skip
+        (1, "key.create", None),
+        (2, "key.pause", None),
+    ]
 
 
 def test_several_acts_in_one_transaction_are_told_in_their_order(database: Database) -> None:
@@ -335,7 +428,9 @@ def test_several_acts_in_one_transaction_are_told_in_their_order(database: Datab
     ]
 
 
-@pytest.mark.parametrize("statement", ["UPDATE {} SET reason = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
+@pytest.mark.parametrize(
+    "statement", ["UPDATE {} SET reason = 'x'", "DELETE FROM {}", "TRUNCATE {}"]
+)
 def test_the_owner_cannot_change_the_log_by_mistake(database: Database, statement: str) -> None:
     """One careless psql session must not be able to rewrite who did what."""
     KeyStore(database).create(key(), created_by="ada")
@@ -346,23 +441,40 @@ def test_the_owner_cannot_change_the_log_by_mistake(database: Database, statemen
 
 # What the owner of the tables can do who first switches the triggers off, as a superuser could.
 EDITS = (
-    *(f"UPDATE tollgate.audit_log SET {column} = {value} WHERE seq = {{seq}}" for column, value in (
-        ("at", "at + interval '1 microsecond'"), ("at", "'infinity'"), ("at", "at - interval '4000 years'"),
-        ("db_user", "'eve'"), ("operator", "'eve'"), ("operator", "NULL"), ("reason", "reason || ' '"),
-        ("action", "'key.other'"), ("subject", "upper(subject)"), ("details", "details || '{{\"x\": 1}}'"),
-        ("details", "'{{}}'"), ("line", "line || ' '"), ("line", "replace(line, 'ada', 'eve')"),
-        ("previous", "hash"), ("hash", "previous"), ("hash", "upper(hash)"),
-        ("hash", "encode(sha256(convert_to(line, 'UTF8')), 'hex')"),
-        ("(operator, line)", "ROW('eve', replace(line, 'ada', 'eve'))"),
-    )),
+    *(
+        f"UPDATE tollgate.audit_log SET {column} = {value} WHERE seq = {{seq}}"
+        for column, value in (
+            ("at", "at + interval '1 microsecond'"),
+            ("at", "'infinity'"),
+            ("at", "at - interval '4000 years'"),
+            ("db_user", "'eve'"),
+            ("operator", "'eve'"),
+            ("operator", "NULL"),
+            ("reason", "reason || ' '"),
+            ("action", "'key.other'"),
+            ("subject", "upper(subject)"),
+            ("details", "details || '{{\"x\": 1}}'"),
+            ("details", "'{{}}'"),
+            ("line", "line || ' '"),
+            ("line", "replace(line, 'ada', 'eve')"),
+            ("previous", "hash"),
+            ("hash", "previous"),
+            ("hash", "upper(hash)"),
+            ("hash", "encode(sha256(convert_to(line, 'UTF8')), 'hex')"),
+            ("(operator, line)", "ROW('eve', replace(line, 'ada', 'eve'))"),
+        )
+    ),
     "DELETE FROM tollgate.audit_log WHERE seq = {seq}",
     "DELETE FROM tollgate.audit_log WHERE seq >= {seq}",
     "UPDATE tollgate.audit_log SET seq = seq + 1000 WHERE seq >= {seq}",
-    "UPDATE tollgate.audit_log AS one SET (action, subject, details) = (SELECT action, subject, details FROM "
+    "UPDATE tollgate.audit_log AS one SET (action, subject, details) = (SELECT action, "
+    "subject, details FROM "
     "tollgate.audit_log AS other WHERE other.seq = 13 - one.seq) WHERE seq = {seq}",
-    "WITH moved AS (DELETE FROM tollgate.audit_log WHERE seq = {seq} RETURNING *) INSERT INTO tollgate.audit_log "
-    "SELECT seq + 500, at, db_user, operator, reason, action, subject, details, line, previous, hash FROM moved",
-)  # fmt: skip
+    "WITH moved AS (DELETE FROM tollgate.audit_log WHERE seq = {seq} RETURNING *) INSERT INTO "
+    "tollgate.audit_log "
+    "SELECT seq + 500, at, db_user, operator, reason, action, subject, details, line, "
+    "previous, hash FROM moved",
+)
 
 
 def test_edits_with_the_triggers_off_are_found(database: Database, admin: Database) -> None:
@@ -388,8 +500,12 @@ def test_edits_with_the_triggers_off_are_found(database: Database, admin: Databa
     assert missed == []
 
 
-def test_an_auditor_checks_an_export_without_tollgate(admin: Database, database_url: str, tmp_path: Path) -> None:
-    """The ten lines of the guide, on a real export: the proof must not depend on the program that wrote it."""
+def test_an_auditor_checks_an_export_without_tollgate(
+    admin: Database, database_url: str, tmp_path: Path
+) -> None:
+    """The ten lines of the guide, on a real export: the proof must not depend on the program that
+    wrote it.
+    """
     guide = GUIDE.read_text()
     program = guide.partition("```python\n")[2].partition("```")[0]
     query = guide.partition("\\copy (")[2].partition(") TO")[0]
@@ -409,7 +525,9 @@ def test_an_auditor_checks_an_export_without_tollgate(admin: Database, database_
     assert "was changed" in checked().stderr
 
 
-def test_reading_needs_the_reader_and_writing_has_nobody(database_url: str, gateway: Database) -> None:
+def test_reading_needs_the_reader_and_writing_has_nobody(
+    database_url: str, gateway: Database
+) -> None:
     """The auditor gets a role that sees the finance views, and a gateway sees nothing of it."""
     reader = Database(database_url, role="tollgate_reader")
     run(reader, "SELECT * FROM finance.audit_log")
@@ -419,6 +537,7 @@ def test_reading_needs_the_reader_and_writing_has_nobody(database_url: str, gate
         with pytest.raises(DatabaseUnavailable, match="may not do this"):
             run(
                 narrow,
-                "INSERT INTO tollgate.audit_notes (is_first, action, subject, details) VALUES (true,'a','b','{}')",
+                "INSERT INTO tollgate.audit_notes (is_first, action, subject, details) VALUES "
+                "(true,'a','b','{}')",
             )
     reader.close()

@@ -23,12 +23,22 @@ OTHER = Pepper(b"another pepper of enough bytes")
 
 def test_a_key_comes_back_as_it_was_stored(database: Database) -> None:
     """A digest that lost a byte would lock its team out."""
-    record = key(project="checkout", expires_at=NOON + timedelta(days=90), is_demo=True, digest=bytes(range(32)))
+    record = key(
+        project="checkout",
+        expires_at=NOON + timedelta(days=90),
+        is_demo=True,
+        digest=bytes(range(32)),
+    )
     store = KeyStore(database)
     store.create(record, created_by="ada")
     found = store.find(record.key_id)
     assert found is not None
-    assert (found.record, found.created_by, found.revoked_at, found.revoked_by) == (record, "ada", None, None)
+    assert (found.record, found.created_by, found.revoked_at, found.revoked_by) == (
+        record,
+        "ada",
+        None,
+        None,
+    )
     assert store.live() == [record]
     assert store.list_all() == [found]
 
@@ -40,7 +50,10 @@ def test_a_revoked_key_is_not_live_but_still_listed(database: Database) -> None:
     store.create(key("k000000002"), created_by="ada")
     assert store.revoke("k000000001", revoked_by="bob")
     assert store.live() == [key("k000000002")]
-    assert [(k.record.key_id, k.revoked_by) for k in store.list_all()] == [("k000000001", "bob"), ("k000000002", None)]
+    assert [(k.record.key_id, k.revoked_by) for k in store.list_all()] == [
+        ("k000000001", "bob"),
+        ("k000000002", None),
+    ]
 
 
 def test_revoking_twice_keeps_the_first_record(database: Database) -> None:
@@ -82,7 +95,9 @@ def test_a_revoked_key_is_neither_paused_nor_resumed(database: Database) -> None
 
 
 def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
-    """Two successors of one key would both be live, and nobody would know which one the apps have."""
+    """Two successors of one key would both be live, and nobody would know which one the apps
+    have.
+    """
     store = KeyStore(database)
     store.create(key(), created_by="ada")
     ready = Barrier(2)
@@ -91,7 +106,13 @@ def test_of_two_rotations_at_once_one_is_told(database: Database) -> None:
         ready.wait()
         made = key(f"k00000000{number}")
         try:
-            store.rotate("k123456789", make=lambda _: made, ends_at=NOON, by="ada", now=NOON - timedelta(days=1))
+            store.rotate(
+                "k123456789",
+                make=lambda _: made,
+                ends_at=NOON,
+                by="ada",
+                now=NOON - timedelta(days=1),
+            )
         except BadUsage as refused:
             return "replaced" if "was replaced by" in refused.message else refused.message
         return "rotated"
@@ -148,7 +169,9 @@ def test_two_peppers_are_live_during_a_rotation(tmp_path: Path) -> None:
         ("é" * 40, 0o600, "hex or base64"),
     ],
 )
-def test_a_pepper_file_that_is_not_right_is_refused(tmp_path: Path, content: str, mode: int, problem: str) -> None:
+def test_a_pepper_file_that_is_not_right_is_refused(
+    tmp_path: Path, content: str, mode: int, problem: str
+) -> None:
     """Each message names the remedy; none repeats the secret."""
     path = tmp_path / "pepper"
     path.write_text(content)
@@ -186,7 +209,9 @@ def test_a_pepper_may_be_rotated(database: Database) -> None:
     assert set(known) == {PEPPER.pepper_id, OTHER.pepper_id}
 
 
-def test_the_gateways_role_registers_peppers_and_reads_keys(database: Database, database_url: str) -> None:
+def test_the_gateways_role_registers_peppers_and_reads_keys(
+    database: Database, database_url: str
+) -> None:
     """`serve` does both at its start, and neither as the owner."""
     KeyStore(database).create(key(), created_by="ada")
     gateway = Database(database_url, role="tollgate_gateway")

@@ -21,7 +21,13 @@ DOCUMENT = "version: 1\n# a document as it was written: ä\n"
 
 
 def last(at: datetime = NOON, **changes: object) -> LastSnapshot:
-    other = key("k000000002", expires_at=NOON + timedelta(days=1), project="checkout", is_demo=True, is_paused=True)
+    other = key(
+        "k000000002",
+        expires_at=NOON + timedelta(days=1),
+        project="checkout",
+        is_demo=True,
+        is_paused=True,
+    )
     keys = (key(), other)
     made = LastSnapshot(
         good_at=at,
@@ -51,7 +57,9 @@ def refused(path: Path, *peppers: Pepper) -> str:
 
 
 def test_what_was_written_is_read(path: Path) -> None:
-    """Every field of keys and prices, to the microsecond: else the first look would find everything changed."""
+    """Every field of keys and prices, to the microsecond: else the first look would find everything
+    changed.
+    """
     moment = NOON + timedelta(microseconds=1)
     written = last(moment, prices={"gpt-eu": replace(price("0.1"), is_stand_in=True)})
     assert written.prices["gpt-eu"].bound, "what a price remembers of itself is not written"
@@ -64,7 +72,14 @@ def test_nobody_else_may_read_it_and_nothing_in_it_is_in_clear(path: Path) -> No
     file(path).write(last())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     content = path.read_bytes()
-    for secret in (b"payments", b"k123456789", b"a document", b"gpt-5.5", key().digest, PEPPER.secret):
+    for secret in (
+        b"payments",
+        b"k123456789",
+        b"a document",
+        b"gpt-5.5",
+        key().digest,
+        PEPPER.secret,
+    ):
         assert secret not in content
     assert [entry.name for entry in path.parent.iterdir()] == ["snapshot"]
 
@@ -146,7 +161,9 @@ def test_an_older_snapshot_never_takes_the_place_of_a_newer_one(path: Path) -> N
 
 
 def test_a_snapshot_from_the_future_makes_room(path: Path) -> None:
-    """The clock was set back: the file would be refused at every start until the clock has come that far again."""
+    """The clock was set back: the file would be refused at every start until the clock has come
+    that far again.
+    """
     assert file(path, now=NOON + timedelta(hours=1)).write(last(NOON + timedelta(hours=1)))
     assert file(path).write(last(NOON))
     assert file(path).read() == last(NOON)

@@ -12,7 +12,9 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.postgres.database import Database
 
 
-def _apply(store: PolicyStore, document: str, *, expected: int | None = None, is_demo: bool = False) -> int:
+def _apply(
+    store: PolicyStore, document: str, *, expected: int | None = None, is_demo: bool = False
+) -> int:
     return store.apply(
         document,
         sha256=sha256(document.encode()).hexdigest(),
@@ -40,13 +42,18 @@ def test_versions_count_up_and_keep_what_was_written(database: Database) -> None
     assert current is not None
     assert old is not None
     assert (current.version, current.document) == (2, "b")
-    assert (old.document, old.sha256) == ("version: 1 # é\r\n", sha256("version: 1 # é\r\n".encode()).hexdigest())
+    assert (old.document, old.sha256) == (
+        "version: 1 # é\r\n",
+        sha256("version: 1 # é\r\n".encode()).hexdigest(),
+    )
     assert (old.author, old.message, old.is_demo) == ("ada", "why", False)
     assert [policy.version for policy in store.history()] == [2, 1]
 
 
 def test_applying_the_current_document_again_changes_nothing(database: Database) -> None:
-    """A pipeline that runs twice makes no second version, and does not fail on the version it saw before."""
+    """A pipeline that runs twice makes no second version, and does not fail on the version it saw
+    before.
+    """
     store = PolicyStore(database)
     assert _apply(store, "a", expected=0) == 1
     assert _apply(store, "a", expected=0) == 1
@@ -60,7 +67,10 @@ def test_a_stale_apply_is_refused_by_name(database: Database) -> None:
     store = PolicyStore(database)
     _apply(store, "a")
     _apply(store, "b", expected=1)
-    with pytest.raises(BadUsage, match=r"current policy is version 2, applied by ada at .*, not 1\. Nothing changed"):
+    with pytest.raises(
+        BadUsage,
+        match=r"current policy is version 2, applied by ada at .*, not 1\. Nothing changed",
+    ):
         _apply(store, "c", expected=1)
     assert len(store.history()) == 2
 

@@ -27,7 +27,13 @@ from gateway.services.snapshot.source import StoredSnapshots
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import all_keys, listed_price, schedule
-from gateway.storage.policy.prices import NewEntry, PriceStore, builtin_price, price_to_row, rate_from_row
+from gateway.storage.policy.prices import (
+    NewEntry,
+    PriceStore,
+    builtin_price,
+    price_to_row,
+    rate_from_row,
+)
 from gateway.storage.postgres.database import Database
 from tests.factories import deployment, imported
 from tests.fakes import FakeClock
@@ -41,7 +47,11 @@ MODELS = [
     ("openai", "gpt-5.5", "https://api.openai.com/v1"),
     ("openai", "o3", "https://api.openai.com/v1"),
     ("openai_compatible", "claude-sonnet-4-5", "https://api.anthropic.com/v1"),
-    ("openai_compatible", "gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai"),
+    (
+        "openai_compatible",
+        "gemini-2.5-pro",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+    ),
     ("openai_compatible", "deepseek-chat", "https://api.deepseek.com"),
     ("openai_compatible", "llama-3.3-70b-versatile", "https://api.groq.com/openai/v1"),
     ("openai_compatible", "grok-4", "https://api.x.ai/v1"),
@@ -53,7 +63,8 @@ def _dated(database: Database) -> list[tuple[object, ...]]:
     with database.begin() as connection:
         rows = connection.execute(
             text(
-                "SELECT deployment, price_id, policy_version, valid_from FROM tollgate.deployment_prices "
+                "SELECT deployment, price_id, policy_version, valid_from FROM "
+                "tollgate.deployment_prices "
                 "ORDER BY deployment, valid_from"
             )
         )
@@ -70,12 +81,16 @@ def _dated(database: Database) -> list[tuple[object, ...]]:
 def test_the_built_in_list_charges_what_its_own_calculator_does(
     model: tuple[str, str, str], input_tokens: int, cached_percent: int, output_tokens: int
 ) -> None:
-    """Two ways to the same bill, tiers and cache included; ours rounds each line to the nano-dollar."""
+    """Two ways to the same bill, tiers and cache included; ours rounds each line to the
+    nano-dollar.
+    """
     provider, name, url = model
     ours = builtin_price(provider=provider, model=name, base_url=url, at=NOON)
     assert ours is not None
     cached = input_tokens * cached_percent // 100
-    usage = TokenUsage(input_tokens=input_tokens, cached_input_tokens=cached, output_tokens=output_tokens)
+    usage = TokenUsage(
+        input_tokens=input_tokens, cached_input_tokens=cached, output_tokens=output_tokens
+    )
     exact = sum((line.tokens * line.usd_per_mtok / MTOK for line in lines(usage, ours)), Decimal(0))
     theirs = calc_price(
         Usage(input_tokens=input_tokens, cache_read_tokens=cached, output_tokens=output_tokens),
@@ -89,7 +104,9 @@ def test_the_built_in_list_charges_what_its_own_calculator_does(
 def test_a_price_is_that_of_its_day() -> None:
     """o3 cost five times as much until June 2025."""
     before, after = (
-        builtin_price(provider="openai", model="o3", base_url="", at=datetime(2025, month, 1, 12, tzinfo=UTC))
+        builtin_price(
+            provider="openai", model="o3", base_url="", at=datetime(2025, month, 1, 12, tzinfo=UTC)
+        )
         for month in (5, 7)
     )
     assert before is not None
@@ -106,9 +123,21 @@ def test_a_price_is_that_of_its_day() -> None:
         ("openai", "no-such-model", "https://api.openai.com/v1"),
         ("openai", "whisper-1", "https://api.openai.com/v1"),  # by the minute
         ("openai_compatible", "gpt-4o", "https://llm.partner.example/v1"),
-        ("openai_compatible", "sonar", "https://api.perplexity.ai"),  # a fee per request beside the tokens
-        ("openai_compatible", "sonar-deep-research", "https://api.perplexity.ai"),  # citations and searches besides
-        ("openai_compatible", "voxtral-small-24b-2507", "https://api.mistral.ai/v1"),  # audio by the hour besides
+        (
+            "openai_compatible",
+            "sonar",
+            "https://api.perplexity.ai",
+        ),  # a fee per request beside the tokens
+        (
+            "openai_compatible",
+            "sonar-deep-research",
+            "https://api.perplexity.ai",
+        ),  # citations and searches besides
+        (
+            "openai_compatible",
+            "voxtral-small-24b-2507",
+            "https://api.mistral.ai/v1",
+        ),  # audio by the hour besides
         (  # drawn images cost twelve times what text does, and the answer does not tell them apart
             "openai_compatible",
             "gemini-2.5-flash-image",
@@ -118,7 +147,9 @@ def test_a_price_is_that_of_its_day() -> None:
         ("vllm", "gpt-4o", "https://api.openai.com/v1"),
     ],
 )
-def test_what_the_list_cannot_price_is_none_and_never_zero(provider: str, model: str, url: str) -> None:
+def test_what_the_list_cannot_price_is_none_and_never_zero(
+    provider: str, model: str, url: str
+) -> None:
     """None is refused with 402; a zero would be served for nothing."""
     assert builtin_price(provider=provider, model=model, base_url=url, at=NOON) is None
 
@@ -129,7 +160,9 @@ def test_no_price_of_the_whole_list_is_free_or_without_input() -> None:
     for listed in get_snapshot().providers:
         url = listed.api_pattern.replace("\\", "").split("(")[0]
         for model in listed.models:
-            made = builtin_price(provider="openai_compatible", model=model.id, base_url=url, at=NOON)
+            made = builtin_price(
+                provider="openai_compatible", model=model.id, base_url=url, at=NOON
+            )
             if made is not None:
                 found += 1
                 assert made.dearest(*TokenKind) > 0
@@ -159,45 +192,68 @@ def _cost_usd(price: Price | None, usage: TokenUsage, tier: str | None = None) -
     [
         ("openai", "gpt-4o", "", TokenUsage(input_tokens=1000, output_tokens=1000), "0.0125"),
         (
-            "openai", "gpt-4o", "", TokenUsage(input_tokens=1000, cached_input_tokens=600, output_tokens=1000),
+            "openai",
+            "gpt-4o",
+            "",
+            TokenUsage(input_tokens=1000, cached_input_tokens=600, output_tokens=1000),
             "0.01175",
         ),
         (
-            "openai_compatible", "claude-sonnet-4-5", "https://api.anthropic.com/v1",
-            TokenUsage(input_tokens=300_000, output_tokens=1000), "1.8225",
+            "openai_compatible",
+            "claude-sonnet-4-5",
+            "https://api.anthropic.com/v1",
+            TokenUsage(input_tokens=300_000, output_tokens=1000),
+            "1.8225",
         ),
         (
-            "openai_compatible", "claude-sonnet-4-5", "https://api.anthropic.com/v1",
-            TokenUsage(input_tokens=150_000, output_tokens=1000), "0.465",
+            "openai_compatible",
+            "claude-sonnet-4-5",
+            "https://api.anthropic.com/v1",
+            TokenUsage(input_tokens=150_000, output_tokens=1000),
+            "0.465",
         ),
         (
-            "openai_compatible", "gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai",
-            TokenUsage(input_tokens=250_000, output_tokens=1000), "0.64",
+            "openai_compatible",
+            "gemini-2.5-pro",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            TokenUsage(input_tokens=250_000, output_tokens=1000),
+            "0.64",
         ),
         (  # 700 read, 200 written for five minutes and 100 for an hour, of 1,000
-            "openai_compatible", "claude-opus-4-6", "https://api.anthropic.com/v1",
+            "openai_compatible",
+            "claude-opus-4-6",
+            "https://api.anthropic.com/v1",
             TokenUsage(
-                input_tokens=1000, cached_input_tokens=700, cache_write_tokens=300, cache_write_1h_tokens=100,
+                input_tokens=1000,
+                cached_input_tokens=700,
+                cache_write_tokens=300,
+                cache_write_1h_tokens=100,
                 output_tokens=0,
             ),
             "0.0026",
         ),
     ],
-)  # fmt: skip
+)
 def test_published_prices_come_out_to_the_nano_dollar(
     provider: str, model: str, url: str, usage: TokenUsage, usd: str
 ) -> None:
     """Worked by hand from the providers' price pages."""
-    assert _cost_usd(builtin_price(provider=provider, model=model, base_url=url, at=NOON), usage) == Decimal(usd)
+    assert _cost_usd(
+        builtin_price(provider=provider, model=model, base_url=url, at=NOON), usage
+    ) == Decimal(usd)
 
 
 @pytest.mark.parametrize(
     ("tier", "usd"),
     [
-        (None, "11.25"), ("default", "11.25"), ("flex", "5.625"), ("priority", "22.5"), ("fast", "22.5"),
+        (None, "11.25"),
+        ("default", "11.25"),
+        ("flex", "5.625"),
+        ("priority", "22.5"),
+        ("fast", "22.5"),
         ("batch", "5.625"),
     ],
-)  # fmt: skip
+)
 def test_each_service_tier_has_its_listed_price(tier: str | None, usd: str) -> None:
     """The list's own calculator charges flex as standard, twice too much, unless it is told."""
     assert _cost_usd(builtin_price(**GPT_5, at=NOON), A_MILLION_EACH, tier) == Decimal(usd)
@@ -205,7 +261,9 @@ def test_each_service_tier_has_its_listed_price(tier: str | None, usd: str) -> N
 
 @pytest.mark.parametrize("tier", ["flex", "priority", "batch", "scale"])
 def test_a_tier_before_its_start_is_unknown_and_not_standard(tier: str) -> None:
-    """The list begins its tiers on 12 October 2026 and silently answers standard for the days before."""
+    """The list begins its tiers on 12 October 2026 and silently answers standard for the days
+    before.
+    """
     before = builtin_price(**GPT_5, at=LONG_AGO)
     assert before is not None
     assert _cost_usd(before, A_MILLION_EACH) == Decimal("11.25")
@@ -223,26 +281,37 @@ def test_a_tier_that_the_list_does_not_know_is_unknown() -> None:
 
 
 def test_a_price_that_depends_on_the_hour_is_dated_by_it() -> None:
-    """DeepSeek's nights cost half; the book has the windows, and both ways agree at every half hour of a day."""
+    """DeepSeek's nights cost half; the book has the windows, and both ways agree at every half hour
+    of a day.
+    """
     key = ModelKey("deepseek", "deepseek-chat")
     entries = schedule(key)
     assert [one.daily is None for one in entries] == [True, False]
     book = imported(key, entries)
     for half_hours in range(48):
         at = NOON + timedelta(minutes=30 * half_hours)
-        now = builtin_price(provider="openai_compatible", model=key.model, base_url="https://api.deepseek.com", at=at)
+        now = builtin_price(
+            provider="openai_compatible",
+            model=key.model,
+            base_url="https://api.deepseek.com",
+            at=at,
+        )
         assert book.listed(key, at) == now
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(all_keys()), st.datetimes(datetime(2024, 1, 1), datetime(2027, 6, 1)))
-def test_an_imported_schedule_says_what_the_list_says_at_any_moment(key: ModelKey, at: datetime) -> None:
+def test_an_imported_schedule_says_what_the_list_says_at_any_moment(
+    key: ModelKey, at: datetime
+) -> None:
     """Of all two thousand models, every start date and every window."""
     moment = at.replace(tzinfo=UTC)
     begun = [dated for dated in schedule(key) if dated.valid_from <= moment]
     ours, theirs = imported(key, begun).listed(key, moment), listed_price(key, moment)
     if len({dated.daily for dated in schedule(key)}) > 1:
-        return  # the list has windows of today at dates of long ago; ours begin with the price they belong to
+        # the list has windows of today at dates of long ago; ours begin with the price they belong
+        # to
+        return
     assert ours == theirs
 
 
@@ -250,12 +319,16 @@ def test_what_a_model_sees_is_input_and_what_it_hears_has_a_rate_or_none() -> No
     """Images are charged as prompt tokens; audio at the text rate would be a tenth of its price."""
     seen = builtin_price(provider="openai", model="gpt-4o", base_url="", at=NOON)
     assert seen is not None
-    assert seen.rate(TokenKind.IMAGE_INPUT, input_tokens=0) == seen.rate(TokenKind.INPUT, input_tokens=0)
+    assert seen.rate(TokenKind.IMAGE_INPUT, input_tokens=0) == seen.rate(
+        TokenKind.INPUT, input_tokens=0
+    )
     assert seen.rate(TokenKind.AUDIO_INPUT, input_tokens=0) is None
     heard = builtin_price(provider="openai", model="gpt-realtime", base_url="", at=NOON)
     assert heard is not None
     assert heard.rate(TokenKind.AUDIO_INPUT, input_tokens=0) == Decimal(32)
-    assert heard.rate(TokenKind.IMAGE_INPUT, input_tokens=0) is None, "cached images cost something else there"
+    assert heard.rate(TokenKind.IMAGE_INPUT, input_tokens=0) is None, (
+        "cached images cost something else there"
+    )
 
 
 def test_calls_of_tools_are_priced_by_the_call() -> None:
@@ -279,8 +352,13 @@ def test_a_price_is_dated_once_however_often_it_is_ensured(database: Database) -
     """Every start of every replica asks again."""
     store = PriceStore(database)
     for n in range(3):
-        store.ensure({"gpt-eu": price(), "gpt-us": price()}, policy_version=1, at=NOON + timedelta(hours=n))
-    assert _dated(database) == [("gpt-eu", price().price_id, 1, NOON), ("gpt-us", price().price_id, 1, NOON)]
+        store.ensure(
+            {"gpt-eu": price(), "gpt-us": price()}, policy_version=1, at=NOON + timedelta(hours=n)
+        )
+    assert _dated(database) == [
+        ("gpt-eu", price().price_id, 1, NOON),
+        ("gpt-us", price().price_id, 1, NOON),
+    ]
 
 
 def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
@@ -289,7 +367,9 @@ def test_a_new_rate_is_a_new_dated_entry(database: Database) -> None:
     store.ensure({"gpt-eu": price("2.50")}, policy_version=1, at=NOON)
     store.ensure({"gpt-eu": price("2.75")}, policy_version=2, at=later)
     store.ensure({"gpt-eu": price("2.50")}, policy_version=3, at=later + timedelta(days=1))
-    assert [row[1] for row in _dated(database)] == [price(p).price_id for p in ("2.50", "2.75", "2.50")]
+    assert [row[1] for row in _dated(database)] == [
+        price(p).price_id for p in ("2.50", "2.75", "2.50")
+    ]
 
 
 def test_a_replica_that_lags_behind_does_not_turn_the_price_back(database: Database) -> None:
@@ -308,7 +388,9 @@ def test_a_clock_that_runs_behind_still_dates_after_the_last_entry(database: Dat
     assert [row[1] for row in _dated(database)] == [price("2.50").price_id, price("2.75").price_id]
 
 
-def test_replicas_that_ensure_at_the_same_time_date_once(database: Database, database_url: str) -> None:
+def test_replicas_that_ensure_at_the_same_time_date_once(
+    database: Database, database_url: str
+) -> None:
     """All hear of a new policy in the same moment, and do it with the gateway's role."""
     gateway = Database(database_url, role="tollgate_gateway")
     prices = {f"d{n}": price() for n in range(20)}
@@ -326,25 +408,43 @@ def test_a_stored_price_has_plain_decimals(database: Database) -> None:
     """A rate with an exponent is read as another number by half the tools."""
     PriceStore(database).ensure({"gpt-eu": price("1E+1")}, policy_version=1, at=NOON)
     with database.begin() as connection:
-        row = connection.execute(text("SELECT price_id, provider, model, source, rates FROM finance.prices")).one()
+        row = connection.execute(
+            text("SELECT price_id, provider, model, source, rates FROM finance.prices")
+        ).one()
     stored = price_to_row(price("1E+1"))
     assert tuple(row) == (*list(stored.values())[:4], json.loads(stored["rates"]))
     assert row.rates[0] == {"kind": "input", "usd_per_mtok": "10", "from_input_tokens": 0}
 
 
-GPT_EU = deployment("gpt-eu", provider="openai", base_url="https://eu.api.openai.com/v1", model="gpt-5.5", region="eu")
+GPT_EU = deployment(
+    "gpt-eu",
+    provider="openai",
+    base_url="https://eu.api.openai.com/v1",
+    model="gpt-5.5",
+    region="eu",
+)
 KEY = ModelKey("openai", "gpt-5.5")
 
 
 def override(price_or_none: Price | None, *, at: datetime = NOON, **names: str) -> NewEntry:
     dated = Dated(valid_from=at, price=price_or_none)
-    return NewEntry(origin=PriceOrigin.OVERRIDE, dated=dated, source="" if price_or_none else "withdrawn", **names)
+    return NewEntry(
+        origin=PriceOrigin.OVERRIDE,
+        dated=dated,
+        source="" if price_or_none else "withdrawn",
+        **names,
+    )
 
 
 def test_a_price_comes_back_as_it_went_in(database: Database) -> None:
     """Every kind, every tier, every digit; with the same id."""
     rates = tuple(
-        Rate(kind=kind, usd_per_mtok=Decimal("0.123456789012"), from_input_tokens=n, service_tier=tier)
+        Rate(
+            kind=kind,
+            usd_per_mtok=Decimal("0.123456789012"),
+            from_input_tokens=n,
+            service_tier=tier,
+        )
         for n, kind in enumerate(TokenKind)
         for tier in (None, "flex")
     )
@@ -353,24 +453,43 @@ def test_a_price_comes_back_as_it_went_in(database: Database) -> None:
     store.add([override(stored, deployment="gpt-eu")], author="ada", reason="why")
     nights = Dated(valid_from=NOON, price=None, daily=night)
     store.add(
-        [NewEntry(origin=PriceOrigin.OVERRIDE, dated=nights, model="x", source="s")], author="eve", reason="no more"
+        [NewEntry(origin=PriceOrigin.OVERRIDE, dated=nights, model="x", source="s")],
+        author="eve",
+        reason="no more",
     )
     first, second = store.entries([]).entries
     assert first.dated == Dated(valid_from=NOON, price=stored)
     assert first.dated.price is not None
     assert first.dated.price.price_id == stored.price_id
-    assert (first.author, first.reason, first.source, first.deployment) == ("ada", "why", "contract", "gpt-eu")
-    assert (second.dated.price, second.dated.daily, second.source, second.model) == (None, night, "s", "x")
+    assert (first.author, first.reason, first.source, first.deployment) == (
+        "ada",
+        "why",
+        "contract",
+        "gpt-eu",
+    )
+    assert (second.dated.price, second.dated.daily, second.source, second.model) == (
+        None,
+        night,
+        "s",
+        "x",
+    )
     assert rate_from_row(json.loads(price_to_row(stored)["rates"])[1]) == rates[1]
 
 
 @pytest.mark.parametrize("table", ["price_entries", "prices", "deployment_prices"])
-@pytest.mark.parametrize("change", ["UPDATE {} SET price_id = price_id", "DELETE FROM {}", "TRUNCATE {} CASCADE"])
-def test_a_price_is_never_edited(database: Database, database_url: str, table: str, change: str) -> None:
+@pytest.mark.parametrize(
+    "change", ["UPDATE {} SET price_id = price_id", "DELETE FROM {}", "TRUNCATE {} CASCADE"]
+)
+def test_a_price_is_never_edited(
+    database: Database, database_url: str, table: str, change: str
+) -> None:
     """Last quarter must add up next year: not even the owner of the tables may."""
     PriceStore(database).add([override(price(), model="x")], author="ada", reason="why")
     PriceStore(database).ensure({"gpt-eu": price()}, policy_version=1, at=NOON)
-    with pytest.raises(IntegrityError, match="a price is never changed"), database.begin() as connection:
+    with (
+        pytest.raises(IntegrityError, match="a price is never changed"),
+        database.begin() as connection,
+    ):
         connection.execute(text(change.format(f"tollgate.{table}")))
     gateway = Database(database_url, role="tollgate_gateway")
     with pytest.raises(DatabaseUnavailable, match="may not do this"), gateway.begin() as connection:
@@ -378,14 +497,18 @@ def test_a_price_is_never_edited(database: Database, database_url: str, table: s
     gateway.close()
 
 
-def test_the_gateway_reads_the_book_and_cannot_write_it(database: Database, database_url: str) -> None:
+def test_the_gateway_reads_the_book_and_cannot_write_it(
+    database: Database, database_url: str
+) -> None:
     """Prices are an administrator's; whoever takes a gateway over cannot make itself cheap."""
     PriceStore(database).add([override(price(), deployment="gpt-eu")], author="ada", reason="why")
     gateway = Database(database_url, role="tollgate_gateway")
     book = PriceStore(gateway).book([GPT_EU])
     assert book.override(GPT_EU, at=NOON) == replace(price(), source="policy")
     with pytest.raises(DatabaseUnavailable, match="may not do this"):
-        PriceStore(gateway).add([override(price(), deployment="gpt-eu")], author="eve", reason="cheap")
+        PriceStore(gateway).add(
+            [override(price(), deployment="gpt-eu")], author="eve", reason="cheap"
+        )
     gateway.close()
 
 
@@ -406,8 +529,10 @@ def test_an_entry_that_prices_nothing_is_refused(database: Database, row: str) -
     with pytest.raises(IntegrityError), database.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO tollgate.price_entries (origin, provider, model, deployment, daily_since, daily_until, "
-                "valid_from, source, author, reason) SELECT v.o, v.p, v.m, v.d, v.s::time, v.u::time, now(), 's', 'a', "
+                "INSERT INTO tollgate.price_entries (origin, provider, model, deployment, "
+                "daily_since, daily_until, "
+                "valid_from, source, author, reason) SELECT v.o, v.p, v.m, v.d, v.s::time, "
+                "v.u::time, now(), 's', 'a', "
                 f"'r' FROM (VALUES {row}) AS v (o, p, m, d, s, u)"
             )
         )
@@ -428,7 +553,12 @@ def test_the_book_is_read_again_only_when_an_entry_came(database: Database) -> N
 def test_a_first_use_pins_the_list_and_a_second_does_not(database: Database) -> None:
     """From then on a replica with a newer list charges what the others do."""
     store = PriceStore(database)
-    own = deployment("own", is_self_hosted=True, provider="openai_compatible", base_url="https://api.openai.com/v1")
+    own = deployment(
+        "own",
+        is_self_hosted=True,
+        provider="openai_compatible",
+        base_url="https://api.openai.com/v1",
+    )
     assert not store.book([GPT_EU]).has_listed(GPT_EU)
     made = store.pin([GPT_EU, own, deployment("partner")], author="ada", reason="policy version 1")
     assert made == len(schedule(KEY)) > 1
@@ -461,8 +591,12 @@ def test_a_new_entry_is_heard_of(database: Database) -> None:
     with database.connect() as listening:
         listening.autocommit = True
         listening.execute("LISTEN tollgate_changes")
-        PriceStore(database).add([override(price(), deployment="gpt-eu")], author="ada", reason="why")
-        assert [heard.payload for heard in listening.notifies(timeout=5, stop_after=1)] == ["price_entries"]
+        PriceStore(database).add(
+            [override(price(), deployment="gpt-eu")], author="ada", reason="why"
+        )
+        assert [heard.payload for heard in listening.notifies(timeout=5, stop_after=1)] == [
+            "price_entries"
+        ]
 
 
 def test_what_was_in_force_is_told_newest_first(database: Database) -> None:
@@ -488,24 +622,39 @@ class Silence:
         return False
 
 
-def test_a_future_price_takes_effect_at_its_moment_on_every_replica(database: Database, database_url: str) -> None:
+def test_a_future_price_takes_effect_at_its_moment_on_every_replica(
+    database: Database, database_url: str
+) -> None:
     """No notice, no restart, no newer policy: the clock alone. Its beginning is recorded once."""
-    document = changed("  - {name: partner-chat, deployments: [partner], objective: priority}\n", "")
+    document = changed(
+        "  - {name: partner-chat, deployments: [partner], objective: priority}\n", ""
+    )
     document = changed("routes: [assistant, partner-chat]", "routes: [assistant]", text=document)
     clock = FakeClock()
     store = PriceStore(database)
     apply_policy(
-        document, policies=PolicyStore(database), prices=store, builtin=builtin_price, author="ada", message="",
+        document,
+        policies=PolicyStore(database),
+        prices=store,
+        builtin=builtin_price,
+        author="ada",
+        message="",
         now=clock.now(),
-    )  # fmt: skip
+    )
     gateways = [Database(database_url, role="tollgate_gateway") for _ in range(2)]
     replicas = [
         StoredSnapshots(
-            policies=PolicyStore(one), keys=NoKeys(), ejections=EjectionStore(one), prices=PriceStore(one),
-            changes=Silence(), peppers={}, builtin=builtin_price, clock=clock,
+            policies=PolicyStore(one),
+            keys=NoKeys(),
+            ejections=EjectionStore(one),
+            prices=PriceStore(one),
+            changes=Silence(),
+            peppers={},
+            builtin=builtin_price,
+            clock=clock,
         )
         for one in gateways
-    ]  # fmt: skip
+    ]
     snapshots = [replica.load(None) for replica in replicas]
     starts = clock.now() + timedelta(seconds=10)
     contract = replace(price("4"), source="contract")
@@ -513,11 +662,17 @@ def test_a_future_price_takes_effect_at_its_moment_on_every_replica(database: Da
     seen = []
     for _ in range(3):
         clock.advance(5)
-        snapshots = [replica.load(before) for replica, before in zip(replicas, snapshots, strict=True)]
+        snapshots = [
+            replica.load(before) for replica, before in zip(replicas, snapshots, strict=True)
+        ]
         seen.append([one.prices["gpt-eu"].source for one in snapshots if one is not None])
     assert [[source.split(" ")[0] for source in sources] for sources in seen] == [
-        ["genai-prices", "genai-prices"], ["contract", "contract"], ["contract", "contract"],
-    ]  # fmt: skip
-    assert [(row[1], row[3]) for row in _dated(database) if row[0] == "gpt-eu"][1:] == [(contract.price_id, starts)]
+        ["genai-prices", "genai-prices"],
+        ["contract", "contract"],
+        ["contract", "contract"],
+    ]
+    assert [(row[1], row[3]) for row in _dated(database) if row[0] == "gpt-eu"][1:] == [
+        (contract.price_id, starts)
+    ]
     for one in gateways:
         one.close()

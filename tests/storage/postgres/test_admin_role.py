@@ -1,4 +1,6 @@
-"""Who administers may do what the commands do, and nothing else; nobody but that role may do those."""
+"""Who administers may do what the commands do, and nothing else; nobody but that role may do
+those.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,66 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import PEPPER, event, key
 
 ADMIN, GATEWAY, READER = "tollgate_admin", "tollgate_gateway", "tollgate_reader"
-LEDGER = ("usage_events", "usage_events_default", "adjustments", "prices", "price_entries", "deployment_prices")
+LEDGER = (
+    "usage_events",
+    "usage_events_default",
+    "adjustments",
+    "prices",
+    "price_entries",
+    "deployment_prices",
+)
 # What each role must not do, whatever the commands and gateways of today happen to need.
 FORBIDDEN = [
-    *((role, table, verb) for role in (ADMIN, GATEWAY, READER) for table in LEDGER
-      for verb in ("UPDATE", "DELETE", "TRUNCATE")),
-    *((role, "audit_log", verb) for role in (ADMIN, GATEWAY, READER)
-      for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")),
-    *((role, "audit_notes", verb) for role in (ADMIN, GATEWAY, READER)
-      for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")),
-    *((role, "policies", verb) for role in (ADMIN, GATEWAY, READER) for verb in ("UPDATE", "DELETE", "TRUNCATE")),
-    *((role, "api_keys", verb) for role in (ADMIN, GATEWAY, READER) for verb in ("DELETE", "TRUNCATE")),
-    *((role, "budget_grants", verb) for role in (ADMIN, GATEWAY, READER) for verb in ("UPDATE", "DELETE", "TRUNCATE")),
-    *((role, table, "INSERT") for role in (GATEWAY, READER)
-      for table in ("policies", "api_keys", "budget_grants", "budgets", "price_entries")),
+    *(
+        (role, table, verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for table in LEDGER
+        for verb in ("UPDATE", "DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, "audit_log", verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, "audit_notes", verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for verb in ("INSERT", "UPDATE", "DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, "policies", verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for verb in ("UPDATE", "DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, "api_keys", verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for verb in ("DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, "budget_grants", verb)
+        for role in (ADMIN, GATEWAY, READER)
+        for verb in ("UPDATE", "DELETE", "TRUNCATE")
+    ),
+    *(
+        (role, table, "INSERT")
+        for role in (GATEWAY, READER)
+        for table in ("policies", "api_keys", "budget_grants", "budgets", "price_entries")
+    ),
     *((role, table, "UPDATE") for role in (GATEWAY, READER) for table in ("api_keys", "budgets")),
-    (ADMIN, "usage_events", "INSERT"), (ADMIN, "leases", "INSERT"), (ADMIN, "leases", "UPDATE"),
-    (ADMIN, "leases", "DELETE"), (ADMIN, "budget_periods", "UPDATE"), (ADMIN, "budgets", "DELETE"),
-    (ADMIN, "periods", "UPDATE"), (ADMIN, "periods", "DELETE"), (ADMIN, "journals", "DELETE"),
-    (ADMIN, "dead_letters", "INSERT"), (ADMIN, "dead_letters", "DELETE"), (ADMIN, "alembic_version", "UPDATE"),
-]  # fmt: skip
+    (ADMIN, "usage_events", "INSERT"),
+    (ADMIN, "leases", "INSERT"),
+    (ADMIN, "leases", "UPDATE"),
+    (ADMIN, "leases", "DELETE"),
+    (ADMIN, "budget_periods", "UPDATE"),
+    (ADMIN, "budgets", "DELETE"),
+    (ADMIN, "periods", "UPDATE"),
+    (ADMIN, "periods", "DELETE"),
+    (ADMIN, "journals", "DELETE"),
+    (ADMIN, "dead_letters", "INSERT"),
+    (ADMIN, "dead_letters", "DELETE"),
+    (ADMIN, "alembic_version", "UPDATE"),
+]
 
 
 @pytest.fixture
@@ -56,16 +98,22 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[tuple[object, .
         yield opened
 
 
-@pytest.mark.parametrize(("role", "table", "verb"), FORBIDDEN, ids=lambda part: str(part).removeprefix("tollgate_"))
+@pytest.mark.parametrize(
+    ("role", "table", "verb"), FORBIDDEN, ids=lambda part: str(part).removeprefix("tollgate_")
+)
 def test_what_a_role_must_not_do_is_refused(
     connection: psycopg.Connection[tuple[object, ...]], role: str, table: str, verb: str
 ) -> None:
-    """Who takes over an administrator's login gets no pen for what was booked, applied or logged."""
+    """Who takes over an administrator's login gets no pen for what was booked, applied or
+    logged.
+    """
     name = sql.Identifier("tollgate", table)
     rows = connection.execute(
-        "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'tollgate' AND table_name = %s "
-        "AND is_identity = 'NO'", (table,),
-    ).fetchall()  # fmt: skip
+        "SELECT column_name::text FROM information_schema.columns WHERE table_schema = "
+        "'tollgate' AND table_name = %s "
+        "AND is_identity = 'NO'",
+        (table,),
+    ).fetchall()
     connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
     for (column,) in rows if verb == "UPDATE" else rows[:1]:
         statements = {
@@ -79,10 +127,15 @@ def test_what_a_role_must_not_do_is_refused(
     assert rows
 
 
-@pytest.mark.parametrize("column", ["digest", "team", "project", "pepper_id", "key_id", "created_by", "is_demo"])
+@pytest.mark.parametrize(
+    "column", ["digest", "team", "project", "pepper_id", "key_id", "created_by", "is_demo"]
+)
 def test_an_administrator_cannot_make_a_key_another_teams(admin: Database, column: str) -> None:
     """A key is made, paused, ended and revoked; whose it is and what it is are for good."""
-    with pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"), admin.begin() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"),
+        admin.begin() as connection,
+    ):
         connection.execute(text(f"UPDATE tollgate.api_keys SET {column} = {column}"))
 
 
@@ -104,7 +157,10 @@ def test_an_administrator_cannot_make_a_key_another_teams(admin: Database, colum
 )
 def test_an_administrator_cannot_switch_the_watch_off(admin: Database, statement: str) -> None:
     """Triggers that their subject can drop watch nothing; rows that it can add prove nothing."""
-    with pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"), admin.begin() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="tollgate_admin may not do this"),
+        admin.begin() as connection,
+    ):
         connection.execute(text(statement))
 
 

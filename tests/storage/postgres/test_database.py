@@ -33,13 +33,17 @@ def test_a_transaction_is_all_or_nothing(database: Database) -> None:
 def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path) -> None:
     """The message goes to logs and terminals."""
     database = Database(f"postgresql+psycopg://me:hunter2@/tollgate?host={tmp_path}")
-    with pytest.raises(DatabaseUnavailable, match=r"cannot be reached at .*TOLLGATE_DATABASE_URL") as refused:
+    with pytest.raises(
+        DatabaseUnavailable, match=r"cannot be reached at .*TOLLGATE_DATABASE_URL"
+    ) as refused:
         database.begin().__enter__()
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -> None:
-    """Each try has a connection with its buffers: left in cycles they were 5 MiB for each minute of an outage."""
+    """Each try has a connection with its buffers: left in cycles they were 5 MiB for each minute of
+    an outage.
+    """
     database = Database(f"postgresql:///tollgate?host={tmp_path}", role="tollgate_gateway")
 
     def try_all() -> None:
@@ -57,7 +61,9 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
         try_all()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        left = [thing for thing in gc.garbage if isinstance(thing, (BaseException, psycopg.pq.PGconn))]
+        left = [
+            thing for thing in gc.garbage if isinstance(thing, (BaseException, psycopg.pq.PGconn))
+        ]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -65,7 +71,9 @@ def test_a_server_that_is_away_leaves_nothing_to_the_collector(tmp_path: Path) -
     assert left == []
 
 
-@pytest.mark.parametrize("url", ["", "localhost", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h:port/d?x=y"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost", "mysql://u:hunter2@h/d", "postgresql://u:hunter2@h:port/d?x=y"]
+)
 def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     """A wrong URL usually has a right password in it."""
     with pytest.raises(BadUsage) as refused:
@@ -76,7 +84,9 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
 def test_a_role_the_login_may_not_take_names_the_grant(database_url: str) -> None:
     """The difference between a missing grant and a missing server is an hour of searching."""
     database = Database(database_url, role="pg_execute_server_program")
-    with pytest.raises(DatabaseUnavailable, match=r"tollgate db upgrade.*GRANT pg_execute_server_program TO"):
+    with pytest.raises(
+        DatabaseUnavailable, match=r"tollgate db upgrade.*GRANT pg_execute_server_program TO"
+    ):
         database.begin().__enter__()
 
 
@@ -143,7 +153,10 @@ def test_a_feed_mends_itself(database: Database) -> None:
     feed.wait(5)
     with database.begin() as connection:
         connection.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN tollgate_changes'")
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN "
+                "tollgate_changes'"
+            )
         )
     with pytest.raises(DatabaseUnavailable):
         feed.wait(5)
@@ -152,14 +165,20 @@ def test_a_feed_mends_itself(database: Database) -> None:
     feed.close()
 
 
-def test_a_question_that_takes_longer_than_one_look_at_the_end_is_answered(database: Database) -> None:
-    """A wait is taken up again in parts, so that the end of the process is seen: no part may lose the answer."""
+def test_a_question_that_takes_longer_than_one_look_at_the_end_is_answered(
+    database: Database,
+) -> None:
+    """A wait is taken up again in parts, so that the end of the process is seen: no part may lose
+    the answer.
+    """
     with database.begin() as connection:
         assert connection.execute(text("SELECT 7 FROM pg_sleep(1.3)")).scalar_one() == 7
 
 
 def test_a_question_ends_with_its_limit_and_with_its_database(database: Database) -> None:
-    """Its connection is closed: the answer may still come, and would be taken for the next one's."""
+    """Its connection is closed: the answer may still come, and would be taken for the next
+    one's.
+    """
     with (
         within(0.3),
         pytest.raises(DatabaseUnavailable, match="did not answer in time"),
@@ -169,5 +188,8 @@ def test_a_question_ends_with_its_limit_and_with_its_database(database: Database
     with database.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     database.end_by(monotonic() + 0.3)
-    with pytest.raises(DatabaseUnavailable, match="did not answer in time"), database.begin() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="did not answer in time"),
+        database.begin() as connection,
+    ):
         connection.execute(text("SELECT pg_sleep(20)"))

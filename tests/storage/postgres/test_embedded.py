@@ -56,12 +56,16 @@ def _until(is_so: Callable[[], bool]) -> None:
 def _other_user(home: Path) -> subprocess.Popen[str]:
     """Another process that uses the server until its standard input ends."""
     program = (
-        "import sys; from pathlib import Path; from gateway.storage.postgres.embedded import EmbeddedPostgres\n"
+        "import sys; from pathlib import Path; from gateway.storage.postgres.embedded import "
+        "EmbeddedPostgres\n"
         "with EmbeddedPostgres(Path(sys.argv[1])) as server:\n"
         "    print(server.start(), flush=True); sys.stdin.read()"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(home)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -74,7 +78,8 @@ def test_the_login_is_the_products_own_and_no_superuser(home: Path) -> None:
     """Whoever reads the URL must not own the machine's files through COPY PROGRAM."""
     with EmbeddedPostgres(home) as server, psycopg.connect(server.start()) as connection:
         row = connection.execute(
-            "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, current_database() FROM pg_roles "
+            "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, current_database() FROM "
+            "pg_roles "
             "WHERE rolname = current_user"
         ).fetchone()
         durable = connection.execute(
@@ -89,7 +94,10 @@ def test_a_login_without_the_password_is_refused(home: Path) -> None:
     """Another local user who reached the socket would otherwise be let in."""
     with EmbeddedPostgres(home) as server:
         url = server.start()
-        for wrong in (url.replace(":" + url.split(":")[2].split("@")[0], ""), url.replace("@/", "x@/")):
+        for wrong in (
+            url.replace(":" + url.split(":")[2].split("@")[0], ""),
+            url.replace("@/", "x@/"),
+        ):
             with pytest.raises(psycopg.OperationalError):
                 psycopg.connect(wrong)
     assert stat.S_IMODE((home / "pg/password").stat().st_mode) == 0o600
@@ -158,12 +166,23 @@ def test_a_server_whose_users_were_killed_is_joined_and_then_stopped(home: Path)
 
 
 def test_a_pid_file_that_names_a_living_stranger_does_not_block_the_start(home: Path) -> None:
-    """After a reboot the old number may belong to any process; Postgres alone would refuse to start."""
+    """After a reboot the old number may belong to any process; Postgres alone would refuse to
+    start.
+    """
     with EmbeddedPostgres(home):
         pass
     options = {"user": "postgres", "group": "postgres"} if AS_ROOT else {}
     with subprocess.Popen(["sleep", "60"], **options) as stranger:  # type: ignore[call-overload]
-        lines = [str(stranger.pid), str(home / "pg/data"), "1795867200", "5432", str(home / "pg/run"), "", "", "ready"]
+        lines = [
+            str(stranger.pid),
+            str(home / "pg/data"),
+            "1795867200",
+            "5432",
+            str(home / "pg/run"),
+            "",
+            "",
+            "ready",
+        ]
         (home / "pg/data/postmaster.pid").write_text("\n".join(lines) + "\n")
         with EmbeddedPostgres(home) as server:
             psycopg.connect(server.start()).close()
@@ -178,7 +197,9 @@ def test_a_server_started_by_hand_is_left_alone(home: Path) -> None:
     options = {"user": "postgres", "group": "postgres", "extra_groups": []} if AS_ROOT else {}
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, **options) as by_hand:  # type: ignore[call-overload]
         _until(lambda: (home / "pg/data/postmaster.pid").exists() and "ready" in _text(home))
-        with pytest.raises(DatabaseUnavailable, match=rf"Process {by_hand.pid} serves .* not started by tollgate"):
+        with pytest.raises(
+            DatabaseUnavailable, match=rf"Process {by_hand.pid} serves .* not started by tollgate"
+        ):
             EmbeddedPostgres(home).start()
         by_hand.send_signal(signal.SIGINT)
         by_hand.wait(20)
@@ -195,7 +216,9 @@ def test_data_of_another_major_version_is_refused_and_kept(home: Path) -> None:
     version = home / "pg/data/PG_VERSION"
     ours = version.read_text()
     version.write_text("14\n")
-    with pytest.raises(BadUsage, match="made by PostgreSQL 14, the installed wheel is PostgreSQL 18"):
+    with pytest.raises(
+        BadUsage, match="made by PostgreSQL 14, the installed wheel is PostgreSQL 18"
+    ):
         EmbeddedPostgres(home).start()
     version.write_text(ours)
 
@@ -219,7 +242,9 @@ def test_a_home_too_deep_for_a_socket_works(home: Path) -> None:
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root, which alone runs the server as another user")
-def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it(home: Path) -> None:
+def test_below_a_closed_home_of_root_the_data_lies_where_the_server_can_reach_it(
+    home: Path,
+) -> None:
     """/root is closed to the server's user, and its permissions are not ours to loosen."""
     closed = home / "root"
     closed.mkdir(mode=0o700)
@@ -249,7 +274,9 @@ def test_a_home_that_was_closed_after_its_database_was_made_says_what_to_do(home
 
 
 def test_ctrl_c_does_not_reach_the_server(home: Path) -> None:
-    """A terminal sends the signal to the whole group; the server still has to write down what the gateway settles."""
+    """A terminal sends the signal to the whole group; the server still has to write down what the
+    gateway settles.
+    """
     with EmbeddedPostgres(home):
         assert os.getsid(_pid(home)) == _pid(home)
 

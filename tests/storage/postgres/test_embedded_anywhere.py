@@ -1,6 +1,7 @@
 """The embedded Postgres starts wherever a clone may lie and whoever starts it.
 
-Each test installs the wheel's files in a folder of its own, as pip would, and really starts a server from there.
+Each test installs the wheel's files in a folder of its own, as pip would, and really starts a
+server from there.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from gateway.errors import DatabaseUnavailable
 from gateway.storage.postgres.server_account import ServerAccount, find_binaries, server_version
 
 STARTED = "a server of PostgreSQL"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the server must be another user than we are")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root: the server must be another user than we are"
+)
 
-# Everything is imported before the rights are dropped: this interpreter may lie in a folder that is closed to others.
+# Everything is imported before the rights are dropped: this interpreter may lie in a folder that is
+# closed to others.
 PROGRAM = f"""
 import os, sys
 from pathlib import Path
@@ -49,7 +53,9 @@ def place() -> Iterator[Path]:
 
 
 def install(site: Path, *, umask: int = 0o022, owner: int | None = None) -> Path:
-    """Put the wheel's Postgres and its libraries into a site folder, as pip does under this umask."""
+    """Put the wheel's Postgres and its libraries into a site folder, as pip does under this
+    umask.
+    """
     binaries = find_binaries()
     package = binaries.parent.parent
     libraries = package.with_name(f"{package.name}.libs")
@@ -70,10 +76,22 @@ def start(
     """Start and stop a server from this installation, in a process of its own."""
     who = os.geteuid() if user is None else user
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(home), str(system_dir), str(who), str(who), f"{umask:o}"],
-        env={**os.environ, "PYTHONPATH": f"{site}:{Path(__file__).parents[3]}"}, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(home),
+            str(system_dir),
+            str(who),
+            str(who),
+            f"{umask:o}",
+        ],
+        env={**os.environ, "PYTHONPATH": f"{site}:{Path(__file__).parents[3]}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def has_started(done: subprocess.CompletedProcess[str]) -> bool:
@@ -83,7 +101,9 @@ def has_started(done: subprocess.CompletedProcess[str]) -> bool:
 
 @needs_root
 def test_root_starts_a_server_from_a_private_folder(place: Path) -> None:
-    """A clone below /root, which is closed: the server's user gets a copy with the libraries beside it."""
+    """A clone below /root, which is closed: the server's user gets a copy with the libraries beside
+    it.
+    """
     private = place / "root"
     private.mkdir(mode=0o700)
     install(private / "site")
@@ -95,7 +115,9 @@ def test_root_starts_a_server_from_a_private_folder(place: Path) -> None:
 def test_root_starts_a_server_from_a_clone_made_with_umask_077(place: Path) -> None:
     """Each file and folder of the virtualenv is closed then, and so is what this start makes."""
     install(place / "clone" / "site", umask=0o077)
-    assert has_started(start(place / "clone" / "site", place / "clone" / ".tollgate", place / "var", umask=0o077))
+    assert has_started(
+        start(place / "clone" / "site", place / "clone" / ".tollgate", place / "var", umask=0o077)
+    )
 
 
 @needs_root
@@ -107,7 +129,9 @@ def test_an_ordinary_user_starts_a_server_in_a_private_home(place: Path) -> None
     install(home / "site", umask=0o077, owner=user)
     os.chown(home, user, user)
     home.chmod(0o700)
-    assert has_started(start(home / "site", home / ".tollgate", place / "var", user=user, umask=0o077))
+    assert has_started(
+        start(home / "site", home / ".tollgate", place / "var", user=user, umask=0o077)
+    )
     assert not (place / "var").exists()
 
 
@@ -123,13 +147,17 @@ def test_a_server_starts_in_a_path_with_a_blank(place: Path) -> None:
 
 @needs_root
 def test_a_broken_copy_is_replaced(place: Path) -> None:
-    """Releases up to 0.1.0 left copies without libraries; one of them made every later start fail."""
+    """Releases up to 0.1.0 left copies without libraries; one of them made every later start
+    fail.
+    """
     binaries = install(place / "clone" / "site", umask=0o077)
     left = place / "var" / f"postgresql-{server_version(binaries)}"
     shutil.copytree(binaries.parent, left, symlinks=True)
     (left.parent / f"{left.name}.partial-1a2b").mkdir()
     assert has_started(start(place / "clone" / "site", place / "home", place / "var"))
-    assert [path.name for path in left.parent.iterdir() if path.name.startswith("postgresql")] == [left.name]
+    assert [path.name for path in left.parent.iterdir() if path.name.startswith("postgresql")] == [
+        left.name
+    ]
     made_at = left.stat().st_ctime_ns
     assert has_started(start(place / "clone" / "site", place / "home", place / "var"))
     assert left.stat().st_ctime_ns == made_at, "a copy that runs is kept"

@@ -1,4 +1,6 @@
-"""The finance views are a contract: what they offer stands in the reference, and the reference promises no more."""
+"""The finance views are a contract: what they offer stands in the reference, and the reference
+promises no more.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ def test_every_view_and_column_is_documented(database: Database) -> None:
     """A column nobody described is a column somebody misreads."""
     with database.begin() as connection:
         rows = connection.execute(
-            text("SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'finance'")
+            text(
+                "SELECT table_name, column_name FROM information_schema.columns WHERE "
+                "table_schema = 'finance'"
+            )
         )
         columns = {(str(view), str(column)) for view, column in rows}
     words = set(re.findall(r"[a-z_]+", REFERENCE))

@@ -62,7 +62,9 @@ def test_asking_what_is_pending_changes_nothing(empty: Database) -> None:
     """`db check` runs with a role that may not create anything."""
     migrations.pending(empty)
     with empty.begin() as connection:
-        found = connection.execute(text("SELECT count(*) FROM pg_namespace WHERE nspname = 'tollgate'")).scalar_one()
+        found = connection.execute(
+            text("SELECT count(*) FROM pg_namespace WHERE nspname = 'tollgate'")
+        ).scalar_one()
     assert found == 0
 
 
@@ -80,7 +82,9 @@ def test_a_failed_step_leaves_nothing_half_done(empty: Database) -> None:
 def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> None:
     """An old release that starts by mistake must say so and do nothing."""
     with database.begin() as connection:
-        connection.execute(text("UPDATE tollgate.alembic_version SET version_num = '20990101_0000'"))
+        connection.execute(
+            text("UPDATE tollgate.alembic_version SET version_num = '20990101_0000'")
+        )
     for ask in (migrations.upgrade, migrations.pending):
         with pytest.raises(BadUsage, match="newer Tollgate"):
             ask(database)
@@ -95,7 +99,10 @@ def test_the_gateways_role_may_ask_what_is_pending(database: Database, database_
 
 def test_a_database_without_the_schema_says_what_to_run(empty: Database) -> None:
     """The first thing a new operator sees."""
-    with pytest.raises(DatabaseUnavailable, match="Run: tollgate db upgrade"), empty.begin() as connection:
+    with (
+        pytest.raises(DatabaseUnavailable, match="Run: tollgate db upgrade"),
+        empty.begin() as connection,
+    ):
         connection.execute(text("SELECT * FROM tollgate.policies"))
 
 
@@ -108,15 +115,23 @@ def test_a_login_without_rights_is_told_what_an_administrator_runs(
     name = str(conninfo_to_dict(empty_database_url)["dbname"])
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(
-            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' {}").format(sql.Identifier(login), sql.SQL(rights))
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret' {}").format(
+                sql.Identifier(login), sql.SQL(rights)
+            )
         )
         try:
-            plain = Database(empty_database_url.replace(_user_of(empty_database_url), f"{_percent(login)}:secret@"))
+            plain = Database(
+                empty_database_url.replace(
+                    _user_of(empty_database_url), f"{_percent(login)}:secret@"
+                )
+            )
             with pytest.raises(BadUsage) as refused:
                 migrations.upgrade(plain)
             statements = [line.strip() for line in str(refused.value).splitlines()[1:]]
             assert f'GRANT CREATE ON DATABASE {name} TO "{login}";' in statements
-            if not rights or admin.info.server_version >= 160000:  # before, CREATEROLE granted every role
+            if (
+                not rights or admin.info.server_version >= 160000
+            ):  # before, CREATEROLE granted every role
                 assert f'GRANT tollgate_reader TO "{login}";' in statements
             with psycopg.connect(empty_database_url, autocommit=True) as owner:
                 for statement in statements:
@@ -130,7 +145,9 @@ def test_a_login_without_rights_is_told_what_an_administrator_runs(
             admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(login)))
 
 
-def test_a_current_database_needs_no_rights_to_stay_current(database: Database, database_url: str) -> None:
+def test_a_current_database_needs_no_rights_to_stay_current(
+    database: Database, database_url: str
+) -> None:
     """The rights of the first day may have been taken away since."""
     gateway = Database(database_url, role="tollgate_gateway")
     assert migrations.upgrade(gateway) == []

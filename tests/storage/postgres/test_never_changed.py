@@ -1,4 +1,6 @@
-"""What is booked stays: no role of the product may change it, and not even the owner can by mistake."""
+"""What is booked stays: no role of the product may change it, and not even the owner can by
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def booked(database: Database) -> Database:
     early = event(3, at=datetime(2001, 1, 1, tzinfo=UTC))
     Ledger(database).write([event(1), event(2, at=LATE), early])
     with database.begin() as connection:
-        has_november = connection.execute(text("SELECT to_regclass('tollgate.usage_events_2026_11')")).scalar_one()
+        has_november = connection.execute(
+            text("SELECT to_regclass('tollgate.usage_events_2026_11')")
+        ).scalar_one()
     if not has_november:
         partitions.ensure_months(database, first=date(2026, 11, 1), last=date(2026, 11, 1))
     partitions.ensure_months(database, first=LATE.date(), last=LATE.date())
@@ -48,16 +52,23 @@ def written(statement: str, table: str) -> str:
 
 def content(database: Database) -> list[object]:
     with database.begin() as connection:
-        events = connection.execute(text("SELECT * FROM tollgate.usage_events ORDER BY request_id")).all()
+        events = connection.execute(
+            text("SELECT * FROM tollgate.usage_events ORDER BY request_id")
+        ).all()
         return [*events, *connection.execute(text("SELECT * FROM tollgate.adjustments")).all()]
 
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_the_owner_cannot_change_what_is_booked(booked: Database, table: str, statement: str) -> None:
+def test_the_owner_cannot_change_what_is_booked(
+    booked: Database, table: str, statement: str
+) -> None:
     """One careless psql session must not be able to rewrite a month."""
     before = content(booked)
-    with pytest.raises(Exception, match="the ledger is never changed"), booked.begin() as connection:
+    with (
+        pytest.raises(Exception, match="the ledger is never changed"),
+        booked.begin() as connection,
+    ):
         connection.execute(text(written(statement, table)))
     assert content(booked) == before
     assert len(before) == 4
@@ -89,7 +100,9 @@ def test_no_role_of_the_product_may_even_try(
 def test_a_gateway_cannot_open_the_door_that_late_partitions_use(
     booked: Database, database_url: str, trick: str
 ) -> None:
-    """Rows leave the default partition by one function alone; nothing that a caller sets may open that way."""
+    """Rows leave the default partition by one function alone; nothing that a caller sets may open
+    that way.
+    """
     gateway = Database(database_url, role="tollgate_gateway")
     with pytest.raises((DatabaseUnavailable, DBAPIError)), gateway.begin() as connection:
         connection.execute(text(trick))
@@ -105,13 +118,18 @@ def test_after_rows_have_moved_the_default_partition_refuses_again(booked: Datab
     with pytest.raises(DBAPIError, match="division by zero"), booked.begin() as connection:
         connection.execute(half_way)
     partitions.ensure_months(booked, first=date(2024, 3, 1), last=date(2024, 3, 1))
-    with pytest.raises(Exception, match="the ledger is never changed"), booked.begin() as connection:
+    with (
+        pytest.raises(Exception, match="the ledger is never changed"),
+        booked.begin() as connection,
+    ):
         connection.execute(text("DELETE FROM tollgate.usage_events_default"))
     assert read_state(booked, partitions_until=LATE.date()).default_partition_rows == 1
 
 
 def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: str) -> None:
-    """The trigger is off inside the moving transaction; nobody else may see the table until it is on again."""
+    """The trigger is off inside the moving transaction; nobody else may see the table until it is
+    on again.
+    """
     Ledger(booked).write([event(9, at=datetime(2024, 3, 3, tzinfo=UTC))])
     with booked.begin() as moving, psycopg.connect(database_url) as other:
         moving.execute(text("SELECT tollgate.ensure_month('2024-03-01')"))
@@ -120,7 +138,9 @@ def test_nobody_can_delete_while_rows_are_moved(booked: Database, database_url: 
             other.execute("DELETE FROM tollgate.usage_events_default")
 
 
-def test_the_default_partition_is_counted_by_the_gateway_too(database: Database, database_url: str) -> None:
+def test_the_default_partition_is_counted_by_the_gateway_too(
+    database: Database, database_url: str
+) -> None:
     """The alarm is raised by whoever runs, not by the owner."""
     gateway = Database(database_url, role="tollgate_gateway")
 

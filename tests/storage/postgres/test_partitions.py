@@ -14,7 +14,8 @@ from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 
-# The migration made this month and three more, by the server's clock; these are far from any run of the tests.
+# The migration made this month and three more, by the server's clock; these are far from any run of
+# the tests.
 LATE = date(2024, 2, 1)
 
 
@@ -37,13 +38,20 @@ def test_the_next_months_are_there_from_the_start(database: Database) -> None:
     assert partitions.missing(database, until=in_three_months) == []
     after = (in_three_months + timedelta(days=32)).replace(day=1)
     assert partitions.missing(database, until=after) == [f"usage_events_{after:%Y_%m}"]
-    assert partitions.ensure_months(database, first=today, last=after) == [f"usage_events_{after:%Y_%m}"]
+    assert partitions.ensure_months(database, first=today, last=after) == [
+        f"usage_events_{after:%Y_%m}"
+    ]
     assert partitions.missing(database, until=after) == []
 
 
 def test_rows_that_waited_in_the_default_partition_move_over(database: Database) -> None:
-    """Postgres refuses a partition whose rows lie in the default one; a late job must fix itself."""
-    leap_day, next_month = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)
+    """Postgres refuses a partition whose rows lie in the default one; a late job must fix
+    itself.
+    """
+    leap_day, next_month = (
+        datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC),
+        datetime(2024, 3, 1, tzinfo=UTC),
+    )
     Ledger(database).write([event(1, at=leap_day), event(2, at=next_month)])
     assert partitions.ensure_months(database, first=LATE, last=LATE) == ["usage_events_2024_02"]
     assert _places(database) == [("usage_events_2024_02", 1), ("usage_events_default", 1)]
@@ -55,12 +63,18 @@ def test_ensuring_again_changes_nothing(database: Database) -> None:
     """The job runs daily on every replica."""
     months = {"first": date(2023, 11, 30), "last": date(2024, 2, 1)}
     created = partitions.ensure_months(database, **months)
-    assert created == [f"usage_events_{month}" for month in ("2023_11", "2023_12", "2024_01", "2024_02")]
+    assert created == [
+        f"usage_events_{month}" for month in ("2023_11", "2023_12", "2024_01", "2024_02")
+    ]
     assert partitions.ensure_months(database, **months) == []
 
 
-def test_replicas_that_ensure_at_the_same_time_make_one(database: Database, database_url: str) -> None:
-    """All of them start together, with a role that may not create tables itself, while events are written."""
+def test_replicas_that_ensure_at_the_same_time_make_one(
+    database: Database, database_url: str
+) -> None:
+    """All of them start together, with a role that may not create tables itself, while events are
+    written.
+    """
     gateway = Database(database_url, role="tollgate_gateway")
 
     def ensure(n: int) -> list[str]:
@@ -94,5 +108,8 @@ def test_a_late_partition_has_every_rule_of_the_ledger(database: Database) -> No
 def test_the_gateways_role_cannot_fill_the_catalogue(database: Database, month: str) -> None:
     """The function runs as the owner, so what it can be made to do is bounded."""
     ask = text("SELECT tollgate.ensure_month(:month)")
-    with pytest.raises(DBAPIError, match="10 years ago or 2 years ahead"), database.begin() as connection:
+    with (
+        pytest.raises(DBAPIError, match="10 years ago or 2 years ahead"),
+        database.begin() as connection,
+    ):
         connection.execute(ask, {"month": month})

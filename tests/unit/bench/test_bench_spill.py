@@ -1,4 +1,6 @@
-"""The judge of the saturated engine can find: good books are good, and each planted fault is found."""
+"""The judge of the saturated engine can find: good books are good, and each planted fault is
+found.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,61 @@ from typing import Any
 import pytest
 
 from bench.spill import FIRST_CONTENT
-from bench.spill_books import API, BOUNDED, ENGINE, SPILL, UNBOUNDED, Call, Phase, misses, table, wrongs
+from bench.spill_books import (
+    API,
+    BOUNDED,
+    ENGINE,
+    SPILL,
+    UNBOUNDED,
+    Call,
+    Phase,
+    misses,
+    table,
+    wrongs,
+)
 
 AT_ENGINE = Call(request_id="r1", deployment=ENGINE, ttft_s=0.4)
 SPILLED = Call(request_id="r2", deployment=API, degraded=SPILL, ttft_s=0.3)
 EVENTS: list[Mapping[str, Any]] = [
-    {"request_id": "r1", "deployment": ENGINE, "degraded": None, "outcome": "ok", "output_tokens": 100},
-    {"request_id": "r2", "deployment": API, "degraded": SPILL, "outcome": "ok", "output_tokens": 100},
-    {"request_id": "of another phase", "deployment": API, "degraded": None, "outcome": "ok", "output_tokens": 7},
+    {
+        "request_id": "r1",
+        "deployment": ENGINE,
+        "degraded": None,
+        "outcome": "ok",
+        "output_tokens": 100,
+    },
+    {
+        "request_id": "r2",
+        "deployment": API,
+        "degraded": SPILL,
+        "outcome": "ok",
+        "output_tokens": 100,
+    },
+    {
+        "request_id": "of another phase",
+        "deployment": API,
+        "degraded": None,
+        "outcome": "ok",
+        "output_tokens": 7,
+    },
 ]
-ENTRIES = [{"request_id": "r2", "generated": 100}, {"request_id": "of another phase", "generated": 7}]
+ENTRIES = [
+    {"request_id": "r2", "generated": 100},
+    {"request_id": "of another phase", "generated": 7},
+]
 
 
 def phase(*calls: Call, route: str = BOUNDED, engine_finished: int = 1) -> Phase:
     """A phase as it should be, but for its calls."""
     return Phase(
-        name="phase", route=route, clients=2, calls=calls or (AT_ENGINE, SPILLED), engine_finished=engine_finished,
-        engine_cpu_share=0.5, strangers_cpu_share=0.1,
-    )  # fmt: skip
+        name="phase",
+        route=route,
+        clients=2,
+        calls=calls or (AT_ENGINE, SPILLED),
+        engine_finished=engine_finished,
+        engine_cpu_share=0.5,
+        strangers_cpu_share=0.1,
+    )
 
 
 def at(ttft_s: float, *, route: str) -> Phase:
@@ -53,8 +92,18 @@ def test_good_books_are_good() -> None:
         (phase(), [*EVENTS, EVENTS[1]], ENTRIES, "the API served 1 requests, the ledger has 2"),
         (phase(), [EVENTS[0], {**EVENTS[1], "degraded": None}], ENTRIES, "1 callers were told"),
         (phase(AT_ENGINE, replace(SPILLED, degraded=None)), EVENTS, ENTRIES, "1 callers were told"),
-        (phase(replace(AT_ENGINE, deployment=API), SPILLED), EVENTS, ENTRIES, "1 callers were told"),
-        (phase(AT_ENGINE, replace(SPILLED, problem="status 503")), EVENTS, ENTRIES, "1 × status 503"),
+        (
+            phase(replace(AT_ENGINE, deployment=API), SPILLED),
+            EVENTS,
+            ENTRIES,
+            "1 callers were told",
+        ),
+        (
+            phase(AT_ENGINE, replace(SPILLED, problem="status 503")),
+            EVENTS,
+            ENTRIES,
+            "1 × status 503",
+        ),
         (phase(route=UNBOUNDED), EVENTS, ENTRIES, "nothing to spill for"),
     ],
 )
@@ -83,7 +132,9 @@ def test_a_bound_that_is_kept_by_spilling_alone_is_what_is_shown() -> None:
     ],
 )
 def test_a_run_that_shows_nothing_fails(room: Phase, loaded: Phase, found: str) -> None:
-    """An engine that is idle, or never used, keeps any bound; and no answers are no proof of either."""
+    """An engine that is idle, or never used, keeps any bound; and no answers are no proof of
+    either.
+    """
     assert any(found in miss for miss in misses(room, [loaded], bound_s=1.5))
 
 

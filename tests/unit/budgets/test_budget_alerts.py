@@ -1,4 +1,6 @@
-"""Budget alerts: what is reached, what is said, and that each is told once, whatever fails on the way."""
+"""Budget alerts: what is reached, what is said, and that each is told once, whatever fails on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,42 @@ TO = Alerts(webhook="https://hooks.example/x", secret="env:TOLLGATE_ALERT_SECRET
 
 def rule(limit_nusd: int = 1000, *shares: str, **changes: Any) -> BudgetRule:
     values: dict[str, Any] = {
-        "rule_id": "payments/month", "scope": BudgetScope.TEAM, "team": "payments", "owner": "payments",
-        "period": BudgetPeriod.MONTH, "limit_nusd": limit_nusd,
+        "rule_id": "payments/month",
+        "scope": BudgetScope.TEAM,
+        "team": "payments",
+        "owner": "payments",
+        "period": BudgetPeriod.MONTH,
+        "limit_nusd": limit_nusd,
         "alert_at": tuple(Decimal(share) for share in shares or ("0.5", "0.8", "1")),
-    }  # fmt: skip
+    }
     return BudgetRule(**values | changes)
 
 
 def reached(spent_nusd: int, *, of: BudgetRule | None = None, **changes: Any) -> list[str]:
     values: dict[str, Any] = {"starts_at": NOVEMBER, "granted_nusd": 0, "now": NOW}
-    return [str(share) for share in crossed(of or rule(), spent_nusd=spent_nusd, **values | changes)]
+    return [
+        str(share) for share in crossed(of or rule(), spent_nusd=spent_nusd, **values | changes)
+    ]
 
 
 def alert(threshold: str = "0.8", number: int = 1, **changes: Any) -> BudgetAlert:
     values: dict[str, Any] = {
-        "alert_id": UUID(int=number), "account_id": "payments/month", "scope": BudgetScope.TEAM, "team": "payments",
-        "owner": "payments", "kind": BudgetKind.HARD, "period": BudgetPeriod.MONTH, "time_zone": "Europe/Berlin",
-        "starts_at": NOVEMBER, "ends_at": DECEMBER, "threshold": Decimal(threshold), "limit_nusd": 5000 * USD,
-        "granted_nusd": 0, "spent_nusd": 4012 * USD + 500_000_001, "raised_at": NOW,
-    }  # fmt: skip
+        "alert_id": UUID(int=number),
+        "account_id": "payments/month",
+        "scope": BudgetScope.TEAM,
+        "team": "payments",
+        "owner": "payments",
+        "kind": BudgetKind.HARD,
+        "period": BudgetPeriod.MONTH,
+        "time_zone": "Europe/Berlin",
+        "starts_at": NOVEMBER,
+        "ends_at": DECEMBER,
+        "threshold": Decimal(threshold),
+        "limit_nusd": 5000 * USD,
+        "granted_nusd": 0,
+        "spent_nusd": 4012 * USD + 500_000_001,
+        "raised_at": NOW,
+    }
     return BudgetAlert(**values | changes)
 
 
@@ -88,7 +107,9 @@ def test_a_threshold_is_reached_at_its_share_and_not_a_nano_dollar_before(
 
 
 def test_shares_are_exact_at_any_size() -> None:
-    """A third of a limit with nineteen digits, in decimals: a float would be off by hundreds of nano-dollars."""
+    """A third of a limit with nineteen digits, in decimals: a float would be off by hundreds of
+    nano-dollars.
+    """
     limit = 9_000_000_000_000_000_001
     third = rule(limit, "0.3333333333333333333333")
     mark = -(-limit * 3333333333333333333333 // 10**22)  # rounded up
@@ -110,12 +131,16 @@ def test_shares_are_exact_at_any_size() -> None:
 def test_a_period_is_looked_at_until_an_hour_after_its_end(
     now: datetime, starts_at: datetime, is_looked_at: bool
 ) -> None:
-    """What it cost is written a little late; and a sum that another rule of that name left behind says nothing."""
+    """What it cost is written a little late; and a sum that another rule of that name left behind
+    says nothing.
+    """
     assert bool(reached(900, now=now, starts_at=starts_at)) is is_looked_at
 
 
 def test_the_payload_is_what_the_reference_says() -> None:
-    """Plain decimals, digit by digit; all of it from what is stored, so that every try says the same."""
+    """Plain decimals, digit by digit; all of it from what is stored, so that every try says the
+    same.
+    """
     given = alert(granted_nusd=1)
     sent = json.loads(msgspec.json.encode(payload(given)), parse_float=str, parse_int=str)
     assert sent == {
@@ -148,22 +173,31 @@ def test_the_payload_is_what_the_reference_says() -> None:
         ),
         (
             alert("1.0", granted_nusd=500 * USD, spent_nusd=5500 * USD),
-            "Budget payments/month has reached 100% of its limit: $5,500.00 of $5,500.00 ($5,000.00 limit, $500.00 "
-            "granted) spent. It is hard: requests that do not fit are refused. Resets 1 Dec 01:00 Europe/Berlin. "
+            "Budget payments/month has reached 100% of its limit: $5,500.00 of $5,500.00 "
+            "($5,000.00 limit, $500.00 "
+            "granted) spent. It is hard: requests that do not fit are refused. Resets 1 Dec "
+            "01:00 Europe/Berlin. "
             "For more: tollgate budget grant payments/month 500 --reason …",
         ),
         (
-            alert("1.25", kind=BudgetKind.SOFT, period=BudgetPeriod.ONCE, ends_at=None, spent_nusd=6250 * USD),
+            alert(
+                "1.25",
+                kind=BudgetKind.SOFT,
+                period=BudgetPeriod.ONCE,
+                ends_at=None,
+                spent_nusd=6250 * USD,
+            ),
             "Budget payments/month has reached 125% of its limit: $6,250.00 of $5,000.00 spent. "
             "It is soft: nothing is refused. It never resets.",
         ),
         (
             alert("0.125", limit_nusd=1, spent_nusd=1),
-            "Budget payments/month has reached 12.5% of its limit: $0.000000001 of $0.000000001 spent. "
+            "Budget payments/month has reached 12.5% of its limit: $0.000000001 of "
+            "$0.000000001 spent. "
             "Resets 1 Dec 01:00 Europe/Berlin.",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_text_says_what_follows_and_what_to_do(given: BudgetAlert, said: str) -> None:
     """Whoever reads it in a chat has no other page open."""
     assert text(given) == said
@@ -184,7 +218,10 @@ def test_pauses_double_up_to_ten_minutes_and_are_drawn_in_full() -> None:
 
 @dataclass
 class FakeAlertStore:
-    """Alerts in memory. It can be away, refuse one step, and lose the answer to one that it has done."""
+    """Alerts in memory.
+
+    It can be away, refuse one step, and lose the answer to one that it has done.
+    """
 
     reached: list[BudgetAlert] = field(default_factory=list)
     raised: dict[UUID, BudgetAlert] = field(default_factory=dict)
@@ -217,7 +254,9 @@ class FakeAlertStore:
         ready = [alert_id for alert_id, at in self.due.items() if at <= now]
         if not ready:
             return None
-        taken = min(ready, key=lambda alert_id: (self.due[alert_id], self.raised[alert_id].threshold))
+        taken = min(
+            ready, key=lambda alert_id: (self.due[alert_id], self.raised[alert_id].threshold)
+        )
         self.due[taken] = until
         self._answer("take")
         return self.raised[taken]
@@ -225,7 +264,9 @@ class FakeAlertStore:
     def note(self, delivery: Delivery) -> None:
         self._ask("note")
         self.notes.append(delivery)
-        self.raised[delivery.alert_id] = replace(self.raised[delivery.alert_id], tries=delivery.tries)
+        self.raised[delivery.alert_id] = replace(
+            self.raised[delivery.alert_id], tries=delivery.tries
+        )
         if delivery.next_try_at is None:
             self.due.pop(delivery.alert_id, None)
         else:
@@ -249,7 +290,10 @@ class FakeAlertStore:
 
 @dataclass
 class FakeReceiver:
-    """Takes alerts; answers wrongly for as long as it is told to. `during` runs in the middle of each try."""
+    """Takes alerts; answers wrongly for as long as it is told to.
+
+    `during` runs in the middle of each try.
+    """
 
     sent: list[UUID] = field(default_factory=list)
     failure: Exception | None = None
@@ -291,14 +335,21 @@ class World:
     def start(self) -> BudgetAlerts:
         """The job, as a new process has it."""
         return BudgetAlerts(
-            store=self.store, receiver=self.receiver, leadership=self.leadership, clock=self.clock, draw=lambda: 1.0,
+            store=self.store,
+            receiver=self.receiver,
+            leadership=self.leadership,
+            clock=self.clock,
+            draw=lambda: 1.0,
             policy=lambda: factories.version(factories.policy(alerts=self.alerts)),
-            on_raised=self.metrics.count_budget_alert, on_given_up=self.metrics.given_up_budget_alerts.inc,
+            on_raised=self.metrics.count_budget_alert,
+            on_given_up=self.metrics.given_up_budget_alerts.inc,
             on_waiting=self.metrics.undelivered_budget_alerts.set,
-        )  # fmt: skip
+        )
 
     def metric(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"tollgate_budget_alerts_{name}", labels) or 0.0
+        return (
+            self.metrics.registry.get_sample_value(f"tollgate_budget_alerts_{name}", labels) or 0.0
+        )
 
 
 def lines(logs: Sequence[Any], event: str = "budget_alert") -> list[tuple[str, str]]:
@@ -328,25 +379,44 @@ async def test_the_line_says_what_a_person_needs() -> None:
         await world.job.look()
     (line,) = [line for line in logs if line["event"] == "budget_alert"]
     assert line == {
-        "event": "budget_alert", "log_level": "warning", "alert_id": str(UUID(int=1)), "budget": "payments/month",
-        "scope": "team", "team": "payments", "owner": "payments", "kind": "soft", "period": "month",
-        "starts_at": "2026-11-01T00:00:00+00:00", "threshold": "1", "limit_usd": "5000", "granted_usd": "0",
-        "spent_usd": "4012.500000001", "text": text(world.store.raised[UUID(int=1)]),
-    }  # fmt: skip
+        "event": "budget_alert",
+        "log_level": "warning",
+        "alert_id": str(UUID(int=1)),
+        "budget": "payments/month",
+        "scope": "team",
+        "team": "payments",
+        "owner": "payments",
+        "kind": "soft",
+        "period": "month",
+        "starts_at": "2026-11-01T00:00:00+00:00",
+        "threshold": "1",
+        "limit_usd": "5000",
+        "granted_usd": "0",
+        "spent_usd": "4012.500000001",
+        "text": text(world.store.raised[UUID(int=1)]),
+    }
 
 
 async def test_without_a_receiver_alerts_are_logged_and_counted() -> None:
-    """A team that has no webhook still finds them; nothing counts as undelivered, and nothing is sent."""
+    """A team that has no webhook still finds them; nothing counts as undelivered, and nothing is
+    sent.
+    """
     world = World(alerts=None)
     world.store.reached = [alert()]
     with capture_logs() as logs:
         await world.job.look()
     assert lines(logs) == [("warning", "0.8")]
-    assert (world.receiver.sent, world.metric("total", threshold="0.8"), world.metric("undelivered")) == ([], 1, 0)
+    assert (
+        world.receiver.sent,
+        world.metric("total", threshold="0.8"),
+        world.metric("undelivered"),
+    ) == ([], 1, 0)
 
 
 async def test_a_receiver_that_is_declared_later_hears_of_the_last_day() -> None:
-    """A replica may raise an alert a moment before it hears of the policy that names the receiver."""
+    """A replica may raise an alert a moment before it hears of the policy that names the
+    receiver.
+    """
     world = World(alerts=None)
     world.store.reached = [alert("0.5", 1)]
     await world.job.look()
@@ -363,7 +433,9 @@ async def test_a_receiver_that_is_declared_later_hears_of_the_last_day() -> None
 
 
 async def test_what_is_not_taken_is_sent_again_later_and_later() -> None:
-    """A receiver that is down for minutes costs it no alert, and the alert does not keep it down."""
+    """A receiver that is down for minutes costs it no alert, and the alert does not keep it
+    down.
+    """
     world = World()
     world.store.reached = [alert()]
     world.receiver.failure = NotDelivered("The webhook answered 500.")
@@ -382,12 +454,16 @@ async def test_what_is_not_taken_is_sent_again_later_and_later() -> None:
     world.clock.advance(16)
     await world.job.look()
     assert len(set(world.receiver.sent)) == 1
-    assert world.store.notes[-1] == Delivery(alert_id=UUID(int=1), tries=6, delivered_at=world.clock.now())
+    assert world.store.notes[-1] == Delivery(
+        alert_id=UUID(int=1), tries=6, delivered_at=world.clock.now()
+    )
     assert world.metric("undelivered") == 0
 
 
 async def test_a_failure_ends_the_round() -> None:
-    """A thousand alerts are no reason to ask a receiver a thousand times whether it is still down."""
+    """A thousand alerts are no reason to ask a receiver a thousand times whether it is still
+    down.
+    """
     world = World()
     world.store.reached = [alert("0.5", 1), alert("0.5", 2, account_id="search/day")]
     world.receiver.failure = NotDelivered("The webhook could not be reached.")
@@ -423,12 +499,20 @@ async def test_after_a_day_it_is_given_up_with_an_error() -> None:
         await world.job.look()
         await world.job.look()
     assert lines(logs, "budget_alert_given_up") == [("error", "0.8")]
-    assert (len(world.receiver.sent), world.metric("given_up_total"), world.metric("undelivered")) == (2, 1, 0)
-    assert world.store.notes[-1] == Delivery(alert_id=UUID(int=1), tries=2, given_up_at=world.clock.now())
+    assert (
+        len(world.receiver.sent),
+        world.metric("given_up_total"),
+        world.metric("undelivered"),
+    ) == (2, 1, 0)
+    assert world.store.notes[-1] == Delivery(
+        alert_id=UUID(int=1), tries=2, given_up_at=world.clock.now()
+    )
 
 
 async def test_only_the_leader_tells() -> None:
-    """Ten workers would tell ten times; and one that led has nothing undelivered of its own any more."""
+    """Ten workers would tell ten times; and one that led has nothing undelivered of its own any
+    more.
+    """
     world = World()
     world.store.reached = [alert()]
     world.receiver.failure = NotDelivered("The webhook answered 500.")
@@ -440,13 +524,22 @@ async def test_only_the_leader_tells() -> None:
     assert (len(world.receiver.sent), world.metric("undelivered")) == (1, 0)
 
 
-@pytest.mark.parametrize("step", ["raise_crossed", "unannounced", "note_announced", "take", "note", "waiting"])
+@pytest.mark.parametrize(
+    "step", ["raise_crossed", "unannounced", "note_announced", "take", "note", "waiting"]
+)
 @pytest.mark.parametrize("has_committed", [True, False])
-async def test_a_step_that_fails_tells_nothing_twice_and_loses_nothing(step: str, has_committed: bool) -> None:
-    """Postgres goes away for a moment: before a step, or after it has committed and before it could say so."""
+async def test_a_step_that_fails_tells_nothing_twice_and_loses_nothing(
+    step: str, has_committed: bool
+) -> None:
+    """Postgres goes away for a moment: before a step, or after it has committed and before it could
+    say so.
+    """
     world = World()
     world.store.reached = [alert()]
-    if has_committed and step not in ("unannounced", "waiting"):  # those that only read have nothing to commit
+    if has_committed and step not in (
+        "unannounced",
+        "waiting",
+    ):  # those that only read have nothing to commit
         world.store.loses = step
     else:
         world.store.refuses = step
@@ -456,7 +549,11 @@ async def test_a_step_that_fails_tells_nothing_twice_and_loses_nothing(step: str
             world.clock.advance(TAKEN_FOR.total_seconds())
             assert await world.job.look() is True
     assert lines(logs) == [("warning", "0.8")]
-    assert (len(world.receiver.sent), world.metric("total", threshold="0.8"), world.metric("undelivered")) == (1, 1, 0)
+    assert (
+        len(world.receiver.sent),
+        world.metric("total", threshold="0.8"),
+        world.metric("undelivered"),
+    ) == (1, 1, 0)
 
 
 async def test_postgres_away_while_it_was_delivered_is_noted_when_it_is_back() -> None:
@@ -480,7 +577,9 @@ async def test_postgres_away_while_it_was_delivered_is_noted_when_it_is_back() -
     ] * 3
 
 
-async def test_a_leader_killed_between_send_and_note_leaves_one_repetition_under_the_same_id() -> None:
+async def test_a_leader_killed_between_send_and_note_leaves_one_repetition_under_the_same_id() -> (
+    None
+):
     """At least once: the next leader cannot know, and the receiver can tell by the id."""
     world = World()
     world.store.reached = [alert()]
@@ -530,5 +629,9 @@ async def test_it_runs_until_it_is_cancelled() -> None:
 def test_a_share_has_one_spelling() -> None:
     """It is a label: 0.80 and 0.8 would be two series."""
     assert [plain_share(Decimal(share)) for share in ("0.80", "0.8", "1.00", "10", "0.0625")] == [
-        "0.8", "0.8", "1", "10", "0.0625",
-    ]  # fmt: skip
+        "0.8",
+        "0.8",
+        "1",
+        "10",
+        "0.0625",
+    ]

@@ -1,4 +1,6 @@
-"""Forecasts at the present rate, and how people name a budget: what is said, and when nothing is."""
+"""Forecasts at the present rate, and how people name a budget: what is said, and when nothing
+is.
+"""
 
 from __future__ import annotations
 
@@ -77,10 +79,14 @@ def test_a_budget_for_once_has_no_forecast() -> None:
         (9 * 10**18, 9 * 10**18, 18 * 10**18),  # more than 64 bits, and more than a timedelta
     ],
 )
-def test_a_forecast_is_spent_and_the_rest_at_the_present_rate(spent: int, recent: int, expected: int) -> None:
+def test_a_forecast_is_spent_and_the_rest_at_the_present_rate(
+    spent: int, recent: int, expected: int
+) -> None:
     """The arithmetic of the guide, in whole nano-dollars."""
     now, since = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 11, 17, tzinfo=UTC)
-    assert forecast_nusd(NOVEMBER, now, spent_nusd=spent, since=since, recent_nusd=recent) == expected
+    assert (
+        forecast_nusd(NOVEMBER, now, spent_nusd=spent, since=since, recent_nusd=recent) == expected
+    )
 
 
 @given(
@@ -111,7 +117,9 @@ BUDGETS = [
     team("payments/month", "payments", "month"),
     team("payments/day", "payments", "day"),
     team("pilot", "search", "once"),
-    NamedBudget(account_id="search/month", scope=None, team=None, period=None),  # not declared any more
+    NamedBudget(
+        account_id="search/month", scope=None, team=None, period=None
+    ),  # not declared any more
     NamedBudget(account_id="ops/project:x/week", scope="project", team="ops", period="week"),
     team("night", "batch", "day"),
     team("day", "batch", "day"),
@@ -135,7 +143,11 @@ def test_a_name_means_an_account_or_the_only_one_it_can_mean(wanted: str, accoun
 
 @pytest.mark.parametrize(
     ("wanted", "words"),
-    [("payments", "payments/day, payments/month"), ("batch/day", "day, night"), ("batch", "day, night")],
+    [
+        ("payments", "payments/day, payments/month"),
+        ("batch/day", "day, night"),
+        ("batch", "day, night"),
+    ],
 )
 def test_a_name_that_can_mean_several_means_none(wanted: str, words: str) -> None:
     """Not the first of them: that would be somebody else's money."""

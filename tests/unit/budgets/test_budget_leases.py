@@ -1,4 +1,6 @@
-"""Holds in memory: never more than was leased, never a no that Postgres did not say, nothing stranded."""
+"""Holds in memory: never more than was leased, never a no that Postgres did not say, nothing
+stranded.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope, Hold
+from gateway.domain.budgets.budgets import (
+    Account,
+    BudgetKind,
+    BudgetPeriod,
+    BudgetRule,
+    BudgetScope,
+    Hold,
+)
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.supervisor import Supervisor
@@ -24,16 +33,26 @@ USD = 10**9
 
 
 def account(
-    account_id: str = "payments/month", limit_usd: int = 100, *, kind: BudgetKind = BudgetKind.HARD,
-    overdraft_usd: int = 0, period: BudgetPeriod = BudgetPeriod.MONTH,
-) -> Account:  # fmt: skip
+    account_id: str = "payments/month",
+    limit_usd: int = 100,
+    *,
+    kind: BudgetKind = BudgetKind.HARD,
+    overdraft_usd: int = 0,
+    period: BudgetPeriod = BudgetPeriod.MONTH,
+) -> Account:
     return Account(
         account_id=account_id,
         rule=BudgetRule(
-            rule_id=account_id, scope=BudgetScope.TEAM, team="payments", owner="payments", period=period,
-            limit_nusd=limit_usd * USD, kind=kind, overdraft_nusd=overdraft_usd * USD,
+            rule_id=account_id,
+            scope=BudgetScope.TEAM,
+            team="payments",
+            owner="payments",
+            period=period,
+            limit_nusd=limit_usd * USD,
+            kind=kind,
+            overdraft_nusd=overdraft_usd * USD,
         ),
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -85,7 +104,9 @@ async def test_a_hold_is_leased_first_and_settled_for_what_it_cost() -> None:
 async def test_a_cost_above_its_hold_takes_no_more_from_the_purse_than_was_held(
     cost_usd: int | None,
 ) -> None:
-    """What is above the hold was not leased: Postgres books it, and here the rest is still there to be held."""
+    """What is above the hold was not leased: Postgres books it, and here the rest is still there to
+    be held.
+    """
     on = Stage()
     month = on.account(limit_usd=1000)
     async with on.running():
@@ -106,11 +127,15 @@ async def test_a_busy_budget_is_asked_for_seldom() -> None:
             on.budget_leases.settle(holds, USD // 200)
             on.clock.advance(0.001)
             await asyncio.sleep(0)
-        assert len(on.leases.asked) < 200  # of two thousand; at first, until the rate is known, one in eight
+        assert (
+            len(on.leases.asked) < 200
+        )  # of two thousand; at first, until the rate is known, one in eight
 
 
 async def test_only_postgres_says_no_and_says_what_is_left() -> None:
-    """402 names limit, spent, held, when there is more and how to get it: a developer acts on it without asking."""
+    """402 names limit, spent, held, when there is more and how to get it: a developer acts on it
+    without asking.
+    """
     on = Stage()
     month = on.account()
     start_s = month.rule.period_at(on.clock.now()).starts_s
@@ -119,14 +144,17 @@ async def test_only_postgres_says_no_and_says_what_is_left() -> None:
         with pytest.raises(BudgetExhausted) as refused:
             await on.hold(2 * USD, month)
     assert refused.value.message == (
-        "Budget payments/month has too little left: $100.00 limit, $99.00 spent, $0.00 held; this request may cost up "
+        "Budget payments/month has too little left: $100.00 limit, $99.00 spent, $0.00 held; "
+        "this request may cost up "
         "to $2.00. A smaller max_tokens needs less. Resets 1 Dec 00:00 UTC. Ask an admin for: "
         "tollgate budget grant payments/month 10.00 --reason …"
     )
 
 
 async def test_the_last_dollar_can_be_spent() -> None:
-    """A slice shrinks with what is left, so the rest of a budget is not refused to the one who needs it."""
+    """A slice shrinks with what is left, so the rest of a budget is not refused to the one who
+    needs it.
+    """
     on = Stage()
     month = on.account(limit_usd=1)
     async with on.running():
@@ -141,7 +169,10 @@ async def test_the_last_dollar_can_be_spent() -> None:
 async def test_all_budgets_are_held_or_none() -> None:
     """A request that one budget refuses must not eat from the others."""
     on = Stage()
-    team, key = on.account("payments/month"), on.account("payments/key:k/day", limit_usd=1, period=BudgetPeriod.DAY)
+    team, key = (
+        on.account("payments/month"),
+        on.account("payments/key:k/day", limit_usd=1, period=BudgetPeriod.DAY),
+    )
     async with on.running():
         with pytest.raises(BudgetExhausted, match="payments/key:k/day"):
             await on.hold(2 * USD, key, team)
@@ -193,14 +224,18 @@ async def test_an_overdraft_is_bounded_and_flagged() -> None:
 
 
 async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
-    """The same question again, under the same number: else each lost answer would strand a slice, or free one twice."""
+    """The same question again, under the same number: else each lost answer would strand a slice,
+    or free one twice.
+    """
     on = Stage()
     month = on.account()
     on.leases.loses_next_reply = True
     async with on.running():
         with suppress(Unavailable):
             await on.hold(USD, month)
-        await soon(lambda: on.budget_leases.away_s is None and len(on.leases.asked) >= 2, "the answer")
+        await soon(
+            lambda: on.budget_leases.away_s is None and len(on.leases.asked) >= 2, "the answer"
+        )
         first, again = on.leases.asked[:2]
         assert first == again
         holds = await on.hold(USD, month)
@@ -210,7 +245,9 @@ async def test_a_lost_answer_is_neither_taken_nor_given_back_twice() -> None:
 
 
 async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() -> None:
-    """It was leased under a journal that Postgres has given up and booked: spending it again would be twice."""
+    """It was leased under a journal that Postgres has given up and booked: spending it again would
+    be twice.
+    """
     on = Stage()
     month = on.account()
     async with on.running():
@@ -227,7 +264,9 @@ async def test_what_was_held_when_the_leases_were_lost_is_not_free_after_it() ->
         again = await on.hold(USD, month)
         free_nusd = budget_lease.free_nusd
         on.budget_leases.settle(again, 0)
-        assert budget_lease.free_nusd == free_nusd + USD, "what was leased since then goes on as ever"
+        assert budget_lease.free_nusd == free_nusd + USD, (
+            "what was leased since then goes on as ever"
+        )
 
 
 async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
@@ -244,7 +283,9 @@ async def test_what_is_idle_goes_back_and_what_is_held_stays() -> None:
 
 
 async def test_a_lease_ends_by_our_own_clock_until_it_is_renewed() -> None:
-    """Postgres is asked before the money is used again, however much is left: the limit may have been lowered."""
+    """Postgres is asked before the money is used again, however much is left: the limit may have
+    been lowered.
+    """
     on = Stage()
     month = on.account(limit_usd=1000)
     async with on.running():
@@ -259,7 +300,9 @@ async def test_a_lease_ends_by_our_own_clock_until_it_is_renewed() -> None:
 
 
 async def test_a_database_that_hangs_costs_nobody_more_than_a_moment() -> None:
-    """Neither an answer nor a broken connection: 503 after 50 ms, at once for those who come later."""
+    """Neither an answer nor a broken connection: 503 after 50 ms, at once for those who come
+    later.
+    """
     on = Stage()
     month = on.account()
     on.leases.admission = threading.Event()
@@ -298,7 +341,9 @@ async def test_a_caller_who_leaves_while_waiting_leaves_nothing_behind() -> None
 
 
 async def test_a_new_period_has_a_purse_of_its_own_and_the_old_one_is_emptied() -> None:
-    """A hold belongs to the period it was made in, and the money of the last day is not spent on this one."""
+    """A hold belongs to the period it was made in, and the money of the last day is not spent on
+    this one.
+    """
     on = Stage()
     day = on.account("payments/day", period=BudgetPeriod.DAY)
     async with on.running():
@@ -329,11 +374,11 @@ async def test_a_journal_that_was_given_up_takes_its_leases_with_it() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_workers_never_spend_more_than_the_limit_and_leave_little_of_it(seed: int) -> None:
-    """Four workers on one budget, lost answers and outages among them: what is asked of any of them is 0 over, 97 %
-    used, and all of it back at the end.
+    """Four workers on one budget, lost answers and outages among them: what is asked of any of them
+    is 0 over, 97 % used, and all of it back at the end.
 
-    Used up is what every worker was told by Postgres: one whose answer was lost has a slice that it does not know of
-    until it has asked again, so the last answers are not lost.
+    Used up is what every worker was told by Postgres: one whose answer was lost has a slice that it
+    does not know of until it has asked again, so the last answers are not lost.
     """
     chance = random.Random(seed)
     leases, clock, limit_nusd = FakeLeases(), FakeClock(), 20 * USD

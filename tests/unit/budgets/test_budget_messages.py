@@ -13,9 +13,14 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 def account(period: BudgetPeriod) -> Account:
     rule = BudgetRule(
-        rule_id=f"payments/{period}", scope=BudgetScope.TEAM, team="payments", owner="payments", period=period,
-        limit_nusd=5000 * USD, time_zone="Europe/Berlin",
-    )  # fmt: skip
+        rule_id=f"payments/{period}",
+        scope=BudgetScope.TEAM,
+        team="payments",
+        owner="payments",
+        period=period,
+        limit_nusd=5000 * USD,
+        time_zone="Europe/Berlin",
+    )
     return Account(account_id=rule.rule_id, rule=rule)
 
 
@@ -23,12 +28,18 @@ def test_a_used_up_budget_names_its_figures_its_reset_and_the_way_out() -> None:
     """As DESIGN has it: nobody has to ask anybody what it means."""
     on = account(BudgetPeriod.MONTH)
     said = messages.exhausted(
-        on, on.rule.period_at(NOW), limit_nusd=5000 * USD, spent_nusd=4_999_620_000_000, held_nusd=380_000_000,
+        on,
+        on.rule.period_at(NOW),
+        limit_nusd=5000 * USD,
+        spent_nusd=4_999_620_000_000,
+        held_nusd=380_000_000,
         hold_nusd=120_000_000,
-    )  # fmt: skip
+    )
     assert said == (
-        "Budget payments/month is used up: $5,000.00 limit, $4,999.62 spent, $0.38 held; this request may cost up to "
-        "$0.12. Resets 1 Dec 00:00 Europe/Berlin. Ask an admin for: tollgate budget grant payments/month 500.00 "
+        "Budget payments/month is used up: $5,000.00 limit, $4,999.62 spent, $0.38 held; this "
+        "request may cost up to "
+        "$0.12. Resets 1 Dec 00:00 Europe/Berlin. Ask an admin for: tollgate budget grant "
+        "payments/month 500.00 "
         "--reason …"
     )
 
@@ -37,7 +48,12 @@ def test_a_budget_that_has_some_left_says_how_to_need_less() -> None:
     """The hold is an upper bound: a smaller maximum may fit."""
     on = account(BudgetPeriod.ONCE)
     said = messages.exhausted(
-        on, on.rule.period_at(NOW), limit_nusd=10 * USD, spent_nusd=9 * USD, held_nusd=0, hold_nusd=2 * USD
+        on,
+        on.rule.period_at(NOW),
+        limit_nusd=10 * USD,
+        spent_nusd=9 * USD,
+        held_nusd=0,
+        hold_nusd=2 * USD,
     )
     assert "has too little left" in said
     assert "A smaller max_tokens needs less. It never resets." in said

@@ -1,7 +1,8 @@
-"""Workers' leases through days, months and changed clocks: a state machine over real leases and a fake Postgres.
+"""Workers' leases through days, months and changed clocks: a state machine over real leases and a
+fake Postgres.
 
-Two workers hold, settle, write, idle, die and are adopted; grants come and end, limits fall and rise, and time passes,
-across the hours that Berlin, New York and Lord Howe skip or repeat.
+Two workers hold, settle, write, idle, die and are adopted; grants come and end, limits fall and
+rise, and time passes, across the hours that Berlin, New York and Lord Howe skip or repeat.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ T = TypeVar("T")
 LIMIT = 1000
 # Around a month's end in winter, the nights when clocks change, and New Year.
 STARTS = [
-    datetime(2026, 1, 31, 22, 50, tzinfo=UTC), datetime(2026, 3, 28, 23, 30, tzinfo=UTC),
-    datetime(2026, 10, 24, 22, 30, tzinfo=UTC), datetime(2026, 10, 31, 22, 30, tzinfo=UTC),
-    datetime(2026, 3, 8, 6, 30, tzinfo=UTC), datetime(2026, 4, 4, 14, 45, tzinfo=UTC),
+    datetime(2026, 1, 31, 22, 50, tzinfo=UTC),
+    datetime(2026, 3, 28, 23, 30, tzinfo=UTC),
+    datetime(2026, 10, 24, 22, 30, tzinfo=UTC),
+    datetime(2026, 10, 31, 22, 30, tzinfo=UTC),
+    datetime(2026, 3, 8, 6, 30, tzinfo=UTC),
+    datetime(2026, 4, 4, 14, 45, tzinfo=UTC),
     datetime(2026, 12, 31, 22, 59, tzinfo=UTC),
-]  # fmt: skip
+]
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]
 
 
@@ -57,7 +61,9 @@ class Worker:
 
 
 class TimeMachine(RuleBasedStateMachine):
-    """`leases` keeps its own books and asserts at each grant that nothing is above the limit then in force."""
+    """`leases` keeps its own books and asserts at each grant that nothing is above the limit then
+    in force.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,12 +77,17 @@ class TimeMachine(RuleBasedStateMachine):
             Account(
                 account_id=f"team/{period}",
                 rule=BudgetRule(
-                    rule_id=f"team/{period}", scope=BudgetScope.TEAM, team="team", owner="team", period=period,
-                    limit_nusd=LIMIT, time_zone=zone,
+                    rule_id=f"team/{period}",
+                    scope=BudgetScope.TEAM,
+                    team="team",
+                    owner="team",
+                    period=period,
+                    limit_nusd=LIMIT,
+                    time_zone=zone,
                 ),
             )
             for period in sorted(BudgetPeriod)
-        )  # fmt: skip
+        )
         self.leases.limits = {account.account_id: LIMIT for account in self.accounts}
         self.workers = [self._worker(), self._worker()]
 
@@ -195,7 +206,12 @@ class TimeMachine(RuleBasedStateMachine):
                 assert begun.isocalendar()[:2] == local.isocalendar()[:2]
                 assert (begun.weekday(), begun.hour) == (0, 0)
             case BudgetPeriod.MONTH:
-                assert (begun.year, begun.month, begun.day, begun.hour) == (local.year, local.month, 1, 0)
+                assert (begun.year, begun.month, begun.day, begun.hour) == (
+                    local.year,
+                    local.month,
+                    1,
+                    0,
+                )
             case BudgetPeriod.ONCE:
                 assert hold.starts_s == 0
 

@@ -1,4 +1,6 @@
-"""Budgets and limits: every moment belongs to one period, and every request to the right accounts."""
+"""Budgets and limits: every moment belongs to one period, and every request to the right
+accounts.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,39 @@ TICK = timedelta(microseconds=1)
 MINUTE = timedelta(minutes=1)
 RETURNING = [BudgetPeriod.HOUR, BudgetPeriod.DAY, BudgetPeriod.WEEK, BudgetPeriod.MONTH]
 
-# Where clocks are odd: midnight skipped (Havana, Cairo, Beirut, Asuncion), twice there (Havana, Azores), set back over
-# (St John's at 00:01, Casey by three hours), a day left out (Apia, Kwajalein) or lived twice (Juneau), half and quarter
-# hours (Lord Howe, Kathmandu, Chatham), midnight inside a skip (Toronto in 1919), an hour offset in seconds (Monrovia).
+# Where clocks are odd: midnight skipped (Havana, Cairo, Beirut, Asuncion), twice there (Havana,
+# Azores), set back over (St John's at 00:01, Casey by three hours), a day left out (Apia,
+# Kwajalein) or lived twice (Juneau), half and quarter hours (Lord Howe, Kathmandu, Chatham),
+# midnight inside a skip (Toronto in 1919), an hour offset in seconds (Monrovia).
 ZONES = [
-    "UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Africa/Cairo", "Asia/Beirut", "America/Asuncion",
-    "Atlantic/Azores", "America/St_Johns", "Antarctica/Casey", "Pacific/Apia", "Pacific/Kwajalein", "America/Juneau",
-    "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Chatham", "America/Toronto", "Africa/Monrovia", "America/Nuuk",
-    "Asia/Pyongyang", "Asia/Kolkata", "Africa/Casablanca", "Pacific/Kiritimati", "America/Sao_Paulo",
-]  # fmt: skip
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Havana",
+    "Africa/Cairo",
+    "Asia/Beirut",
+    "America/Asuncion",
+    "Atlantic/Azores",
+    "America/St_Johns",
+    "Antarctica/Casey",
+    "Pacific/Apia",
+    "Pacific/Kwajalein",
+    "America/Juneau",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Pacific/Chatham",
+    "America/Toronto",
+    "Africa/Monrovia",
+    "America/Nuuk",
+    "Asia/Pyongyang",
+    "Asia/Kolkata",
+    "Africa/Casablanca",
+    "Pacific/Kiritimati",
+    "America/Sao_Paulo",
+]
 
-# Days around a change of the clock, with the zone. Their midnights are checked against a clock read minute by minute.
+# Days around a change of the clock, with the zone. Their midnights are checked against a clock read
+# minute by minute.
 TURNS = [
     ("UTC", date(2024, 2, 28)),
     ("Europe/Berlin", date(2026, 3, 28)),
@@ -82,7 +106,9 @@ def at(text: str) -> datetime:
 
 
 def midnights(time_zone: str, day: date) -> dict[date, datetime]:
-    """When each day around `day` begins: the first minute in which a clock on the wall shows it, or a later one."""
+    """When each day around `day` begins: the first minute in which a clock on the wall shows it, or
+    a later one.
+    """
     zone = ZoneInfo(time_zone)
     now = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=3)
     shown = now.astimezone(zone).date()
@@ -96,17 +122,26 @@ def midnights(time_zone: str, day: date) -> dict[date, datetime]:
     return found
 
 
-def rule(scope: BudgetScope = BudgetScope.TEAM, owner: str = "payments", **others: object) -> BudgetRule:
+def rule(
+    scope: BudgetScope = BudgetScope.TEAM, owner: str = "payments", **others: object
+) -> BudgetRule:
     period = BudgetPeriod.MONTH
     of_team = None if scope is BudgetScope.COST_CENTRE else "payments"
     fields: dict[str, object] = {
-        "rule_id": rule_id(scope, team=of_team, owner=owner, period=period), "scope": scope, "team": of_team,
-        "owner": owner, "period": period, "limit_nusd": 100, **others,
-    }  # fmt: skip
+        "rule_id": rule_id(scope, team=of_team, owner=owner, period=period),
+        "scope": scope,
+        "team": of_team,
+        "owner": owner,
+        "period": period,
+        "limit_nusd": 100,
+        **others,
+    }
     return BudgetRule(**fields)  # type: ignore[arg-type]  # what is left out and overridden is the test's affair
 
 
-def names(*rules: BudgetRule, project: str | None = "checkout", cost_centre: tuple[BudgetRule, ...] = ()) -> list[str]:
+def names(
+    *rules: BudgetRule, project: str | None = "checkout", cost_centre: tuple[BudgetRule, ...] = ()
+) -> list[str]:
     found = accounts_of(rules, cost_centre=cost_centre, project=project, key_id="0A1b2C3d4E")
     return [account.account_id for account in found]
 
@@ -121,8 +156,12 @@ def names(*rules: BudgetRule, project: str | None = "checkout", cost_centre: tup
 @example(BudgetPeriod.HOUR, "Australia/Lord_Howe", at("2026-04-04T15:15:00"))
 @example(BudgetPeriod.HOUR, "Australia/Lord_Howe", at("2026-10-03T15:30:00.5"))
 @example(BudgetPeriod.HOUR, "America/St_Johns", at("2005-10-30T02:31:00"))
-def test_every_moment_belongs_to_exactly_one_period(period: BudgetPeriod, time_zone: str, moment: datetime) -> None:
-    """In two it would be counted twice, in none it would be free: periods follow each other without gap or overlap."""
+def test_every_moment_belongs_to_exactly_one_period(
+    period: BudgetPeriod, time_zone: str, moment: datetime
+) -> None:
+    """In two it would be counted twice, in none it would be free: periods follow each other without
+    gap or overlap.
+    """
     span = period_at(period, time_zone, moment)
     assert span.ends_at is not None
     assert span.starts_at <= moment < span.ends_at
@@ -140,20 +179,32 @@ def test_all_moments_of_a_period_agree_on_it(
     """Each replica works it out for itself, from another moment."""
     span = period_at(period, time_zone, moment)
     assert span.ends_at is not None
-    inside = span.starts_at + timedelta(seconds=int((span.ends_at - span.starts_at).total_seconds() * share))
+    inside = span.starts_at + timedelta(
+        seconds=int((span.ends_at - span.starts_at).total_seconds() * share)
+    )
     assert period_at(period, time_zone, inside) == span
 
 
 @pytest.mark.parametrize(("time_zone", "day"), TURNS)
 @pytest.mark.parametrize("period", list(KEYS_OF_PERIODS))
-def test_periods_begin_when_the_clock_on_the_wall_says_so(period: BudgetPeriod, time_zone: str, day: date) -> None:
+def test_periods_begin_when_the_clock_on_the_wall_says_so(
+    period: BudgetPeriod, time_zone: str, day: date
+) -> None:
     """People read a budget by their own clock, on the night when it is changed too."""
     key_of = KEYS_OF_PERIODS[period]
-    opens, closes = (datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=n) for n in (-2, 2))
-    begun = {at for found, at in midnights(time_zone, day).items() if key_of(found) != key_of(_before(found))}
+    opens, closes = (
+        datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=n) for n in (-2, 2)
+    )
+    begun = {
+        at
+        for found, at in midnights(time_zone, day).items()
+        if key_of(found) != key_of(_before(found))
+    }
     moments = (opens + 10 * MINUTE * n for n in range(4 * 24 * 6))
     starts = {period_at(period, time_zone, moment).starts_at for moment in moments}
-    assert {start for start in starts if start > opens} == {start for start in begun if opens < start < closes}
+    assert {start for start in starts if start > opens} == {
+        start for start in begun if opens < start < closes
+    }
 
 
 def _before(day: date) -> date:
@@ -164,37 +215,125 @@ def _before(day: date) -> date:
     ("period", "time_zone", "moment", "starts", "ends"),
     [
         (BudgetPeriod.HOUR, "UTC", "2026-11-22T05:30:01", "2026-11-22T05:00", "2026-11-22T06:00"),
-        (BudgetPeriod.HOUR, "Asia/Kathmandu", "2026-11-22T05:30", "2026-11-22T05:15", "2026-11-22T06:15"),
+        (
+            BudgetPeriod.HOUR,
+            "Asia/Kathmandu",
+            "2026-11-22T05:30",
+            "2026-11-22T05:15",
+            "2026-11-22T06:15",
+        ),
         # The hour from 2 to 3 is there twice in Berlin that night; each is an hour of its own.
-        (BudgetPeriod.HOUR, "Europe/Berlin", "2026-10-25T00:30", "2026-10-25T00:00", "2026-10-25T01:00"),
-        (BudgetPeriod.HOUR, "Europe/Berlin", "2026-10-25T01:30", "2026-10-25T01:00", "2026-10-25T02:00"),
+        (
+            BudgetPeriod.HOUR,
+            "Europe/Berlin",
+            "2026-10-25T00:30",
+            "2026-10-25T00:00",
+            "2026-10-25T01:00",
+        ),
+        (
+            BudgetPeriod.HOUR,
+            "Europe/Berlin",
+            "2026-10-25T01:30",
+            "2026-10-25T01:00",
+            "2026-10-25T02:00",
+        ),
         # Lord Howe sets its clocks from 2:00 back to 1:30: half an hour that ends as usual.
-        (BudgetPeriod.HOUR, "Australia/Lord_Howe", "2026-04-04T15:10", "2026-04-04T15:00", "2026-04-04T15:30"),
-        (BudgetPeriod.DAY, "Europe/Berlin", "2026-03-29T12:00", "2026-03-28T23:00", "2026-03-29T22:00"),
-        (BudgetPeriod.DAY, "Europe/Berlin", "2026-10-25T12:00", "2026-10-24T22:00", "2026-10-25T23:00"),
-        (BudgetPeriod.DAY, "America/Havana", "2026-03-08T12:00", "2026-03-08T05:00", "2026-03-09T04:00"),
-        (BudgetPeriod.DAY, "America/Havana", "2026-11-01T05:30", "2026-11-01T04:00", "2026-11-02T05:00"),
-        (BudgetPeriod.DAY, "Africa/Cairo", "2026-04-24T12:00", "2026-04-23T22:00", "2026-04-24T21:00"),
+        (
+            BudgetPeriod.HOUR,
+            "Australia/Lord_Howe",
+            "2026-04-04T15:10",
+            "2026-04-04T15:00",
+            "2026-04-04T15:30",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "Europe/Berlin",
+            "2026-03-29T12:00",
+            "2026-03-28T23:00",
+            "2026-03-29T22:00",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "Europe/Berlin",
+            "2026-10-25T12:00",
+            "2026-10-24T22:00",
+            "2026-10-25T23:00",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "America/Havana",
+            "2026-03-08T12:00",
+            "2026-03-08T05:00",
+            "2026-03-09T04:00",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "America/Havana",
+            "2026-11-01T05:30",
+            "2026-11-01T04:00",
+            "2026-11-02T05:00",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "Africa/Cairo",
+            "2026-04-24T12:00",
+            "2026-04-23T22:00",
+            "2026-04-24T21:00",
+        ),
         # Apia had no 30 December 2011.
-        (BudgetPeriod.DAY, "Pacific/Apia", "2011-12-30T09:59", "2011-12-29T10:00", "2011-12-30T10:00"),
-        (BudgetPeriod.DAY, "Pacific/Apia", "2011-12-30T10:00", "2011-12-30T10:00", "2011-12-31T10:00"),
+        (
+            BudgetPeriod.DAY,
+            "Pacific/Apia",
+            "2011-12-30T09:59",
+            "2011-12-29T10:00",
+            "2011-12-30T10:00",
+        ),
+        (
+            BudgetPeriod.DAY,
+            "Pacific/Apia",
+            "2011-12-30T10:00",
+            "2011-12-30T10:00",
+            "2011-12-31T10:00",
+        ),
         (BudgetPeriod.WEEK, "UTC", "2026-11-22T23:59", "2026-11-16T00:00", "2026-11-23T00:00"),
-        (BudgetPeriod.WEEK, "Asia/Kathmandu", "2026-11-22T18:15", "2026-11-22T18:15", "2026-11-29T18:15"),
+        (
+            BudgetPeriod.WEEK,
+            "Asia/Kathmandu",
+            "2026-11-22T18:15",
+            "2026-11-22T18:15",
+            "2026-11-29T18:15",
+        ),
         (BudgetPeriod.MONTH, "UTC", "2024-02-29T12:00", "2024-02-01T00:00", "2024-03-01T00:00"),
-        (BudgetPeriod.MONTH, "America/New_York", "2026-12-01T04:59", "2026-11-01T04:00", "2026-12-01T05:00"),
-        (BudgetPeriod.MONTH, "Pacific/Apia", "2011-12-31T00:00", "2011-12-01T10:00", "2011-12-31T10:00"),
+        (
+            BudgetPeriod.MONTH,
+            "America/New_York",
+            "2026-12-01T04:59",
+            "2026-11-01T04:00",
+            "2026-12-01T05:00",
+        ),
+        (
+            BudgetPeriod.MONTH,
+            "Pacific/Apia",
+            "2011-12-31T00:00",
+            "2011-12-01T10:00",
+            "2011-12-31T10:00",
+        ),
     ],
 )
 def test_a_period_lasts_from_here_to_there(
     period: BudgetPeriod, time_zone: str, moment: str, starts: str, ends: str
 ) -> None:
     """Worked out by hand, with a calendar."""
-    assert rule(period=period, time_zone=time_zone).period_at(at(moment)) == PeriodSpan(at(starts), at(ends))
+    assert rule(period=period, time_zone=time_zone).period_at(at(moment)) == PeriodSpan(
+        at(starts), at(ends)
+    )
 
 
 def test_a_budget_for_once_never_ends() -> None:
     """A pilot's money is not there again next month."""
-    assert period_at(BudgetPeriod.ONCE, "Asia/Kathmandu", at("2026-11-22T05:30")) == PeriodSpan(EPOCH, None)
+    assert period_at(BudgetPeriod.ONCE, "Asia/Kathmandu", at("2026-11-22T05:30")) == PeriodSpan(
+        EPOCH, None
+    )
     assert PeriodSpan(EPOCH, None).starts_s == 0
 
 
@@ -213,13 +352,19 @@ def test_a_period_is_named_by_the_second_it_begins() -> None:
         (BudgetScope.COST_CENTRE, "CC-1207", "cost_centre:CC-1207/day"),
     ],
 )
-def test_a_budget_is_known_by_its_owner_and_period(scope: BudgetScope, owner: str, identity: str) -> None:
-    """The same in every version of the policy: what was spent stays counted when a limit changes."""
+def test_a_budget_is_known_by_its_owner_and_period(
+    scope: BudgetScope, owner: str, identity: str
+) -> None:
+    """The same in every version of the policy: what was spent stays counted when a limit
+    changes.
+    """
     assert rule_id(scope, team="payments", owner=owner, period=BudgetPeriod.DAY) == identity
 
 
 def test_a_request_is_charged_to_its_team_project_key_and_cost_centre() -> None:
-    """In the order of their names, which is the order of locks: two requests never wait for each other."""
+    """In the order of their names, which is the order of locks: two requests never wait for each
+    other.
+    """
     rules = (rule(), rule(BudgetScope.PROJECT, "checkout"), rule(BudgetScope.KEY, EACH))
     centre = (rule(BudgetScope.COST_CENTRE, "CC-1"),)
     assert names(*rules, cost_centre=centre) == [
@@ -253,7 +398,14 @@ def test_a_rule_for_a_key_is_no_exception_for_a_project_of_that_name() -> None:
 
 
 PROJECTS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,20}", fullmatch=True) | st.sampled_from(
-    ["month", "project:checkout/month", "key:0A1b2C3d4E/month", "checkout/month", "CC-1/month", "a:month"]
+    [
+        "month",
+        "project:checkout/month",
+        "key:0A1b2C3d4E/month",
+        "checkout/month",
+        "CC-1/month",
+        "a:month",
+    ]
 )
 BUDGET_NAMES = st.sampled_from(["payments", "search", "pilot", "project", "key", "month", "CC-1"])
 
@@ -262,10 +414,16 @@ BUDGET_NAMES = st.sampled_from(["payments", "search", "pilot", "project", "key",
 def test_no_project_that_a_caller_may_name_reaches_another_budgets_account(
     one: str, other: str, budget_name: str
 ) -> None:
-    """A caller chooses the project: if its account were another's, that one's money would be spent."""
+    """A caller chooses the project: if its account were another's, that one's money would be
+    spent.
+    """
     each = rule(BudgetScope.PROJECT, EACH)
     named = rule(BudgetScope.PROJECT, EACH, rule_id=budget_name)
-    owned = [rule(BudgetScope.PROJECT, one), rule(BudgetScope.COST_CENTRE, "CC-1"), rule(BudgetScope.KEY, "0A1b2C3d4E")]
+    owned = [
+        rule(BudgetScope.PROJECT, one),
+        rule(BudgetScope.COST_CENTRE, "CC-1"),
+        rule(BudgetScope.KEY, "0A1b2C3d4E"),
+    ]
     others = {known.rule_id for known in (rule(), *owned, rule(rule_id="own-name"))}
     found = [each.account_id(other), named.account_id(other), named.account_id(one)]
     assert others.isdisjoint(found[1:])
@@ -288,9 +446,13 @@ def test_a_policy_knows_the_accounts_of_a_request() -> None:
         for name, centre, budgets in (("payments", "CC-1", (own,)), ("search", "CC-2", ()))
     )
     policy = Policy(
-        regions={}, classes={}, deployments={}, routes={}, teams={"payments": inside, "search": outside},
+        regions={},
+        classes={},
+        deployments={},
+        routes={},
+        teams={"payments": inside, "search": outside},
         cost_centres={"CC-1": CostCentre(name="CC-1", budgets=(shared,))},
-    )  # fmt: skip
+    )
     assert policy.budgets == (own, shared)
     assert [a.rule for a in policy.accounts(inside, project=None, key_id="k")] == [shared, own]
     assert policy.accounts(outside, project=None, key_id="k") == ()

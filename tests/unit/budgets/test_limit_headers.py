@@ -10,12 +10,14 @@ from gateway.services.budgets.limiter import LimitStatus, LimitUsage
 
 def test_the_tightest_limit_is_told() -> None:
     """A key with much left under a team with little is as good as nothing."""
-    team = LimitStatus(limit_id="t", requests=LimitUsage(limit=600, remaining=6, reset_s=12.2), tokens=None)
+    team = LimitStatus(
+        limit_id="t", requests=LimitUsage(limit=600, remaining=6, reset_s=12.2), tokens=None
+    )
     key = LimitStatus(
         limit_id="k",
         requests=LimitUsage(limit=60, remaining=30, reset_s=1),
         tokens=LimitUsage(limit=9, remaining=-1, reset_s=0.35),
-    )  # fmt: skip
+    )
     assert dict(limit_headers([team, key])) == {
         b"x-ratelimit-limit-requests": b"600",
         b"x-ratelimit-remaining-requests": b"6",
@@ -31,7 +33,9 @@ def test_without_limits_there_are_no_headers() -> None:
     assert limit_headers([LimitStatus(limit_id="t", requests=None, tokens=None)]) == []
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0ms"), (0.0001, "1ms"), (1, "1s"), (59.1, "1m0s"), (61, "1m1s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0ms"), (0.0001, "1ms"), (1, "1s"), (59.1, "1m0s"), (61, "1m1s")]
+)
 def test_times_are_written_as_openai_writes_them(seconds: float, text: str) -> None:
     """Clients parse Go durations."""
     assert duration(seconds) == text

@@ -1,4 +1,6 @@
-"""The limiter of one worker, or of several on one ledger: from units in hand, by asking, and with nobody to ask."""
+"""The limiter of one worker, or of several on one ledger: from units in hand, by asking, and with
+nobody to ask.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,15 @@ class FakeWindows:
         known = self.last.get(worker)
         if known is not None and known[0] == number:
             before = known[1]
-            return LimitAnswer(workers=before.workers, now_ms=before.now_ms, answers=before.answers, is_repeat=True)
+            return LimitAnswer(
+                workers=before.workers, now_ms=before.now_ms, answers=before.answers, is_repeat=True
+            )
         self.heard[worker] = self.clock.monotonic()
         workers = sum(self.clock.monotonic() - at_s < 15 for at_s in self.heard.values())
         answers = tuple(
-            self._slots(ask, worker, workers) if ask.measure is LimitUnit.CONCURRENT else self._units(ask, workers)
+            self._slots(ask, worker, workers)
+            if ask.measure is LimitUnit.CONCURRENT
+            else self._units(ask, workers)
             for ask in asks
         )
         answer = LimitAnswer(workers=workers, now_ms=self.now_ms, answers=answers)
@@ -77,7 +83,9 @@ class FakeWindows:
     def used(self, limit_id: str, measure: LimitUnit = LimitUnit.REQUESTS) -> int:
         """Units in the last 60 seconds."""
         first = self.now_ms // TICK_MS - WINDOW_S * 1000 // TICK_MS
-        return sum(units for tick, units in self.taken.get((limit_id, measure), []) if tick >= first)
+        return sum(
+            units for tick, units in self.taken.get((limit_id, measure), []) if tick >= first
+        )
 
     def _units(self, ask: LimitAsk, workers: int) -> LimitGranted:
         tick = self.now_ms // TICK_MS
@@ -85,7 +93,9 @@ class FakeWindows:
         window[:] = [entry for entry in window if entry[0] >= tick - WINDOW_S * 1000 // TICK_MS]
         for at, units in ask.corrections:
             same = [entry for entry in window if entry[0] == at]
-            assert units > 0 or not same or sum(entry[1] for entry in same) + units >= 0, "gave back what it had"
+            assert units > 0 or not same or sum(entry[1] for entry in same) + units >= 0, (
+                "gave back what it had"
+            )
             if units > 0 or same:
                 window.append([at or tick, units])
         used = sum(units for _, units in window)
@@ -93,23 +103,37 @@ class FakeWindows:
         window.append([tick, granted])
         by_tick = sorted({at for at, _ in window})
         slides = tuple(
-            ((at + 2401) * TICK_MS - self.now_ms, sum(units for other, units in window if other == at))
+            (
+                (at + 2401) * TICK_MS - self.now_ms,
+                sum(units for other, units in window if other == at),
+            )
             for at in by_tick
         )
         return LimitGranted(
-            limit_id=ask.limit_id, measure=ask.measure, tick=tick, granted=granted, used=used + granted,
+            limit_id=ask.limit_id,
+            measure=ask.measure,
+            tick=tick,
+            granted=granted,
+            used=used + granted,
             slides=tuple(slide for slide in slides if slide[1]),
-        )  # fmt: skip
+        )
 
     def _slots(self, ask: LimitAsk, worker: UUID, workers: int) -> LimitGranted:
         now_s = self.clock.monotonic()
         others = sum(
-            slots for (limit_id, other), (slots, at_s) in self.slots.items()
+            slots
+            for (limit_id, other), (slots, at_s) in self.slots.items()
             if limit_id == ask.limit_id and other != worker and now_s - at_s <= 15
-        )  # fmt: skip
+        )
         granted = ask.kept + _granted(ask, ask.most - others - ask.kept, workers)
         self.slots[ask.limit_id, worker] = (granted, now_s)
-        return LimitGranted(limit_id=ask.limit_id, measure=ask.measure, tick=0, granted=granted, used=others + granted)
+        return LimitGranted(
+            limit_id=ask.limit_id,
+            measure=ask.measure,
+            tick=0,
+            granted=granted,
+            used=others + granted,
+        )
 
 
 def _granted(ask: LimitAsk, left: int, workers: int) -> int:
@@ -118,7 +142,9 @@ def _granted(ask: LimitAsk, left: int, workers: int) -> int:
         met = min(times, max(left - granted, 0) // units)
         granted += met * units
         is_whole = is_whole and met == times
-    return granted + max(min(ask.ahead, (left - granted) // (8 * workers)), 0) if is_whole else granted
+    return (
+        granted + max(min(ask.ahead, (left - granted) // (8 * workers)), 0) if is_whole else granted
+    )
 
 
 class Workers:
@@ -127,7 +153,9 @@ class Workers:
     def __init__(self, count: int = 1, *, wait_s: float = 20.0) -> None:
         self.clock = FakeClock()
         self.windows = FakeWindows(self.clock)
-        self.limiters = [Limiter(self.windows, self.clock, worker=uuid4(), wait_s=wait_s) for _ in range(count)]
+        self.limiters = [
+            Limiter(self.windows, self.clock, worker=uuid4(), wait_s=wait_s) for _ in range(count)
+        ]
 
     @property
     def one(self) -> Limiter:
@@ -138,14 +166,18 @@ class Workers:
         for limiter in self.limiters * 2:
             await limiter.exchange()
 
-    async def admit(self, limited: Sequence[LimitedBy], tokens: int = 0, *, by: int = 0) -> LimitGrant:
+    async def admit(
+        self, limited: Sequence[LimitedBy], tokens: int = 0, *, by: int = 0
+    ) -> LimitGrant:
         """Admit, with an exchange where one is waited for."""
         done: LimitGrant | BaseException = (await self.admit_all([(limited, tokens)], by=by))[0]
         if isinstance(done, BaseException):
             raise done
         return done
 
-    async def admit_all(self, asks: Sequence[tuple[Sequence[LimitedBy], int]], *, by: int = 0) -> list[Any]:
+    async def admit_all(
+        self, asks: Sequence[tuple[Sequence[LimitedBy], int]], *, by: int = 0
+    ) -> list[Any]:
         limiter = self.limiters[by]
         tasks = [asyncio.create_task(limiter.admit(limited, tokens)) for limited, tokens in asks]
         await asyncio.sleep(0)
@@ -161,7 +193,9 @@ class Workers:
                 await limiter.exchange()
 
 
-def per_minute(requests: int | None = None, *, tokens: int | None = None, limit_id: str = "payments") -> LimitedBy:
+def per_minute(
+    requests: int | None = None, *, tokens: int | None = None, limit_id: str = "payments"
+) -> LimitedBy:
     return limit_id, Limits(requests_per_minute=requests, tokens_per_minute=tokens)
 
 
@@ -180,7 +214,9 @@ async def test_a_small_limit_is_whole_whichever_workers_are_asked() -> None:
             await workers.admit([per_minute(3)], by=by)
     assert refused.value.retry_after_s == pytest.approx(60.0, abs=0.03)
     assert refused.value.message.startswith("payments may use 3 requests in any 60 seconds")
-    assert refused.value.message.endswith("ask an admin to raise requests_per_minute of payments in the policy.")
+    assert refused.value.message.endswith(
+        "ask an admin to raise requests_per_minute of payments in the policy."
+    )
     workers.clock.advance(refused.value.retry_after_s or 0)
     await workers.admit([per_minute(3)], by=2)
 
@@ -222,7 +258,9 @@ async def test_busy_workers_have_units_in_hand_and_ask_nobody() -> None:
 
 
 async def test_what_postgres_refused_is_refused_without_asking_again() -> None:
-    """A caller that presses on must not press on Postgres; but what others give back is found soon."""
+    """A caller that presses on must not press on Postgres; but what others give back is found
+    soon.
+    """
     workers = Workers()
     await workers.admit([per_minute(1)])
     with pytest.raises(RateLimited):
@@ -239,7 +277,9 @@ async def test_what_postgres_refused_is_refused_without_asking_again() -> None:
 
 
 async def test_tokens_that_were_not_used_go_back_once() -> None:
-    """They are reserved at the most an answer could have: kept, they would refuse ten callers for one."""
+    """They are reserved at the most an answer could have: kept, they would refuse ten callers for
+    one.
+    """
     workers = Workers()
     admission = await workers.admit([per_minute(tokens=1000)], 900)
     with pytest.raises(RateLimited):
@@ -261,7 +301,9 @@ async def test_tokens_used_beyond_the_reservation_count_and_unknown_ones_as_rese
 
 
 async def test_a_settlement_after_its_window_changes_nothing() -> None:
-    """A long answer's reservation has slid out: giving it back would make room that is not there."""
+    """A long answer's reservation has slid out: giving it back would make room that is not
+    there.
+    """
     workers = Workers()
     admission = await workers.admit([per_minute(tokens=1000)], 900)
     workers.clock.advance(61)
@@ -323,7 +365,9 @@ async def test_postgres_hears_of_what_was_admitted_without_it() -> None:
 
 
 async def test_no_request_waits_longer_for_postgres_than_it_may() -> None:
-    """A database that hangs must not be felt: those who wait go on, those who come later do not wait at all."""
+    """A database that hangs must not be felt: those who wait go on, those who come later do not
+    wait at all.
+    """
     workers = Workers(wait_s=0.01)
     await workers.hear()
     workers.windows.admission = threading.Event()
@@ -396,8 +440,9 @@ async def test_slots_in_use_are_told_again_after_an_outage() -> None:
 
 
 async def test_slots_over_the_limit_are_let_go_while_all_workers_are_busy() -> None:
-    """Three workers that each believed themselves alone have three times the limit in use: that must end by itself,
-    though each request that ends is followed by the next."""
+    """Three workers that each believed themselves alone have three times the limit in use: that
+    must end by itself, though each request that ends is followed by the next.
+    """
     workers = Workers(3)
     workers.windows.is_away = True
     running = [[await workers.admit([at_once(6)], by=by) for _ in range(6)] for by in range(3)]
@@ -426,17 +471,27 @@ async def test_headers_say_where_each_limit_stands() -> None:
     """A client that reads them need not run into the limit."""
     workers = Workers()
     limited = [per_minute(10, tokens=1000)]
-    assert workers.one.standing(limited)[0].requests == LimitUsage(limit=10, remaining=10, reset_s=0.0)
+    assert workers.one.standing(limited)[0].requests == LimitUsage(
+        limit=10, remaining=10, reset_s=0.0
+    )
     await workers.admit(limited, 300)
     workers.clock.advance(20)
     (standing,) = workers.one.standing(limited)
     assert standing.requests is not None
     assert standing.tokens is not None
-    assert (standing.limit_id, standing.requests.remaining, standing.tokens.remaining) == ("payments", 9, 700)
+    assert (standing.limit_id, standing.requests.remaining, standing.tokens.remaining) == (
+        "payments",
+        9,
+        700,
+    )
     assert standing.tokens.reset_s == pytest.approx(40, abs=0.05)
     workers.clock.advance(60)
-    assert workers.one.standing(limited)[0].tokens == LimitUsage(limit=1000, remaining=1000, reset_s=0.0)
-    assert workers.one.standing([at_once(3)]) == (LimitStatus(limit_id="payments", requests=None, tokens=None),)
+    assert workers.one.standing(limited)[0].tokens == LimitUsage(
+        limit=1000, remaining=1000, reset_s=0.0
+    )
+    assert workers.one.standing([at_once(3)]) == (
+        LimitStatus(limit_id="payments", requests=None, tokens=None),
+    )
 
 
 async def test_a_changed_limit_counts_at_once() -> None:
@@ -499,9 +554,12 @@ STEPS = st.lists(
 
 @settings(max_examples=60)
 @given(steps=STEPS, limit=st.integers(1, 12))
-def test_whatever_happens_no_minute_has_more_than_the_limit(steps: list[tuple[str, int, int]], limit: int) -> None:
-    """Requests, settlements, pauses and lost answers in any order, at three workers: admitted is never over the
-    limit, and Postgres never counts less than was admitted."""
+def test_whatever_happens_no_minute_has_more_than_the_limit(
+    steps: list[tuple[str, int, int]], limit: int
+) -> None:
+    """Requests, settlements, pauses and lost answers in any order, at three workers: admitted is
+    never over the limit, and Postgres never counts less than was admitted.
+    """
 
     both = [("payments", Limits(requests_per_minute=limit, concurrent=limit))]
 
@@ -533,7 +591,9 @@ def test_whatever_happens_no_minute_has_more_than_the_limit(steps: list[tuple[st
 
 
 async def test_who_decides_alone_does_not_send_anybody_away_for_long() -> None:
-    """Postgres is late, not away: what the others have left is known in a moment, so a minute's wait would be a lie."""
+    """Postgres is late, not away: what the others have left is known in a moment, so a minute's
+    wait would be a lie.
+    """
     workers = Workers(wait_s=0.02)
     workers.windows.admission = threading.Event()
     await workers.one.admit([per_minute(1)], 0)

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.budgets.limits import NO_LIMITS, WINDOW_S, Limits, SlidingCounts, limits_of, limits_of_deployment
+from gateway.domain.budgets.limits import (
+    NO_LIMITS,
+    WINDOW_S,
+    Limits,
+    SlidingCounts,
+    limits_of,
+    limits_of_deployment,
+)
 
 TEN, TWENTY, THIRTY = (Limits(requests_per_minute=figure) for figure in (10, 20, 30))
 
@@ -32,7 +39,9 @@ def test_a_request_is_under_the_limits_of_its_team_project_and_key() -> None:
 
 
 def test_each_project_and_key_without_a_limit_of_its_own_has_the_one_for_each() -> None:
-    """`*` is for each by itself: one count for all of them would let one project starve the others."""
+    """`*` is for each by itself: one count for all of them would let one project starve the
+    others.
+    """
     team = Team(project_limits={"*": TEN, "search": NO_LIMITS}, key_limits={"*": TWENTY})
     assert limits_of(team, project="checkout", key_id="k1") == (
         ("payments/project:checkout", TEN),
@@ -54,8 +63,12 @@ TAKEN = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 50)), max_size=30)
 
 
 @given(taken=TAKEN, later_s=st.floats(0, 130))
-def test_a_window_counts_what_a_list_of_moments_counts(taken: list[tuple[float, int]], later_s: float) -> None:
-    """Never less than the last 60 seconds had, or the limit would be exceeded; a step more at most."""
+def test_a_window_counts_what_a_list_of_moments_counts(
+    taken: list[tuple[float, int]], later_s: float
+) -> None:
+    """Never less than the last 60 seconds had, or the limit would be exceeded; a step more at
+    most.
+    """
     counts, moments, now_s = SlidingCounts(), [], 1000.0
     for pause_s, units in taken:
         now_s += pause_s
@@ -64,14 +77,17 @@ def test_a_window_counts_what_a_list_of_moments_counts(taken: list[tuple[float, 
     now_s += later_s
     used = counts.slide(now_s)
     exactly, at_most = (
-        sum(units for at_s, units in moments if at_s > now_s - span_s) for span_s in (WINDOW_S, WINDOW_S + STEP_S)
+        sum(units for at_s, units in moments if at_s > now_s - span_s)
+        for span_s in (WINDOW_S, WINDOW_S + STEP_S)
     )
     assert exactly <= used <= at_most
 
 
 @given(taken=TAKEN, part=st.floats(0, 1))
 def test_room_is_there_when_it_was_promised(taken: list[tuple[float, int]], part: float) -> None:
-    """`Retry-After` is kept: a caller that comes at that moment finds room, and one before it does not."""
+    """`Retry-After` is kept: a caller that comes at that moment finds room, and one before it does
+    not.
+    """
     counts, now_s = SlidingCounts(), 1000.0
     for pause_s, units in taken:
         now_s += pause_s
@@ -86,7 +102,9 @@ def test_room_is_there_when_it_was_promised(taken: list[tuple[float, int]], part
 
 
 def test_a_correction_counts_at_the_moment_of_what_it_corrects() -> None:
-    """What was reserved too much leaves the window now, and what is left leaves it with its moment."""
+    """What was reserved too much leaves the window now, and what is left leaves it with its
+    moment.
+    """
     counts = SlidingCounts()
     counts.add(1000.0, 100)
     counts.add(1030.0, 10)

@@ -1,4 +1,6 @@
-"""The breaker: it opens on what it should, never stays shut off for long, and a success closes it."""
+"""The breaker: it opens on what it should, never stays shut off for long, and a success closes
+it.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_a_probe_that_fails_waits_longer_and_never_over_ten_seconds() -> None:
     for _ in range(3):
         breaker.began(now_s)
         assert not breaker.failed(now_s, now_s, is_silent=True)
-        due_s = next(now_s + tenth / 10 for tenth in range(200) if breaker.is_due(now_s + tenth / 10))
+        due_s = next(
+            now_s + tenth / 10 for tenth in range(200) if breaker.is_due(now_s + tenth / 10)
+        )
         waits.append(round(due_s - now_s, 1))
         now_s = due_s
     assert waits == [LONGEST_OPEN_S] * 3
@@ -114,7 +118,9 @@ def test_what_began_before_it_opened_says_nothing_of_now() -> None:
 
 
 def test_attempts_that_are_no_probe_do_not_put_it_off() -> None:
-    """Of the last eligible deployment each request is one: under load its probe would never come due."""
+    """Of the last eligible deployment each request is one: under load its probe would never come
+    due.
+    """
     breaker = opened_at(0)
     for now_s in range(1, 5):
         breaker.began(now_s)
@@ -158,13 +164,17 @@ def test_a_count_is_of_the_last_seconds() -> None:
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Attempts begin and end in any order and in any way; nobody ever waits too long for the next probe."""
+    """Attempts begin and end in any order and in any way; nobody ever waits too long for the next
+    probe.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.breaker, self.now_s = Breaker(), 0.0
         self.under_way: list[float] = []
-        self.shut_s: float | None = None  # since when it is neither closed nor is a probe due or under way
+        self.shut_s: float | None = (
+            None  # since when it is neither closed nor is a probe due or under way
+        )
         self.probe_s: float | None = None
 
     @rule(seconds=st.floats(0, 3))

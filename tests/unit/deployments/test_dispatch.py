@@ -35,9 +35,17 @@ from tests.fakes import FakeTransport, FakeUpstreamAnswer
 from tests.unit.request.test_request_service import DONE, TAIL, WHOLE, Stage, body, piece
 from tests.waiting import soon
 
-TOO_LONG = b'{"error":{"message":"whatever it says","type":"BadRequestError","code":"context_length_exceeded"}}'
-QUOTA = b'{"error":{"message":"whatever it says","type":"insufficient_quota","code":"insufficient_quota"}}'
-ERROR_EVENT = b'data: {"error":{"message":"EngineCore died","type":"InternalServerError","code":500}}\n\n'
+TOO_LONG = (
+    b'{"error":{"message":"whatever it '
+    b'says","type":"BadRequestError","code":"context_length_exceeded"}}'
+)
+QUOTA = (
+    b'{"error":{"message":"whatever it '
+    b'says","type":"insufficient_quota","code":"insufficient_quota"}}'
+)
+ERROR_EVENT = (
+    b'data: {"error":{"message":"EngineCore died","type":"InternalServerError","code":500}}\n\n'
+)
 
 
 @dataclass
@@ -53,7 +61,9 @@ class Dispatch(Stage):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.health = Health(
-            on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append, max_in_flight=50
+            on_open=lambda name, why: self.opened.append((name, why)),
+            on_close=self.closed.append,
+            max_in_flight=50,
         )
 
     def service(self) -> RequestService:
@@ -66,11 +76,18 @@ class Dispatch(Stage):
     async def ask(self, *deployments: Any, stream: bool = False) -> CallerAnswer:
         read = factories.read(body(stream=stream))
         given = deployments or (factories.deployment(),)
-        route = Route(name="assistant", deployments=tuple(one.name for one in given), timeout_s=self.timeout_s)
-        snapshot = factories.snapshot(document=factories.policy(*given, routes={"assistant": route}))
+        route = Route(
+            name="assistant", deployments=tuple(one.name for one in given), timeout_s=self.timeout_s
+        )
+        snapshot = factories.snapshot(
+            document=factories.policy(*given, routes={"assistant": route})
+        )
         request = factories.request(read, request_id=factories.request_id(random=self._count()))
         return await self.service().answer(
-            request, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
+            request,
+            snapshot,
+            terms=factories.terms(snapshot, request),
+            received_s=self.clock.monotonic(),
         )
 
     def _count(self) -> int:
@@ -99,7 +116,9 @@ ONE, TWO = factories.deployment("one"), factories.deployment("two")
 
 
 async def test_where_no_other_is_left_the_best_is_tried_again_after_a_pause() -> None:
-    """A draw between nothing and twice as long each time: callers who failed together do not come back together."""
+    """A draw between nothing and twice as long each time: callers who failed together do not come
+    back together.
+    """
     on = dispatch(says(500), says(500), ok())
     answer = await on.ask()
     assert (answer.attempt.number, on.pauses) == (3, [0.05, 0.1])
@@ -115,14 +134,31 @@ async def test_another_deployment_comes_before_a_second_try_and_without_a_pause(
 @pytest.mark.parametrize(
     ("headers", "pauses"),
     [
-        ({"retry_after": "3"}, [3.0]), ({"retry_after": "0"}, []), ({"retry_after": "-7"}, []),
-        ({"retry_after": "soon"}, [0.05]), ({"retry_after": "nan"}, [0.05]),
-        ({"retry_after": "Fri, 20 Nov 2026 12:00:04 GMT", "date": "Fri, 20 Nov 2026 12:00:00 GMT"}, [4.0]),
-        ({"retry_after": "Fri, 20 Nov 2026 11:00:00 GMT", "date": "Fri, 20 Nov 2026 12:00:00 GMT"}, []),
+        ({"retry_after": "3"}, [3.0]),
+        ({"retry_after": "0"}, []),
+        ({"retry_after": "-7"}, []),
+        ({"retry_after": "soon"}, [0.05]),
+        ({"retry_after": "nan"}, [0.05]),
+        (
+            {
+                "retry_after": "Fri, 20 Nov 2026 12:00:04 GMT",
+                "date": "Fri, 20 Nov 2026 12:00:00 GMT",
+            },
+            [4.0],
+        ),
+        (
+            {
+                "retry_after": "Fri, 20 Nov 2026 11:00:00 GMT",
+                "date": "Fri, 20 Nov 2026 12:00:00 GMT",
+            },
+            [],
+        ),
         ({"retry_after": "Fri, 20 Nov 2026 12:00:04 GMT"}, [0.05]),
     ],
-)  # fmt: skip
-async def test_an_upstream_is_left_alone_as_long_as_it_asks(headers: dict[str, str], pauses: list[float]) -> None:
+)
+async def test_an_upstream_is_left_alone_as_long_as_it_asks(
+    headers: dict[str, str], pauses: list[float]
+) -> None:
     """Seconds or a date by its own clock; what cannot be read is no wish."""
     on = dispatch(says(429, **headers), ok())
     await on.ask()
@@ -163,7 +199,9 @@ async def test_a_request_whose_time_is_over_is_not_sent() -> None:
 
 
 async def test_a_timeout_is_repeated_once_and_elsewhere() -> None:
-    """Each costs its caller a minute, and the upstream may have generated and billed what nobody got."""
+    """Each costs its caller a minute, and the upstream may have generated and billed what nobody
+    got.
+    """
     on = dispatch(*[FakeUpstreamAnswer(fails=UpstreamTimeout("x")) for _ in range(4)])
     with pytest.raises(UpstreamTimeout) as late:
         await on.ask(*map(factories.deployment, ("one", "two", "three")))
@@ -182,7 +220,10 @@ async def test_a_refused_credential_is_tried_elsewhere_only(status: int) -> None
 
 
 async def test_a_refused_credential_opens_the_breaker_at_once() -> None:
-    """It spares the next caller that way. A 403 may be about one prompt: see test_security_f13_… in tests/attacks."""
+    """It spares the next caller that way.
+
+    A 403 may be about one prompt: see test_security_f13_… in tests/attacks.
+    """
     on = dispatch(says(401), ok(), ok())
     await on.ask(ONE, TWO)
     await on.ask(ONE, TWO)
@@ -228,8 +269,12 @@ async def test_what_is_too_long_goes_to_a_larger_window() -> None:
 
 
 async def test_an_error_as_the_first_thing_of_a_stream_is_tried_elsewhere() -> None:
-    """vLLM that shuts down says 200, then this, then `[DONE]`: nothing has reached the caller yet."""
-    on = dispatch(FakeUpstreamAnswer([ERROR_EVENT + DONE]), FakeUpstreamAnswer([piece("a"), TAIL, DONE]))
+    """vLLM that shuts down says 200, then this, then `[DONE]`: nothing has reached the caller
+    yet.
+    """
+    on = dispatch(
+        FakeUpstreamAnswer([ERROR_EVENT + DONE]), FakeUpstreamAnswer([piece("a"), TAIL, DONE])
+    )
     answer = await on.ask(ONE, TWO, stream=True)
     assert b'"content":"a"' in answer.body.replace(b" ", b"")
     assert answer.attempt.number == 2
@@ -257,7 +302,9 @@ async def test_the_transport_hears_of_the_first_token_once_it_came() -> None:
 
 
 async def test_when_everything_fails_retries_are_a_tenth_and_a_floor() -> None:
-    """And the caller's SDK is told to leave it, or its two retries would be the storm that ours are not."""
+    """And the caller's SDK is told to leave it, or its two retries would be the storm that ours are
+    not.
+    """
     on = dispatch(*[says(429) for _ in range(5000)])
     useless = 0
     for _ in range(1000):
@@ -270,7 +317,12 @@ async def test_when_everything_fails_retries_are_a_tenth_and_a_floor() -> None:
 
 async def test_what_failed_often_is_passed_over_and_comes_back_by_one_request() -> None:
     """Callers do not pay for finding out, but for one of them when it may be back."""
-    on = dispatch(*[UpstreamUnreachable("x") if turn % 2 == 0 else ok() for turn in range(SILENT_IN_A_ROW * 2)])
+    on = dispatch(
+        *[
+            UpstreamUnreachable("x") if turn % 2 == 0 else ok()
+            for turn in range(SILENT_IN_A_ROW * 2)
+        ]
+    )
     for _ in range(SILENT_IN_A_ROW):
         await on.ask(ONE, TWO)
     assert on.opened == [("one", "upstream_unreachable")]
@@ -299,7 +351,10 @@ async def test_a_probe_that_fails_is_the_only_one_for_a_while() -> None:
 async def test_a_probe_whose_caller_leaves_tells_nothing() -> None:
     """The next one may be it."""
     on = dispatch(
-        says(401), ok(), FakeUpstreamAnswer([piece("a"), TAIL, DONE], waits_for={0: asyncio.Event().wait}), ok()
+        says(401),
+        ok(),
+        FakeUpstreamAnswer([piece("a"), TAIL, DONE], waits_for={0: asyncio.Event().wait}),
+        ok(),
     )
     await on.ask(ONE, TWO)
     on.clock.advance(5)
@@ -392,13 +447,18 @@ async def test_what_the_policy_no_longer_has_is_forgotten() -> None:
 class Degrading(Estimates):
     """An outlook for which a request's own route is too slow."""
 
-    def rank(self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None) -> Ranking:
+    def rank(
+        self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
+    ) -> Ranking:
         assert degrade is not None, "the route has one to degrade to"
         return Ranking(decision=decision, choices=degrade().as_listed.choices)
 
 
 async def test_the_route_to_degrade_to_is_decided_for_the_same_request() -> None:
-    """Though the team may not ask for it by name: the admin wrote it. Its attempts come with its own decision."""
+    """Though the team may not ask for it by name: the admin wrote it.
+
+    Its attempts come with its own decision.
+    """
     small = factories.deployment("small")
     routes = {
         "assistant": Route(name="assistant", deployments=("one",), degrade_to="small"),
@@ -411,4 +471,6 @@ async def test_the_route_to_degrade_to_is_decided_for_the_same_request() -> None
     await replace(on.service(), estimates=Degrading(on.clock)).answer(
         request, snapshot, terms=factories.terms(snapshot, request), received_s=on.clock.monotonic()
     )
-    assert [(event.route, event.deployment) for event in on.journal.events] == [("assistant", "small")]
+    assert [(event.route, event.deployment) for event in on.journal.events] == [
+        ("assistant", "small")
+    ]

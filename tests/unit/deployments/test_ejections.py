@@ -1,4 +1,6 @@
-"""A deployment that contradicts itself is out of use: here at once, elsewhere soon, and again only by a person."""
+"""A deployment that contradicts itself is out of use: here at once, elsewhere soon, and again only
+by a person.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_what_a_person_readmits_is_in_again() -> None:
         await soon(lambda: bool(store.told), "told")
         await asyncio.sleep(0)
         assert ejections.out({}) == {"gpt-eu": "us"}, "told, but the snapshot is older"
-        assert ejections.out({"gpt-eu": "us"}) == {"gpt-eu": "us"}, "from here on the snapshot says it"
+        assert ejections.out({"gpt-eu": "us"}) == {"gpt-eu": "us"}, (
+            "from here on the snapshot says it"
+        )
         assert ejections.out({}) == {}, "readmitted"
         ejections.note(FOUND, request_id=REQUEST_ID, attempt=1)
         await soon(lambda: len(store.told) == 2, "told again")

@@ -1,4 +1,6 @@
-"""Unknown attempts get what the engine made and nobody was charged for: all of it, never more than their holds."""
+"""Unknown attempts get what the engine made and nobody was charged for: all of it, never more than
+their holds.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,33 @@ PRICE = factories.price("1", "4")  # 1,000 and 4,000 nano-dollars a token
 EMBEDS = factories.price("1", None)
 
 
-def reading(minute: int, prompt: int, generation: int, *, started: datetime | None = STARTED) -> Reading:
+def reading(
+    minute: int, prompt: int, generation: int, *, started: datetime | None = STARTED
+) -> Reading:
     at = factories.NOW + timedelta(minutes=minute)
     return Reading(at=at, started_at=started, tokens=Tokens(prompt=prompt, generation=generation))
 
 
-def unknown(number: int = 1, *, held_nusd: int = 10**9, price: Price = PRICE, **changes: Any) -> UnknownAttempt:
+def unknown(
+    number: int = 1, *, held_nusd: int = 10**9, price: Price = PRICE, **changes: Any
+) -> UnknownAttempt:
     return UnknownAttempt(
-        request_id=factories.request_id(random=number), attempt=1, held_nusd=held_nusd, price=price, **changes
+        request_id=factories.request_id(random=number),
+        attempt=1,
+        held_nusd=held_nusd,
+        price=price,
+        **changes,
     )
 
 
-def window(*attempts: UnknownAttempt, prompt: int, generation: int, metered: Tokens | None) -> IdleWindow:
-    readings = (reading(0, 1000, 100), reading(1, 1000 + prompt // 2, 100), reading(2, 1000 + prompt, 100 + generation))
+def window(
+    *attempts: UnknownAttempt, prompt: int, generation: int, metered: Tokens | None
+) -> IdleWindow:
+    readings = (
+        reading(0, 1000, 100),
+        reading(1, 1000 + prompt // 2, 100),
+        reading(2, 1000 + prompt, 100 + generation),
+    )
     return IdleWindow(deployment="qwen", readings=readings, metered=metered, unknown=attempts)
 
 
@@ -49,35 +65,60 @@ def costs(found: Resolution) -> list[tuple[int, int, int]]:
 
 
 def test_one_unknown_attempt_gets_exactly_what_is_left() -> None:
-    """The engine made 500 and 60, of which 480 and 50 were charged: the rest can only be that attempt's."""
-    found = resolve(window(unknown(), prompt=500, generation=60, metered=Tokens(prompt=480, generation=50)))
+    """The engine made 500 and 60, of which 480 and 50 were charged: the rest can only be that
+    attempt's.
+    """
+    found = resolve(
+        window(unknown(), prompt=500, generation=60, metered=Tokens(prompt=480, generation=50))
+    )
     assert (costs(found), found.problem) == ([(20, 10, 60_000)], None)
 
 
 def test_an_attempt_that_the_engine_never_began_costs_nothing() -> None:
     """Provably zero, now: not the hold any more."""
-    found = resolve(window(unknown(), prompt=480, generation=50, metered=Tokens(prompt=480, generation=50)))
+    found = resolve(
+        window(unknown(), prompt=480, generation=50, metered=Tokens(prompt=480, generation=50))
+    )
     assert (costs(found), found.problem) == ([(0, 0, 0)], None)
 
 
 def test_several_share_by_their_holds_to_the_token() -> None:
     """Nobody can say which of them made what: the larger hold could have made more."""
-    attempts = [unknown(1, held_nusd=3 * 10**8), unknown(2, held_nusd=10**8), unknown(3, held_nusd=10**8)]
-    found = resolve(window(*attempts, prompt=11, generation=4, metered=Tokens(prompt=0, generation=0)))
-    assert [(prompt, generation) for prompt, generation, _ in costs(found)] == [(7, 2), (2, 1), (2, 1)]
+    attempts = [
+        unknown(1, held_nusd=3 * 10**8),
+        unknown(2, held_nusd=10**8),
+        unknown(3, held_nusd=10**8),
+    ]
+    found = resolve(
+        window(*attempts, prompt=11, generation=4, metered=Tokens(prompt=0, generation=0))
+    )
+    assert [(prompt, generation) for prompt, generation, _ in costs(found)] == [
+        (7, 2),
+        (2, 1),
+        (2, 1),
+    ]
 
 
 def test_embeddings_are_given_no_answer() -> None:
     """They write none: what was written is the other attempt's."""
     attempts = [unknown(1, price=EMBEDS, writes_output=False), unknown(2)]
-    found = resolve(window(*attempts, prompt=10, generation=9, metered=Tokens(prompt=0, generation=0)))
+    found = resolve(
+        window(*attempts, prompt=10, generation=9, metered=Tokens(prompt=0, generation=0))
+    )
     assert costs(found) == [(5, 0, 5000), (5, 9, 41_000)]
 
 
 def test_no_attempt_is_charged_more_than_was_held_for_it() -> None:
-    """The hold is a promise to whoever pays: what goes beyond it is not theirs, even where the sum would allow it."""
-    attempts = [unknown(1, held_nusd=10_000, price=EMBEDS, writes_output=False), unknown(2, held_nusd=10_000)]
-    found = resolve(window(*attempts, prompt=4, generation=3, metered=Tokens(prompt=0, generation=0)))
+    """The hold is a promise to whoever pays: what goes beyond it is not theirs, even where the sum
+    would allow it.
+    """
+    attempts = [
+        unknown(1, held_nusd=10_000, price=EMBEDS, writes_output=False),
+        unknown(2, held_nusd=10_000),
+    ]
+    found = resolve(
+        window(*attempts, prompt=4, generation=3, metered=Tokens(prompt=0, generation=0))
+    )
     assert costs(found) == [(2, 0, 2000), (2, 3, 10_000)]
 
 
@@ -102,24 +143,38 @@ def test_what_does_not_add_up_is_left_alone(changes: dict[str, Any], problem: st
 def test_what_nobody_can_have_written_is_left_alone() -> None:
     """Only embeddings are unknown, and the engine wrote an answer to someone else."""
     found = resolve(
-        window(unknown(writes_output=False), prompt=1, generation=1, metered=Tokens(prompt=0, generation=0))
+        window(
+            unknown(writes_output=False),
+            prompt=1,
+            generation=1,
+            metered=Tokens(prompt=0, generation=0),
+        )
     )
     assert "no unknown one writes" in str(found.problem)
-    unpriced = resolve(window(unknown(price=EMBEDS), prompt=1, generation=1, metered=Tokens(prompt=0, generation=0)))
+    unpriced = resolve(
+        window(
+            unknown(price=EMBEDS), prompt=1, generation=1, metered=Tokens(prompt=0, generation=0)
+        )
+    )
     assert "has no price for output" in str(unpriced.problem)
 
 
 def test_embeddings_alone_are_resolved_where_the_engine_wrote_nothing() -> None:
     """No answer is missing, so nobody else was served: the prompts left over are theirs."""
     left = window(
-        unknown(price=EMBEDS, writes_output=False), prompt=7, generation=0, metered=Tokens(prompt=0, generation=0)
+        unknown(price=EMBEDS, writes_output=False),
+        prompt=7,
+        generation=0,
+        metered=Tokens(prompt=0, generation=0),
     )
     found = resolve(left)
     assert (costs(found), found.problem) == ([(7, 0, 7000)], None)
 
 
 def test_attempts_that_used_all_of_their_holds_are_resolved() -> None:
-    """The hold is the most they can have cost, so all of that is theirs; a nano-dollar more is somebody else's."""
+    """The hold is the most they can have cost, so all of that is theirs; a nano-dollar more is
+    somebody else's.
+    """
     metered = Tokens(prompt=0, generation=0)
     found = resolve(window(unknown(held_nusd=11_000), prompt=3, generation=2, metered=metered))
     assert (costs(found), found.problem) == ([(3, 2, 11_000)], None)
@@ -130,10 +185,23 @@ def test_attempts_that_used_all_of_their_holds_are_resolved() -> None:
 @pytest.mark.parametrize(
     "readings",
     [
-        # Without a process start one counter alone can show it: the other has passed its old count already.
-        (reading(0, 100, 10, started=None), reading(1, 50, 20, started=None), reading(2, 900, 90, started=None)),
-        (reading(0, 100, 10, started=None), reading(1, 200, 5, started=None), reading(2, 900, 90, started=None)),
-        (reading(0, 100, 10), reading(1, 50, 5), reading(2, 900, 90)),  # it began again at 0 and passed the old count
+        # Without a process start one counter alone can show it: the other has passed its old count
+        # already.
+        (
+            reading(0, 100, 10, started=None),
+            reading(1, 50, 20, started=None),
+            reading(2, 900, 90, started=None),
+        ),
+        (
+            reading(0, 100, 10, started=None),
+            reading(1, 200, 5, started=None),
+            reading(2, 900, 90, started=None),
+        ),
+        (
+            reading(0, 100, 10),
+            reading(1, 50, 5),
+            reading(2, 900, 90),
+        ),  # it began again at 0 and passed the old count
         (reading(0, 100, 10), reading(1, 200, 20, started=STARTED + timedelta(seconds=1))),
         (reading(0, 100, 10), reading(1, 200, 20, started=None)),
         (reading(0, 100, 10),),
@@ -142,7 +210,11 @@ def test_attempts_that_used_all_of_their_holds_are_resolved() -> None:
 def test_a_restart_leaves_the_count_unknown(readings: tuple[Reading, ...]) -> None:
     """What a process made after the last look died with it."""
     assert made(readings) is None
-    found = resolve(IdleWindow(deployment="q", readings=readings, metered=Tokens(prompt=0, generation=0), unknown=()))
+    found = resolve(
+        IdleWindow(
+            deployment="q", readings=readings, metered=Tokens(prompt=0, generation=0), unknown=()
+        )
+    )
     assert "restarted" in str(found.problem)
 
 
@@ -151,7 +223,9 @@ COUNTS = st.integers(0, 10**9)
 
 @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_a_split_is_whole_and_fair(amount: int, weights: list[int]) -> None:
-    """Not one token more or less than there was, and nobody more than one away from their exact share."""
+    """Not one token more or less than there was, and nobody more than one away from their exact
+    share.
+    """
     parts = apportioned(amount, weights)
     assert sum(parts) == amount
     base = weights if any(weights) else [1] * len(weights)
@@ -161,13 +235,22 @@ def test_a_split_is_whole_and_fair(amount: int, weights: list[int]) -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.booleans()), min_size=1, max_size=8),
-    COUNTS, COUNTS, COUNTS, COUNTS,
-)  # fmt: skip
+    COUNTS,
+    COUNTS,
+    COUNTS,
+    COUNTS,
+)
 def test_a_window_is_resolved_whole_within_its_holds_or_not_at_all(
-    holds: list[tuple[int, bool]], prompt: int, generation: int, metered_prompt: int, metered_generation: int
+    holds: list[tuple[int, bool]],
+    prompt: int,
+    generation: int,
+    metered_prompt: int,
+    metered_generation: int,
 ) -> None:
     """Metered plus resolved is what the engine made; no attempt costs more than was held for it."""
-    attempts = [unknown(n, held_nusd=held, writes_output=writes) for n, (held, writes) in enumerate(holds)]
+    attempts = [
+        unknown(n, held_nusd=held, writes_output=writes) for n, (held, writes) in enumerate(holds)
+    ]
     metered = Tokens(prompt=metered_prompt, generation=metered_generation)
     found = resolve(window(*attempts, prompt=prompt, generation=generation, metered=metered))
     assert bool(found.resolved) == (found.problem is None)
@@ -178,5 +261,7 @@ def test_a_window_is_resolved_whole_within_its_holds_or_not_at_all(
     assert sum(one.tokens.generation for one in found.resolved) + metered_generation == generation
     for one in found.resolved:
         assert 0 <= one.cost_nusd <= one.attempt.held_nusd
-        assert one.cost_nusd == min(one.attempt.held_nusd, one.tokens.prompt * 1000 + one.tokens.generation * 4000)
+        assert one.cost_nusd == min(
+            one.attempt.held_nusd, one.tokens.prompt * 1000 + one.tokens.generation * 4000
+        )
         assert one.attempt.writes_output or one.tokens.generation == 0

@@ -1,4 +1,6 @@
-"""What an engine says of its load is read from any page, however broken; what changed is never below zero."""
+"""What an engine says of its load is read from any page, however broken; what changed is never
+below zero.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from gateway.domain.deployments.engine_load import (
     read_page,
 )
 
-# Of vLLM 0.32 on 2026-11-22, four requests after its start; buckets and other families are left out but for a few.
+# Of vLLM 0.32 on 2026-11-22, four requests after its start; buckets and other families are left out
+# but for a few.
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -53,10 +56,23 @@ vllm:request_time_per_output_token_seconds_count{engine="0",model_name="tiny"} 4
 vllm:request_time_per_output_token_seconds_sum{engine="0",model_name="tiny"} 0.02
 """
 SEEN = EngineMetrics(
-    running=2, waiting=3, kv_use=0.00512820512820511, block_size=128, prompt_tokens=48, generation_tokens=3200,
-    steps=801, finished=4, prefill_sum_s=0.1, prefill_count=4, queue_sum_s=0.8, queue_count=4, tpot_sum_s=0.02,
-    tpot_count=4, prefix_looked_up=48, prefix_hits=12,
-)  # fmt: skip
+    running=2,
+    waiting=3,
+    kv_use=0.00512820512820511,
+    block_size=128,
+    prompt_tokens=48,
+    generation_tokens=3200,
+    steps=801,
+    finished=4,
+    prefill_sum_s=0.1,
+    prefill_count=4,
+    queue_sum_s=0.8,
+    queue_count=4,
+    tpot_sum_s=0.02,
+    tpot_count=4,
+    prefix_looked_up=48,
+    prefix_hits=12,
+)
 SGLANG = """\
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{model_name="m-1"} 161.0
@@ -78,7 +94,9 @@ ANY_FIGURES = st.builds(EngineMetrics, **dict.fromkeys(EngineMetrics.__struct_fi
 
 
 def test_a_page_of_vllm_is_read() -> None:
-    """Names that only begin alike are others: the time a counter was made would be a billion tokens."""
+    """Names that only begin alike are others: the time a counter was made would be a billion
+    tokens.
+    """
     assert read_page(PAGE) == SEEN
     assert read_page(PAGE, "vllm", model="tiny") == SEEN
     assert read_page(f"{PAGE}vllm:num_requests_waiting2 40\n") == SEEN
@@ -87,13 +105,22 @@ def test_a_page_of_vllm_is_read() -> None:
 def test_the_pages_of_other_engines_are_read_by_their_names() -> None:
     """Names are data: an engine that is added needs no code."""
     assert read_page(SGLANG) == EngineMetrics(
-        running=161, waiting=2825, kv_use=0.28, block_size=16, prompt_tokens=8_128_902, generation_tokens=7_557_572,
+        running=161,
+        waiting=2825,
+        kv_use=0.28,
+        block_size=16,
+        prompt_tokens=8_128_902,
+        generation_tokens=7_557_572,
         prefix_looked_up=8_128_902,
-    )  # fmt: skip
-    assert read_page(TRTLLM, "trtllm") == EngineMetrics(running=5, waiting=1, kv_use=0.5, block_size=32, finished=9)
+    )
+    assert read_page(TRTLLM, "trtllm") == EngineMetrics(
+        running=5, waiting=1, kv_use=0.5, block_size=32, finished=9
+    )
 
 
-@pytest.mark.parametrize("page", ["", "up 1\n", "llamacpp:requests_processing 3\n", "<html>vllm:</html>", "vllm:\n"])
+@pytest.mark.parametrize(
+    "page", ["", "up 1\n", "llamacpp:requests_processing 3\n", "<html>vllm:</html>", "vllm:\n"]
+)
 def test_an_engine_that_is_not_known_says_nothing(page: str) -> None:
     """Unknown is not idle: nothing is better than a zero that draws all load there."""
     assert read_page(page) == EngineMetrics()
@@ -123,20 +150,28 @@ def test_cores_are_summed_and_shares_are_not() -> None:
 
 
 def test_another_model_on_the_same_engine_is_not_counted() -> None:
-    """Its queue is another deployment's; who serves under another name than it counts under gets all of it."""
-    both = PAGE + PAGE.replace('model_name="tiny"', 'served_model_name="tiny",model_name="other"').replace(
-        " 2.0", " 9.0"
-    )
+    """Its queue is another deployment's; who serves under another name than it counts under gets
+    all of it.
+    """
+    both = PAGE + PAGE.replace(
+        'model_name="tiny"', 'served_model_name="tiny",model_name="other"'
+    ).replace(" 2.0", " 9.0")
     assert read_page(both, model="tiny").running == 2
     assert read_page(both, model="other").running == 9
     assert read_page(both, model="alias").running == 11
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "", "x", "1e999", "0x3", "{", "\x00"])
+@pytest.mark.parametrize(
+    "value", ["NaN", "+Inf", "-Inf", "-1", "", "x", "1e999", "0x3", "{", "\x00"]
+)
 def test_a_figure_that_cannot_be_is_none(value: str) -> None:
     """What an engine cannot mean must not order anything."""
     broken = PAGE.replace(" 2.0\n", f" {value}\n").replace(" 0.00512820512820511\n", f" {value}\n")
-    assert (read_page(broken).running, read_page(broken).kv_use, read_page(broken).waiting) == (None, None, 3)
+    assert (read_page(broken).running, read_page(broken).kv_use, read_page(broken).waiting) == (
+        None,
+        None,
+        3,
+    )
 
 
 def test_a_cache_cannot_be_fuller_than_full() -> None:
@@ -160,9 +195,14 @@ def test_a_page_that_is_cut_gives_whole_figures_or_none(length: int) -> None:
     assert found.waiting in (None, 3)
 
 
-@given(st.text(max_size=400) | st.binary(max_size=400).map(lambda raw: raw.decode("utf-8", "replace")), st.data())
+@given(
+    st.text(max_size=400) | st.binary(max_size=400).map(lambda raw: raw.decode("utf-8", "replace")),
+    st.data(),
+)
 def test_no_page_is_too_odd_to_be_read(junk: str, data: st.DataObject) -> None:
-    """An engine, or who stands in for it, may answer anything: the worker goes on, and figures are figures."""
+    """An engine, or who stands in for it, may answer anything: the worker goes on, and figures are
+    figures.
+    """
     at = data.draw(st.integers(0, len(PAGE)))
     for page in (junk, PAGE[:at] + junk + PAGE[at:], f"vllm:{junk}"):
         found = read_page(page, model=junk[:5])
@@ -177,34 +217,65 @@ def test_a_page_that_repeats_itself_is_read_to_a_bound() -> None:
 def test_what_happened_between_two_looks() -> None:
     """Means of what ended, how fast that was, and how much of the prompts was there already."""
     after = EngineMetrics(
-        running=1, waiting=0, kv_use=0.1, block_size=128, prompt_tokens=148, generation_tokens=3300, steps=900,
-        finished=14, prefill_sum_s=1.1, prefill_count=14, queue_sum_s=5.8, queue_count=14, tpot_sum_s=0.22,
-        tpot_count=14, prefix_looked_up=148, prefix_hits=62,
-    )  # fmt: skip
+        running=1,
+        waiting=0,
+        kv_use=0.1,
+        block_size=128,
+        prompt_tokens=148,
+        generation_tokens=3300,
+        steps=900,
+        finished=14,
+        prefill_sum_s=1.1,
+        prefill_count=14,
+        queue_sum_s=5.8,
+        queue_count=14,
+        tpot_sum_s=0.22,
+        tpot_count=14,
+        prefix_looked_up=148,
+        prefix_hits=62,
+    )
     found = load_between(SEEN, after, seconds=5, sent_since=2)
-    assert asdict(found) == pytest.approx(asdict(EngineLoad(
-        running=1, waiting=0, kv_use=0.1, block_size=128, prefill_s=0.1, queue_s=0.5, tpot_s=0.02, finished_per_s=2,
-        prefix_hit_share=0.5, sent_since=2,
-    )))  # fmt: skip
+    assert asdict(found) == pytest.approx(
+        asdict(
+            EngineLoad(
+                running=1,
+                waiting=0,
+                kv_use=0.1,
+                block_size=128,
+                prefill_s=0.1,
+                queue_s=0.5,
+                tpot_s=0.02,
+                finished_per_s=2,
+                prefix_hit_share=0.5,
+                sent_since=2,
+            )
+        )
+    )
 
 
 @pytest.mark.parametrize("name", EngineMetrics.__struct_fields__[4:])
 def test_a_counter_that_fell_says_that_the_engine_began_anew(name: str) -> None:
     """A rate over a restart would be below zero, or as high as all that was ever done."""
     counted = EngineMetrics.__struct_fields__[4:]
-    after = EngineMetrics(**{**{member: 2 * asdict(SEEN)[member] for member in counted}, name: asdict(SEEN)[name] / 2})
+    after = EngineMetrics(
+        **{**{member: 2 * asdict(SEEN)[member] for member in counted}, name: asdict(SEEN)[name] / 2}
+    )
     assert load_between(SEEN, after, seconds=5) == EngineLoad()
     assert is_moving(SEEN, EngineMetrics(**{**asdict(SEEN), "generation_tokens": 0.0})) is True
 
 
 def test_where_nothing_ended_nothing_is_known() -> None:
     """An idle engine's rate of none a second is not what it could do, and its mean is no zero."""
-    assert load_between(SEEN, SEEN, seconds=5) == EngineLoad(running=2, waiting=3, kv_use=SEEN.kv_use, block_size=128)
+    assert load_between(SEEN, SEEN, seconds=5) == EngineLoad(
+        running=2, waiting=3, kv_use=SEEN.kv_use, block_size=128
+    )
     assert load_between(SEEN, SEEN, seconds=0).finished_per_s is None
 
 
 @given(st.none() | ANY_FIGURES, ANY_FIGURES, st.floats(0, 100))
-def test_no_rate_is_below_zero(before: EngineMetrics | None, after: EngineMetrics, seconds: float) -> None:
+def test_no_rate_is_below_zero(
+    before: EngineMetrics | None, after: EngineMetrics, seconds: float
+) -> None:
     """Whatever two pages say, what is expected from them stays a time, a rate or a share."""
     found = load_between(before, after, seconds=seconds)
     assert all(value is None or value >= 0 for value in astuple(found))
@@ -214,6 +285,17 @@ def test_no_rate_is_below_zero(before: EngineMetrics | None, after: EngineMetric
 def test_a_long_prompt_moves_the_cache_alone() -> None:
     """While it is read no token counts, but its blocks fill: such an engine is no dead one."""
     filling = EngineMetrics(**{**asdict(SEEN), "kv_use": 0.2})
-    assert (is_moving(SEEN, SEEN), is_moving(SEEN, filling), is_moving(SEEN, EngineMetrics())) == (False, True, None)
-    assert is_moving(EngineMetrics(running=1, kv_use=0.1), EngineMetrics(running=1, kv_use=0.2)) is None
-    assert (SEEN.is_busy, EngineMetrics(waiting=1).is_busy, EngineMetrics(running=0).is_busy) == (True, True, False)
+    assert (is_moving(SEEN, SEEN), is_moving(SEEN, filling), is_moving(SEEN, EngineMetrics())) == (
+        False,
+        True,
+        None,
+    )
+    assert (
+        is_moving(EngineMetrics(running=1, kv_use=0.1), EngineMetrics(running=1, kv_use=0.2))
+        is None
+    )
+    assert (SEEN.is_busy, EngineMetrics(waiting=1).is_busy, EngineMetrics(running=0).is_busy) == (
+        True,
+        True,
+        False,
+    )

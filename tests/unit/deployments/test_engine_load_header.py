@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER, LOAD_HEADER, Noted, read_load
 
 # As vLLM 0.32 sent them on 2026-11-22.
-JSON = 'JSON {"named_metrics": {"num_requests_waiting": 3.0, "kv_cache_usage_perc": 0.00512820512820511}}'
-TEXT = "TEXT named_metrics.num_requests_waiting=3.0, named_metrics.kv_cache_usage_perc=0.00512820512820511"
+JSON = (
+    'JSON {"named_metrics": {"num_requests_waiting": 3.0, "kv_cache_usage_perc": '
+    "0.00512820512820511}}"
+)
+TEXT = (
+    "TEXT named_metrics.num_requests_waiting=3.0, "
+    "named_metrics.kv_cache_usage_perc=0.00512820512820511"
+)
 SAID = Noted(waiting=3, kv_use=0.00512820512820511)
 
 
-@pytest.mark.parametrize("value", [JSON, TEXT, f" {JSON} ", JSON.replace("JSON", "json"), TEXT.replace(", ", ",")])
+@pytest.mark.parametrize(
+    "value", [JSON, TEXT, f" {JSON} ", JSON.replace("JSON", "json"), TEXT.replace(", ", ",")]
+)
 def test_both_forms_are_read(value: str) -> None:
     """What was asked for is JSON; a proxy in between may ask for the other."""
     assert read_load(value) == SAID
@@ -24,7 +32,11 @@ def test_both_forms_are_read(value: str) -> None:
 
 def test_what_is_asked_for_is_what_is_read() -> None:
     """The names are vLLM's: another spelling would ask for nothing and say nothing."""
-    assert (LOAD_HEADER, ASK_HEADER, ASK_FORMAT) == ("endpoint-load-metrics", "endpoint-load-metrics-format", "JSON")
+    assert (LOAD_HEADER, ASK_HEADER, ASK_FORMAT) == (
+        "endpoint-load-metrics",
+        "endpoint-load-metrics-format",
+        "JSON",
+    )
 
 
 def test_half_a_report_is_read_by_halves() -> None:
@@ -36,14 +48,26 @@ def test_half_a_report_is_read_by_halves() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "", "JSON", "JSON {", "JSON []", 'JSON {"named_metrics": 3}', "JSON {}", "BIN 00", "TEXT", "TEXT a=b,,=",
+        "",
+        "JSON",
+        "JSON {",
+        "JSON []",
+        'JSON {"named_metrics": 3}',
+        "JSON {}",
+        "BIN 00",
+        "TEXT",
+        "TEXT a=b,,=",
         'JSON {"named_metrics": {"num_requests_waiting": true}}',
         'JSON {"named_metrics": {"num_requests_waiting": -1}}',
-        'JSON {"named_metrics": {"kv_cache_usage_perc": 40}}', "TEXT named_metrics.num_requests_waiting=nan",
-        "TEXT named_metrics.num_requests_waiting=inf", 'JSON {"named_metrics": {"num_requests_waiting": "3"}}',
-        "JSON " + "[" * 4000, JSON.replace("}}", "}, " + '"x": "' + "y" * 5000 + '"}'), "JSON \ud800",
+        'JSON {"named_metrics": {"kv_cache_usage_perc": 40}}',
+        "TEXT named_metrics.num_requests_waiting=nan",
+        "TEXT named_metrics.num_requests_waiting=inf",
+        'JSON {"named_metrics": {"num_requests_waiting": "3"}}',
+        "JSON " + "[" * 4000,
+        JSON.replace("}}", "}, " + '"x": "' + "y" * 5000 + '"}'),
+        "JSON \ud800",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_says_nothing(value: str) -> None:
     """A header is not worth an error: the page says the same a second later."""
     assert read_load(value) is None
@@ -53,4 +77,6 @@ def test_what_is_not_understood_says_nothing(value: str) -> None:
 def test_no_header_is_too_odd(value: str, start: str) -> None:
     """It comes from outside, on the path of an answer."""
     noted = read_load(start + value)
-    assert noted is None or all(n is None or (isfinite(n) and n >= 0) for n in (noted.waiting, noted.kv_use))
+    assert noted is None or all(
+        n is None or (isfinite(n) and n >= 0) for n in (noted.waiting, noted.kv_use)
+    )

@@ -1,4 +1,6 @@
-"""Each worker knows how busy its engines are, no engine makes it wait for another, and what is old is not said."""
+"""Each worker knows how busy its engines are, no engine makes it wait for another, and what is old
+is not said.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 
 from gateway.domain.deployments.engine_load import EngineLoad
 from gateway.domain.policy.policy import Deployment, PolicyVersion
-from gateway.services.deployments.engine_load import BUSY_EVERY_S, FORGET_S, FRESH_S, IDLE_EVERY_S, STILL_S, EngineLoads
+from gateway.services.deployments.engine_load import (
+    BUSY_EVERY_S,
+    FORGET_S,
+    FRESH_S,
+    IDLE_EVERY_S,
+    STILL_S,
+    EngineLoads,
+)
 from tests import factories
 from tests.fakes import FakeClock
 from tests.waiting import soon
@@ -18,12 +27,15 @@ from tests.waiting import soon
 HEADER = 'JSON {"named_metrics": {"num_requests_waiting": 7.0, "kv_cache_usage_perc": 0.5}}'
 
 
-def page(*, running: int = 0, waiting: int = 0, tokens: int = 0, finished: int = 0, kv_use: float = 0.0) -> str:
+def page(
+    *, running: int = 0, waiting: int = 0, tokens: int = 0, finished: int = 0, kv_use: float = 0.0
+) -> str:
     """What an engine that has made so much says; each request was read in 0.2 s."""
     return (
         f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n"
         f"vllm:kv_cache_usage_perc {kv_use}\nvllm:generation_tokens_total {tokens}\n"
-        f"vllm:request_success_total {finished}\nvllm:request_prefill_time_seconds_count {finished}\n"
+        f"vllm:request_success_total {finished}\nvllm:request_prefill_time_seconds_count "
+        f"{finished}\n"
         f"vllm:request_prefill_time_seconds_sum {finished * 0.2}\n"
     )
 
@@ -55,7 +67,9 @@ class World:
             raise RuntimeError("a defect")
         return self.pages.get(deployment.name, "")
 
-    async def look(self, said: str | None = None, *, after_s: float = BUSY_EVERY_S, name: str = "qwen") -> None:
+    async def look(
+        self, said: str | None = None, *, after_s: float = BUSY_EVERY_S, name: str = "qwen"
+    ) -> None:
         """Let time pass and the engine answer."""
         self.clock.advance(after_s)
         self.pages[name] = said
@@ -64,7 +78,9 @@ class World:
 
 
 async def test_what_an_engine_says_is_known_until_it_is_old() -> None:
-    """An old queue orders today's requests by yesterday's traffic: after five seconds it is as if nothing was said."""
+    """An old queue orders today's requests by yesterday's traffic: after five seconds it is as if
+    nothing was said.
+    """
     world = World()
     assert world.loads.of("qwen") is None
     await world.look(page(running=2, waiting=1, kv_use=0.25))
@@ -77,7 +93,9 @@ async def test_what_an_engine_says_is_known_until_it_is_old() -> None:
 
 
 async def test_rates_are_over_the_last_seconds() -> None:
-    """Within one second little ends; over all time an engine that was slow this morning would be slow for ever."""
+    """Within one second little ends; over all time an engine that was slow this morning would be
+    slow for ever.
+    """
     world = World()
     world.loads.turn()
     for second in range(30):
@@ -108,7 +126,9 @@ async def test_a_restart_is_no_rate() -> None:
 
 
 async def test_its_room_is_known_from_when_some_waited() -> None:
-    """With nobody waiting a page does not tell whether there is room; with little to do little is finished."""
+    """With nobody waiting a page does not tell whether there is room; with little to do little is
+    finished.
+    """
     world = World()
     await world.look(page(running=1, finished=0), after_s=IDLE_EVERY_S)
     world.loads.began("qwen")
@@ -126,11 +146,15 @@ async def test_its_room_is_known_from_when_some_waited() -> None:
     await world.look(page(running=1, finished=0))
     again = world.loads.of("qwen")
     assert again is not None
-    assert (again.room, again.finished_per_s) == (None, None), "another process may have another room"
+    assert (again.room, again.finished_per_s) == (None, None), (
+        "another process may have another room"
+    )
 
 
 async def test_an_engine_is_asked_often_only_while_it_is_used() -> None:
-    """Its page costs it work: ten workers that ask each second would be felt by an idle engine of nobody's."""
+    """Its page costs it work: ten workers that ask each second would be felt by an idle engine of
+    nobody's.
+    """
     world = World()
     for _ in range(20):
         await world.look(page())
@@ -145,7 +169,9 @@ async def test_an_engine_is_asked_often_only_while_it_is_used() -> None:
 
 
 async def test_what_was_sent_since_the_look_is_counted() -> None:
-    """A page of a second ago does not know of the fifty requests that this worker has sent since."""
+    """A page of a second ago does not know of the fifty requests that this worker has sent
+    since.
+    """
     world = World()
     await world.look(page(), after_s=IDLE_EVERY_S)
     for _ in range(3):
@@ -174,7 +200,9 @@ async def test_what_is_sent_during_a_look_may_not_be_on_its_page() -> None:
 
 
 async def test_an_engine_that_hangs_delays_no_other_and_is_asked_once() -> None:
-    """The hanging one is the reason to look: the others must be known just then, and threads are not for ever."""
+    """The hanging one is the reason to look: the others must be known just then, and threads are
+    not for ever.
+    """
     released = threading.Event()
     names = [f"qwen-{number}" for number in range(8)]
     world = World(policy=policy_of(*names, "llama"), hangs=dict.fromkeys(names, released))
@@ -202,7 +230,9 @@ async def test_a_defect_in_a_look_ends_no_other_look() -> None:
 
 
 async def test_an_engine_with_its_page_elsewhere_is_found() -> None:
-    """TensorRT-LLM has another kind of page at /metrics; one that has answered once is not looked for again."""
+    """TensorRT-LLM has another kind of page at /metrics; one that has answered once is not looked
+    for again.
+    """
     world = World()
     await world.look('[{"iter": 1}]', after_s=IDLE_EVERY_S)
     await world.look("trtllm_num_requests_running 3\n", after_s=IDLE_EVERY_S)
@@ -213,7 +243,9 @@ async def test_an_engine_with_its_page_elsewhere_is_found() -> None:
 
 
 async def test_a_policy_decides_whom_to_look_at() -> None:
-    """Another engine behind the same name has none of the first one's past; a removed one is asked no more."""
+    """Another engine behind the same name has none of the first one's past; a removed one is asked
+    no more.
+    """
     world = World()
     await world.look(page(running=5))
     world.policy = policy_of("qwen", base_url="http://127.0.0.1:8/v1")
@@ -241,7 +273,9 @@ async def test_a_header_tells_of_the_queue_between_two_looks() -> None:
     world.loads.note_header("qwen", HEADER)
     world.loads.note_header("qwen", "JSON {")
     world.loads.began("qwen")
-    assert world.loads.of("qwen") == EngineLoad(running=2, waiting=7, kv_use=0.5, sent_since=1, room=2)
+    assert world.loads.of("qwen") == EngineLoad(
+        running=2, waiting=7, kv_use=0.5, sent_since=1, room=2
+    )
     await world.look(page(running=2, waiting=3))
     found = world.loads.of("qwen")
     assert found is not None
@@ -291,7 +325,9 @@ async def test_an_engine_whose_page_stands_still_under_work_is_not_alive() -> No
 
 
 async def test_a_long_prompt_is_no_hang() -> None:
-    """Its blocks fill while no token counts: an engine that reads 100,000 tokens would be ejected for it."""
+    """Its blocks fill while no token counts: an engine that reads 100,000 tokens would be ejected
+    for it.
+    """
     world = World()
     world.loads.turn()
     world.loads.began("qwen")

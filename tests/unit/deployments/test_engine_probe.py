@@ -1,4 +1,6 @@
-"""The probe reads vLLM's metrics over a real socket, follows nobody elsewhere and is harmed by no answer."""
+"""The probe reads vLLM's metrics over a real socket, follows nobody elsewhere and is harmed by no
+answer.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def engines() -> Iterator[Any]:
 
     def start(status: int = 200, body: str | bytes = PAGE, **headers: str) -> Engine:
         engine = Engine(status, body.encode() if isinstance(body, str) else body, headers)
-        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         running.append(engine)
         return engine
 
@@ -79,7 +83,9 @@ def engines() -> Iterator[Any]:
 
 def look_at(engine: Engine | None, *, model: str = "m-1", port: int = 0) -> EngineSample:
     address = f"http://127.0.0.1:{engine.server_address[1] if engine else port}/v1"
-    one = factories.deployment("qwen", base_url=address, model=model, is_self_hosted=True, api_key="env:ENGINE_KEY")
+    one = factories.deployment(
+        "qwen", base_url=address, model=model, is_self_hosted=True, api_key="env:ENGINE_KEY"
+    )
     return sample(one, now=lambda: NOW)
 
 
@@ -87,9 +93,15 @@ def test_a_sample_holds_what_the_engine_says_of_this_model(engines: Any) -> None
     """Summed over its engine cores; another model on the same engine is another deployment's."""
     engine = engines()
     assert look_at(engine) == EngineSample(
-        deployment="qwen", at=NOW, is_up=True, started_at=datetime.fromtimestamp(STARTED_S, UTC),
-        prompt_tokens=1_234_006, generation_tokens=77, running=2, waiting=0,
-    )  # fmt: skip
+        deployment="qwen",
+        at=NOW,
+        is_up=True,
+        started_at=datetime.fromtimestamp(STARTED_S, UTC),
+        prompt_tokens=1_234_006,
+        generation_tokens=77,
+        running=2,
+        waiting=0,
+    )
     ((method, path, headers),) = engine.asked
     assert (method, path) == ("GET", "/metrics")
     assert not {"authorization", "cookie"} & {name.lower() for name in headers}
@@ -121,8 +133,10 @@ def test_a_redirect_is_not_followed(engines: Any) -> None:
     [
         "",
         "<html>not metrics</html>",
-        "vllm:prompt_tokens_total NaN\nvllm:generation_tokens_total +Inf\nprocess_start_time_seconds NaN\n",
-        "vllm:prompt_tokens_total -1\nvllm:generation_tokens_total 1e300\nprocess_start_time_seconds 9e15\n",
+        "vllm:prompt_tokens_total NaN\nvllm:generation_tokens_total "
+        "+Inf\nprocess_start_time_seconds NaN\n",
+        "vllm:prompt_tokens_total -1\nvllm:generation_tokens_total "
+        "1e300\nprocess_start_time_seconds 9e15\n",
         b"\xff\xfe\x00vllm:prompt_tokens_total 1\n",
         'vllm:prompt_tokens_total{model_name="m-1',
     ],
@@ -135,7 +149,10 @@ def test_no_answer_breaks_the_probe(engines: Any, body: str | bytes) -> None:
 
 
 def test_an_engine_that_says_503_is_up(engines: Any) -> None:
-    """It loads its model: the GPU is taken and paid for. What an error page says is not believed."""
+    """It loads its model: the GPU is taken and paid for.
+
+    What an error page says is not believed.
+    """
     found = look_at(engines(503))
     assert (found.is_up, found.prompt_tokens, found.started_at) == (True, None, None)
 

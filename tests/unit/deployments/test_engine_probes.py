@@ -1,4 +1,6 @@
-"""Engines of one's own: what hangs is passed over, what is back is found without a caller paying for it."""
+"""Engines of one's own: what hangs is passed over, what is back is found without a caller paying
+for it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from gateway.domain.policy.policy import Operation, PolicyVersion
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.registry import build_providers
 from gateway.services.deployments.ejections import Ejections
-from gateway.services.deployments.engine_probes import HANGS_AFTER_S, NOTE_AGAIN_S, NOTHING, EngineProbes
+from gateway.services.deployments.engine_probes import (
+    HANGS_AFTER_S,
+    NOTE_AGAIN_S,
+    NOTHING,
+    EngineProbes,
+)
 from gateway.services.deployments.state import DeploymentState, Health
 from tests import factories
 from tests.fakes import FakeClock, FakeEjections, FakeProbeNotes, FakeTransport, FakeUpstreamAnswer
@@ -27,18 +34,29 @@ HOSTED = factories.deployment("hosted")
 class Watch:
     """Probes over fakes."""
 
-    def __init__(self, *answers: FakeUpstreamAnswer | UpstreamUnreachable, is_alive: bool | None = False) -> None:
+    def __init__(
+        self, *answers: FakeUpstreamAnswer | UpstreamUnreachable, is_alive: bool | None = False
+    ) -> None:
         self.transport, self.clock = FakeTransport(list(answers)), FakeClock()
         self.notes = FakeProbeNotes()
         self.opened: list[tuple[str, str]] = []
         self.closed: list[str] = []
-        self.health = Health(on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append)
+        self.health = Health(
+            on_open=lambda name, why: self.opened.append((name, why)), on_close=self.closed.append
+        )
         self.version: PolicyVersion | None = factories.version(factories.policy(ENGINE, HOSTED))
         self.probes = EngineProbes(
-            self.health, transport=self.transport, providers=build_providers(salt_key=b""),
-            policy=lambda: self.version, ejections=Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None),
-            clock=self.clock, new_id=uuid4, region="unknown", looks_alive=lambda name: is_alive, notes=self.notes,
-        )  # fmt: skip
+            self.health,
+            transport=self.transport,
+            providers=build_providers(salt_key=b""),
+            policy=lambda: self.version,
+            ejections=Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None),
+            clock=self.clock,
+            new_id=uuid4,
+            region="unknown",
+            looks_alive=lambda name: is_alive,
+            notes=self.notes,
+        )
 
     def open(self) -> DeploymentState:
         self.health.open(ENGINE, "upstream_unreachable", now_s=self.clock.monotonic())
@@ -62,19 +80,28 @@ async def test_an_engine_that_is_back_is_found_by_one_token() -> None:
         "http://127.0.0.1:9/v1/chat/completions",
     )
     assert json.loads(call.body) == {
-        "model": "m-1", "messages": [{"role": "user", "content": "."}], "max_tokens": 1
-    }  # fmt: skip
+        "model": "m-1",
+        "messages": [{"role": "user", "content": "."}],
+        "max_tokens": 1,
+    }
     assert "authorization" not in call.headers
 
 
-@pytest.mark.parametrize("answer", [UpstreamUnreachable("x"), FakeUpstreamAnswer([b"{}"], status=500)])
-async def test_one_that_is_not_back_is_asked_again_later(answer: FakeUpstreamAnswer | UpstreamUnreachable) -> None:
+@pytest.mark.parametrize(
+    "answer", [UpstreamUnreachable("x"), FakeUpstreamAnswer([b"{}"], status=500)]
+)
+async def test_one_that_is_not_back_is_asked_again_later(
+    answer: FakeUpstreamAnswer | UpstreamUnreachable,
+) -> None:
     """Refused while it loads, 500 while it goes: nobody's request is spent on finding that out."""
     watch = Watch(answer, FakeUpstreamAnswer([WHOLE]))
     standing = watch.open()
     watch.clock.advance(5)
     watch.probes.look()
-    await soon(lambda: not standing.breaker.is_due(watch.clock.monotonic()) and watch.transport.sent, "the probe")
+    await soon(
+        lambda: not standing.breaker.is_due(watch.clock.monotonic()) and watch.transport.sent,
+        "the probe",
+    )
     assert watch.closed == []
     await soon(lambda: not watch.probes._under_way, "its end")
     watch.clock.advance(9.9)
@@ -136,7 +163,9 @@ SAID = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
 async def test_what_a_probe_had_made_is_noted(
     answer: FakeUpstreamAnswer | UpstreamUnreachable, made: Tokens | None
 ) -> None:
-    """Its tokens stand in the engine's counters, from which unknown attempts are settled: of none but itself."""
+    """Its tokens stand in the engine's counters, from which unknown attempts are settled: of none
+    but itself.
+    """
     watch = Watch(answer)
     watch.open()
     watch.clock.advance(5)
@@ -146,7 +175,9 @@ async def test_what_a_probe_had_made_is_noted(
 
 
 async def test_a_probe_that_cannot_be_noted_is_not_sent() -> None:
-    """Its tokens would be charged to whoever is settled from the counters: a caller's request finds out instead."""
+    """Its tokens would be charged to whoever is settled from the counters: a caller's request finds
+    out instead.
+    """
     watch = Watch(FakeUpstreamAnswer([WHOLE]))
     watch.notes.is_away = True
     standing = watch.open()
@@ -154,7 +185,10 @@ async def test_a_probe_that_cannot_be_noted_is_not_sent() -> None:
     watch.probes.look()
     assert watch.health.is_open(standing, watch.clock.monotonic())
     await soon(lambda: not watch.probes._under_way, "the note's failure")
-    assert (watch.transport.sent, watch.health.is_open(standing, watch.clock.monotonic())) == ([], False)
+    assert (watch.transport.sent, watch.health.is_open(standing, watch.clock.monotonic())) == (
+        [],
+        False,
+    )
     watch.probes.look()
     assert not watch.probes._under_way
     watch.notes.is_away = False
@@ -185,9 +219,13 @@ async def test_an_engine_that_stands_still_is_passed_over() -> None:
     assert watch.opened == [("engine", "no_progress")]
 
 
-@pytest.mark.parametrize(("is_alive", "silent_s"), [(True, 60), (None, 60), (False, HANGS_AFTER_S - 1)])
+@pytest.mark.parametrize(
+    ("is_alive", "silent_s"), [(True, 60), (None, 60), (False, HANGS_AFTER_S - 1)]
+)
 async def test_an_engine_that_is_only_slow_is_not(is_alive: bool | None, silent_s: float) -> None:
-    """A long prompt may take a minute; its figures move meanwhile, and where nobody reads them nobody knows."""
+    """A long prompt may take a minute; its figures move meanwhile, and where nobody reads them
+    nobody knows.
+    """
     _, watch = await hanging(is_alive, silent_s=silent_s)
     assert watch.opened == []
 
@@ -195,7 +233,11 @@ async def test_an_engine_that_is_only_slow_is_not(is_alive: bool | None, silent_
 @pytest.mark.parametrize("operation", list(Operation))
 def test_a_probe_asks_what_the_engine_offers(operation: Operation) -> None:
     """An engine of embeddings cannot chat."""
-    engine = factories.deployment("engine", provider="vllm", is_self_hosted=True, operations=frozenset({operation}))
+    engine = factories.deployment(
+        "engine", provider="vllm", is_self_hosted=True, operations=frozenset({operation})
+    )
     call = build_providers(salt_key=b"")["vllm"].probe(engine, uuid4())
-    assert call.url.rpartition("/v1/")[2].startswith({"chat": "chat/"}.get(operation.value, operation.value))
+    assert call.url.rpartition("/v1/")[2].startswith(
+        {"chat": "chat/"}.get(operation.value, operation.value)
+    )
     assert not call.is_streamed

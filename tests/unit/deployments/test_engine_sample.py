@@ -1,4 +1,6 @@
-"""What samples prove of an engine's hours: never more than was seen, never the same second twice."""
+"""What samples prove of an engine's hours: never more than was seen, never the same second
+twice.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ from gateway.domain.pricing.selfhost import GpuRate, gpu_bill_nusd
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def look(second: float, *, is_up: bool = True, started: float | None = None, is_watched: bool = True) -> EngineSample:
+def look(
+    second: float, *, is_up: bool = True, started: float | None = None, is_watched: bool = True
+) -> EngineSample:
     """A sample so many seconds after noon; `started` is when the engine's process says it began."""
     return EngineSample(
-        deployment="qwen", at=NOON + timedelta(seconds=second), is_up=is_up, is_watched=is_watched,
+        deployment="qwen",
+        at=NOON + timedelta(seconds=second),
+        is_up=is_up,
+        is_watched=is_watched,
         started_at=None if started is None else NOON + timedelta(seconds=started),
-    )  # fmt: skip
+    )
 
 
 def up_s(previous: EngineSample | None, sample: EngineSample) -> float:
@@ -35,26 +42,40 @@ def test_an_engine_is_up_as_long_as_two_looks_can_prove() -> None:
         "up at both looks": (up_s(look(0), look(60)), 60),
         "down now": (up_s(look(0), look(60, is_up=False)), 0),
         "was down, and does not say since when it is up": (up_s(look(0, is_up=False), look(60)), 0),
-        "was down, and says since when it is up": (up_s(look(0, is_up=False), look(60, started=45)), 15),
+        "was down, and says since when it is up": (
+            up_s(look(0, is_up=False), look(60, started=45)),
+            15,
+        ),
         "has run since before the last look": (up_s(look(0, started=-9), look(60, started=-9)), 60),
         "restarted between the looks": (up_s(look(0, started=-9), look(60, started=50)), 10),
-        "nobody looked for hours, but it says it ran": (up_s(look(0), look(7200, started=-9)), 7200),
+        "nobody looked for hours, but it says it ran": (
+            up_s(look(0), look(7200, started=-9)),
+            7200,
+        ),
         "nobody looked for hours, and it says nothing": (up_s(look(0), look(7200)), 0),
         "three blind minutes are believed": (up_s(look(0), look(180)), 180),
         "a second more is not": (up_s(look(0), look(181)), 0),
-        "nobody looked for a day, but it says it ran": (up_s(look(0), look(86_400, started=-9)), 86_400),
+        "nobody looked for a day, but it says it ran": (
+            up_s(look(0), look(86_400, started=-9)),
+            86_400,
+        ),
         "nobody looked for a second more": (up_s(look(0), look(86_401, started=-9)), 0),
         "both looks are of one moment": (up_s(look(60), look(60)), 0),
         "the clock was set back between the looks": (up_s(look(60), look(0)), 0),
         "nobody looked for two days": (up_s(look(0), look(2 * 86_400, started=-9)), 0),
-        "it left the policy and came back": (up_s(look(0, is_watched=False), look(60, started=-9)), 0),
+        "it left the policy and came back": (
+            up_s(look(0, is_watched=False), look(60, started=-9)),
+            0,
+        ),
         "it leaves the policy": (up_s(look(0), look(60, is_watched=False)), 0),
         "it says it started after it was looked at": (up_s(look(0), look(60, started=99)), 0),
     }
     assert {name: found for name, (found, expected) in cases.items() if found != expected} == {}
 
 
-MOMENTS = st.integers(0, 4 * 86_400_000).map(lambda ms: NOON + timedelta(milliseconds=ms, microseconds=ms % 1000))
+MOMENTS = st.integers(0, 4 * 86_400_000).map(
+    lambda ms: NOON + timedelta(milliseconds=ms, microseconds=ms % 1000)
+)
 
 
 @given(st.lists(MOMENTS, min_size=2, max_size=2, unique=True).map(sorted))
@@ -63,21 +84,30 @@ def test_a_span_is_the_sum_of_its_hours(ends: list[datetime]) -> None:
     begin, end = ends
     parts = list(UpSpan(begin=begin, end=end).by_hour())
     assert sum(ms for _, ms in parts) == ms_of(end) - ms_of(begin)
-    assert all(0 <= ms <= 3_600_000 and hour.minute == hour.second == hour.microsecond == 0 for hour, ms in parts)
+    assert all(
+        0 <= ms <= 3_600_000 and hour.minute == hour.second == hour.microsecond == 0
+        for hour, ms in parts
+    )
     assert [hour for hour, _ in parts] == sorted({hour for hour, _ in parts})
 
 
 @given(st.data())
 def test_looks_one_after_the_other_count_each_second_once(data: st.DataObject) -> None:
-    """However often and by whomever it is looked at: uptime is within what was watched, that within the clock."""
-    seconds = sorted(data.draw(st.lists(st.integers(0, 500_000), min_size=2, max_size=30, unique=True)))
+    """However often and by whomever it is looked at: uptime is within what was watched, that within
+    the clock.
+    """
+    seconds = sorted(
+        data.draw(st.lists(st.integers(0, 500_000), min_size=2, max_size=30, unique=True))
+    )
     samples = [
         look(
-            second, is_up=data.draw(st.booleans()), is_watched=data.draw(st.sampled_from([True, True, True, False])),
+            second,
+            is_up=data.draw(st.booleans()),
+            is_watched=data.draw(st.sampled_from([True, True, True, False])),
             started=data.draw(st.none() | st.integers(-1000, second)),
         )
         for second in seconds
-    ]  # fmt: skip
+    ]
     hours: dict[datetime, list[int]] = {}
     for previous, sample in zip([None, *samples], samples, strict=False):
         for place, span in enumerate((watched(previous, sample), up(previous, sample))):
@@ -93,11 +123,17 @@ def ms_of(moment: datetime) -> int:
 
 
 def test_a_gpu_bill_is_exact_and_rounded_once() -> None:
-    """An hour of three GPUs at 3.10 USD costs 9.30 USD; a third of a nano-dollar is not lost twice."""
+    """An hour of three GPUs at 3.10 USD costs 9.30 USD; a third of a nano-dollar is not lost
+    twice.
+    """
     gpu = GpuRate(
-        type="H200", count=3, usd_per_gpu_hour=Decimal("3.10"), input_tok_per_s=Decimal(1), output_tok_per_s=Decimal(1),
+        type="H200",
+        count=3,
+        usd_per_gpu_hour=Decimal("3.10"),
+        input_tok_per_s=Decimal(1),
+        output_tok_per_s=Decimal(1),
         target_utilisation=Decimal(1),
-    )  # fmt: skip
+    )
     assert gpu_bill_nusd(gpu, 3_600_000) == 9_300_000_000
     assert gpu_bill_nusd(gpu, 0) == 0
     assert gpu_bill_nusd(gpu, 1) == 2583  # 2583.33…
@@ -106,6 +142,9 @@ def test_a_gpu_bill_is_exact_and_rounded_once() -> None:
 
 def test_a_span_within_another_is_what_they_share() -> None:
     """Spans that only touch share nothing."""
-    morning, day = UpSpan(begin=NOON - HOUR, end=NOON), UpSpan(begin=NOON - HOUR / 2, end=NOON + HOUR)
+    morning, day = (
+        UpSpan(begin=NOON - HOUR, end=NOON),
+        UpSpan(begin=NOON - HOUR / 2, end=NOON + HOUR),
+    )
     assert morning.within(day) == day.within(morning) == UpSpan(begin=NOON - HOUR / 2, end=NOON)
     assert morning.within(UpSpan(begin=NOON, end=NOON + HOUR)) is None

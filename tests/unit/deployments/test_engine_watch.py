@@ -17,10 +17,11 @@ from tests.fakes import FakeClock
 
 POLICY = factories.version(
     factories.policy(
-        factories.deployment("qwen", is_self_hosted=True), factories.deployment("gpt"),
+        factories.deployment("qwen", is_self_hosted=True),
+        factories.deployment("gpt"),
         factories.deployment("llama", is_self_hosted=True),
     )
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -31,7 +32,9 @@ class FakeStore:
     forgot: list[datetime] = field(default_factory=list)
     failure: Exception | None = None
 
-    def record(self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime) -> None:
+    def record(
+        self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
+    ) -> None:
         assert policy is POLICY
         if self.failure is not None:
             raise self.failure
@@ -68,9 +71,13 @@ class World:
 
     def watch(self) -> EngineWatch:
         return EngineWatch(
-            policy=lambda: self.policy, look_at=self._look_at, store=self.store, leadership=self.leadership,
-            clock=self.clock, after_round=self.after.append,
-        )  # fmt: skip
+            policy=lambda: self.policy,
+            look_at=self._look_at,
+            store=self.store,
+            leadership=self.leadership,
+            clock=self.clock,
+            after_round=self.after.append,
+        )
 
     def _look_at(self, deployment: Deployment) -> EngineSample:
         self.looked_at.append(deployment.name)
@@ -94,7 +101,9 @@ async def test_only_the_leader_looks() -> None:
 
 
 async def test_no_fault_ends_the_watch() -> None:
-    """Postgres away, or a bug in what follows: the next minute has its turn, and nothing is done on half a round."""
+    """Postgres away, or a bug in what follows: the next minute has its turn, and nothing is done on
+    half a round.
+    """
     world = World()
     watch = world.watch()
     world.leadership.is_away = True

@@ -1,4 +1,6 @@
-"""What a worker learns of deployments from its own attempts and from engines, and how soon it forgets."""
+"""What a worker learns of deployments from its own attempts and from engines, and how soon it
+forgets.
+"""
 
 from __future__ import annotations
 
@@ -38,27 +40,44 @@ class FakeLoads:
 
 
 def decided(
-    *names: str, deployments: Mapping[str, Any] | None = None, price: Price = PRICE, team: str = "payments",
-    priority: Priority = Priority.NORMAL, **route: Any,
-) -> Decision:  # fmt: skip
+    *names: str,
+    deployments: Mapping[str, Any] | None = None,
+    price: Price = PRICE,
+    team: str = "payments",
+    priority: Priority = Priority.NORMAL,
+    **route: Any,
+) -> Decision:
     """A decision about these deployments, all eligible."""
     known = [factories.deployment(name, **(deployments or {}).get(name, {})) for name in names]
     asked = Route(**{"name": "assistant", "deployments": names, "objective": "fastest"} | route)
     owner = factories.team(team, priority=priority)
     document = factories.policy(*known, routes={asked.name: asked}, teams={team: owner})
     return decide(
-        factories.version(document), team=owner, route=asked, data_class=DataClass.INTERNAL, facts=factories.facts(),
-        prices=dict.fromkeys(names, price), day=factories.NOW.date(),
-    )  # fmt: skip
+        factories.version(document),
+        team=owner,
+        route=asked,
+        data_class=DataClass.INTERNAL,
+        facts=factories.facts(),
+        prices=dict.fromkeys(names, price),
+        day=factories.NOW.date(),
+    )
 
 
 def ended(deployment: str, **changes: Any) -> UsageEvent:
     """An attempt that ended well: 1000 tokens of 4000 bytes in, 100 out."""
     values: dict[str, Any] = {
-        "deployment": deployment, "model": "m-1", "price_id": PRICE.price_id, "route": "assistant",
-        "team": "payments", "ttft_s": 0.1, "tpot_s": 0.01, "features": TOKENS, "operation": "chat",
-        "usage": TokenUsage(input_tokens=1000, output_tokens=100), "outcome": Outcome.OK,
-    }  # fmt: skip
+        "deployment": deployment,
+        "model": "m-1",
+        "price_id": PRICE.price_id,
+        "route": "assistant",
+        "team": "payments",
+        "ttft_s": 0.1,
+        "tpot_s": 0.01,
+        "features": TOKENS,
+        "operation": "chat",
+        "usage": TokenUsage(input_tokens=1000, output_tokens=100),
+        "outcome": Outcome.OK,
+    }
     return replace(event(), **values | changes)
 
 
@@ -92,9 +111,13 @@ def test_a_route_that_asks_for_no_order_gets_its_own_and_pays_nothing(estimates:
 def test_a_prompt_that_may_not_fit_is_looked_at_closer(estimates: Estimates) -> None:
     """Even under `priority`: what would be refused at the first goes to the second at once."""
     plain = decided("a", "b", objective="priority", deployments={"a": {"context_window": 1000}})
-    long = factories.request(facts=replace(REQUEST.body.facts, body_bytes=4000, output_bound_tokens=100))
+    long = factories.request(
+        facts=replace(REQUEST.body.facts, body_bytes=4000, output_bound_tokens=100)
+    )
     assert names(estimates.rank(long, plain)) == ["b", "a"]
-    short = factories.request(facts=replace(REQUEST.body.facts, body_bytes=400, output_bound_tokens=100))
+    short = factories.request(
+        facts=replace(REQUEST.body.facts, body_bytes=400, output_bound_tokens=100)
+    )
     assert estimates.rank(short, plain) is plain.as_listed
 
 
@@ -121,8 +144,12 @@ def test_what_is_learned_is_forgotten(estimates: Estimates, clock: FakeClock) ->
 
 def test_a_timeout_is_a_long_wait(estimates: Estimates) -> None:
     """What never answers shows no first token, and must not look as fast as declared."""
-    learned(estimates, "a", ttft_s=None, tpot_s=None, outcome=Outcome.UPSTREAM_TIMEOUT, duration_s=60.0)
-    learned(estimates, "b", ttft_s=None, tpot_s=None, outcome=Outcome.UPSTREAM_ERROR, duration_s=60.0)
+    learned(
+        estimates, "a", ttft_s=None, tpot_s=None, outcome=Outcome.UPSTREAM_TIMEOUT, duration_s=60.0
+    )
+    learned(
+        estimates, "b", ttft_s=None, tpot_s=None, outcome=Outcome.UPSTREAM_ERROR, duration_s=60.0
+    )
     assert names(estimates.rank(REQUEST, decided("a", "b"))) == ["b", "a"]
 
 
@@ -150,20 +177,36 @@ def test_another_engine_behind_the_same_name_is_learned_anew(
 
 
 def test_what_was_learned_before_the_first_order_counts(estimates: Estimates) -> None:
-    """A route may have been `priority` until a minute ago; only what had another price then is forgotten."""
+    """A route may have been `priority` until a minute ago; only what had another price then is
+    forgotten.
+    """
     learned(estimates, "a", price_id="price_old", ttft_s=0.01)
     learned(estimates, "a", ttft_s=5.0)
-    assert estimates.rank(REQUEST, decided("a", "b")).expected[-1].ttft_s == pytest.approx(5, rel=0.1)
+    assert estimates.rank(REQUEST, decided("a", "b")).expected[-1].ttft_s == pytest.approx(
+        5, rel=0.1
+    )
 
 
-def test_answers_are_as_long_as_this_teams_on_this_route(estimates: Estimates, clock: FakeClock) -> None:
+def test_answers_are_as_long_as_this_teams_on_this_route(
+    estimates: Estimates, clock: FakeClock
+) -> None:
     """Five of 256 tokens are assumed; another team's say nothing."""
     decision = decided("a", "b")
     for _ in range(15):
         estimates.note(ended("a"))
-        estimates.note(ended("a", team="search", usage=TokenUsage(input_tokens=10, output_tokens=9000)))
-        estimates.note(ended("a", outcome=Outcome.UPSTREAM_CUT, usage=TokenUsage(input_tokens=10, output_tokens=1)))
-        estimates.note(ended("a", operation="embeddings", usage=TokenUsage(input_tokens=10, output_tokens=1)))
+        estimates.note(
+            ended("a", team="search", usage=TokenUsage(input_tokens=10, output_tokens=9000))
+        )
+        estimates.note(
+            ended(
+                "a",
+                outcome=Outcome.UPSTREAM_CUT,
+                usage=TokenUsage(input_tokens=10, output_tokens=1),
+            )
+        )
+        estimates.note(
+            ended("a", operation="embeddings", usage=TokenUsage(input_tokens=10, output_tokens=1))
+        )
     _, live = estimates.look(decision)
     assert live.output_tokens == pytest.approx((15 * 100 + 5 * 256) / 20)
     assert live.output_samples == pytest.approx(15)
@@ -171,17 +214,32 @@ def test_answers_are_as_long_as_this_teams_on_this_route(estimates: Estimates, c
 
 def test_an_answer_of_several_choices_counts_as_several(estimates: Estimates) -> None:
     """Else one request for ten choices would make all look ten times as long."""
-    learned(estimates, "a", 15, features=TOKENS | {"choices": 4}, usage=TokenUsage(input_tokens=9, output_tokens=400))
+    learned(
+        estimates,
+        "a",
+        15,
+        features=TOKENS | {"choices": 4},
+        usage=TokenUsage(input_tokens=9, output_tokens=400),
+    )
     assert estimates.look(decided("a", "b"))[1].output_tokens == pytest.approx(139)
 
 
-def test_tokens_per_byte_are_of_the_sums_with_five_assumed(estimates: Estimates, clock: FakeClock) -> None:
-    """Tokenizers differ, and a long prompt counts as much as it costs; one that is not all in its body says nothing."""
+def test_tokens_per_byte_are_of_the_sums_with_five_assumed(
+    estimates: Estimates, clock: FakeClock
+) -> None:
+    """Tokenizers differ, and a long prompt counts as much as it costs; one that is not all in its
+    body says nothing.
+    """
     decision = decided("a", "b")
     estimates.look(decision)
     learned(estimates, "a", 15, usage=TokenUsage(input_tokens=2000, output_tokens=1))
-    learned(estimates, "b", 15, usage=TokenUsage(input_tokens=9000, output_tokens=1),
-            features={"input_bound_tokens": 4064, "features": ["stored_state"]})  # fmt: skip
+    learned(
+        estimates,
+        "b",
+        15,
+        usage=TokenUsage(input_tokens=9000, output_tokens=1),
+        features={"input_bound_tokens": 4064, "features": ["stored_state"]},
+    )
     learned(estimates, "b", 15, usage=TokenUsage(input_tokens=9000, output_tokens=1), features={})
     clock.advance(1)
     a, b = estimates.look(decision)[1].predictions
@@ -209,7 +267,9 @@ def test_a_fresh_signal_of_an_engine_counts_instead_of_what_was_seen(clock: Fake
     decision = decided("a", "b", deployments=engine())
     learned(estimates, "a", ttft_s=0.05)
     assert names(estimates.rank(REQUEST, decision)) == ["a", "b"]
-    loads.loads["a"] = EngineLoad(waiting=6.0, finished_per_s=2.0, prefill_s=0.5, tpot_s=0.05, sent_since=2)
+    loads.loads["a"] = EngineLoad(
+        waiting=6.0, finished_per_s=2.0, prefill_s=0.5, tpot_s=0.05, sent_since=2
+    )
     found = estimates.rank(REQUEST, decision)
     busy = next(one for one in found.expected if one.waiting is not None)
     assert names(found) == ["b", "a"]
@@ -232,7 +292,9 @@ def test_hysteresis_is_kept_between_requests(estimates: Estimates, clock: FakeCl
     assert 0.8 < estimates.rank(REQUEST, decision).expected[-1].ttft_p95_s < 1.0
     assert names(estimates.rank(REQUEST, decision)) == ["b", "a"]
     again = decided("a", "b", objective="priority", ttft_p95_s=1.0, priority=Priority.HIGH)
-    assert names(estimates.rank(REQUEST, again)) == ["b", "a"], "another snapshot's decision remembers it too"
+    assert names(estimates.rank(REQUEST, again)) == ["b", "a"], (
+        "another snapshot's decision remembers it too"
+    )
     clock.advance(1200)
     assert names(estimates.rank(REQUEST, decision)) == ["a", "b"]
 
@@ -265,7 +327,9 @@ def test_a_session_is_the_callers_else_its_keys(estimates: Estimates) -> None:
     decision = decided("a", "b", objective="weighted", weights={"a": 1.0, "b": 1.0})
 
     def first(session: str | None, key_id: str = "k") -> str:
-        request: Request = replace(REQUEST, session=session, caller=replace(REQUEST.caller, key_id=key_id))
+        request: Request = replace(
+            REQUEST, session=session, caller=replace(REQUEST.caller, key_id=key_id)
+        )
         return names(estimates.rank(request, decision))[0]
 
     assert {first(f"s{i}") for i in range(40)} == {"a", "b"}
@@ -274,7 +338,9 @@ def test_a_session_is_the_callers_else_its_keys(estimates: Estimates) -> None:
 
 
 def test_attempts_under_way_are_counted(estimates: Estimates) -> None:
-    """Bounded load counts what this worker has sent; what is over, or was never begun, is forgotten."""
+    """Bounded load counts what this worker has sent; what is over, or was never begun, is
+    forgotten.
+    """
     estimates.began("a")
     estimates.began("a")
     estimates.began("b")
@@ -283,7 +349,9 @@ def test_attempts_under_way_are_counted(estimates: Estimates) -> None:
     assert estimates.in_flight == {"a": 2}
     estimates.ended("a")
     assert estimates.in_flight == {"a": 1}
-    decision = decided("a", "b", objective="priority", deployments={n: {"group": "g"} for n in "ab"})
+    decision = decided(
+        "a", "b", objective="priority", deployments={n: {"group": "g"} for n in "ab"}
+    )
     home = names(estimates.rank(REQUEST, decision))[0]
     for _ in range(8):
         estimates.began(home)
@@ -309,7 +377,9 @@ def test_memory_is_bounded(estimates: Estimates) -> None:
         estimates.note(ended(f"d{number}", route=f"r{number}"))
     assert len(estimates._seen) == module.MOST_DEPLOYMENTS
     for number in range(module.MOST_PAIRS + 3):
-        estimates.note(ended("d9", team=f"t{number}", usage=TokenUsage(input_tokens=9, output_tokens=9)))
+        estimates.note(
+            ended("d9", team=f"t{number}", usage=TokenUsage(input_tokens=9, output_tokens=9))
+        )
     assert len(estimates._outputs) == module.MOST_PAIRS
     decision = decided("a", "b")
     for _ in range(module.MOST_VIEWS + 3):

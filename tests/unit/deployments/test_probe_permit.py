@@ -1,4 +1,6 @@
-"""Leave for a probe: for engines of one's own, at the address that the policy declares, for nothing else."""
+"""Leave for a probe: for engines of one's own, at the address that the policy declares, for nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ def test_a_probe_goes_to_the_declared_address_alone() -> None:
     engine = factories.deployment(is_self_hosted=True)
     version = factories.version(factories.policy(engine))
     permit = probe_permit(version, engine, gateway_region="unknown", day=factories.NOW.date())
-    assert (permit.attempt, permit.policy_version, permit.origin) == (PROBE, version.version, "http://127.0.0.1:9")
+    assert (permit.attempt, permit.policy_version, permit.origin) == (
+        PROBE,
+        version.version,
+        "http://127.0.0.1:9",
+    )
     verify(permit, origin="http://127.0.0.1:9")
     with pytest.raises(ResidencyDenied):
         verify(permit, origin="http://127.0.0.1:10")

@@ -1,4 +1,6 @@
-"""A plain request asks vLLM how busy it is; nothing else of it changes, and nobody else is asked."""
+"""A plain request asks vLLM how busy it is; nothing else of it changes, and nobody else is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,27 @@ from gateway.wire.vllm_load import ASK_FORMAT, ASK_HEADER
 from tests import factories
 
 PROVIDERS = build_providers(salt_key=b"salt")
-PLAIN, STREAM = b'{"model":"assistant","messages":[],"tools":[]}', b'{"model":"assistant","messages":[],"stream":true}'
+PLAIN, STREAM = (
+    b'{"model":"assistant","messages":[],"tools":[]}',
+    b'{"model":"assistant","messages":[],"stream":true}',
+)
 
 
-@pytest.mark.parametrize(("provider", "body", "is_asked"), [
-    ("vllm", PLAIN, True), ("vllm", STREAM, False), ("openai", PLAIN, False), ("openai_compatible", PLAIN, False),
-])  # fmt: skip
-def test_only_a_plain_answer_of_vllm_is_asked_for_the_load(provider: str, body: bytes, is_asked: bool) -> None:
-    """Streams do not say it, and to a provider it would be one more thing that tells this gateway from others."""
+@pytest.mark.parametrize(
+    ("provider", "body", "is_asked"),
+    [
+        ("vllm", PLAIN, True),
+        ("vllm", STREAM, False),
+        ("openai", PLAIN, False),
+        ("openai_compatible", PLAIN, False),
+    ],
+)
+def test_only_a_plain_answer_of_vllm_is_asked_for_the_load(
+    provider: str, body: bytes, is_asked: bool
+) -> None:
+    """Streams do not say it, and to a provider it would be one more thing that tells this gateway
+    from others.
+    """
     read = factories.read(body, Operation.CHAT)
     one = factories.deployment("one", provider=provider)
     call = PROVIDERS[provider].call(one, factories.request(read))

@@ -1,4 +1,6 @@
-"""What headers say about a request: good values are kept, bad ones are refused in words, nothing is lowered."""
+"""What headers say about a request: good values are kept, bad ones are refused in words, nothing is
+lowered.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_tags_are_sorted_pairs(sent: str, tags: tuple[tuple[str, str], ...]) -> 
     assert attribution.tags({"x-tollgate-tags": sent} if sent else {}) == tags
 
 
-@pytest.mark.parametrize("sent", ["a", "a=", "=b", "a=1,a=2", "a=b=c;", "é=1", ",".join(f"t{i}=1" for i in range(17))])
+@pytest.mark.parametrize(
+    "sent", ["a", "a=", "=b", "a=1,a=2", "a=b=c;", "é=1", ",".join(f"t{i}=1" for i in range(17))]
+)
 def test_bad_tags_are_refused(sent: str) -> None:
     """A tag that is dropped silently is spend nobody finds again."""
     with pytest.raises(InvalidRequest, match="x-tollgate-tags"):
@@ -62,7 +66,10 @@ def test_bad_tags_are_refused(sent: str) -> None:
 
 
 def labels(
-    sent: str | None, of_team: DataClass = DataClass.INTERNAL, *, team_tags: frozenset[str] = frozenset()
+    sent: str | None,
+    of_team: DataClass = DataClass.INTERNAL,
+    *,
+    team_tags: frozenset[str] = frozenset(),
 ) -> tuple[DataClass, str, frozenset[str]]:
     headers = {} if sent is None else {"x-tollgate-data-class": sent}
     return attribution.data_labels(
@@ -71,7 +78,9 @@ def labels(
 
 
 @given(st.sampled_from(DataClass), st.sampled_from(DataClass))
-def test_a_header_raises_the_class_and_never_lowers_it(of_team: DataClass, asked: DataClass) -> None:
+def test_a_header_raises_the_class_and_never_lowers_it(
+    of_team: DataClass, asked: DataClass
+) -> None:
     """Whoever calls may be more careful than its team, never less."""
     found, source, _ = labels(asked.label, of_team)
     assert found == max(of_team, asked)
@@ -82,7 +91,9 @@ def test_a_header_raises_the_class_and_never_lowers_it(of_team: DataClass, asked
     st.frozensets(st.sampled_from(["phi", "gdpr"])),
     st.lists(st.sampled_from(["phi", "gdpr", "RESTRICTED", "restricted", " ", ""]), max_size=6),
 )
-def test_a_header_adds_data_tags_and_takes_none_away(team_tags: frozenset[str], words: list[str]) -> None:
+def test_a_header_adds_data_tags_and_takes_none_away(
+    team_tags: frozenset[str], words: list[str]
+) -> None:
     """What a team says of its data holds for all of it, in whatever order a request says more."""
     said = {word for word in words if word.strip()}
     if not said:
@@ -90,13 +101,19 @@ def test_a_header_adds_data_tags_and_takes_none_away(team_tags: frozenset[str], 
     found, source, tags = labels(", ".join(words), team_tags=team_tags)
     assert tags == team_tags | (said & {"phi", "gdpr"})
     is_raised = bool(said & {"RESTRICTED", "restricted"})
-    assert (found, source) == ((DataClass.RESTRICTED, "header") if is_raised else (DataClass.INTERNAL, "team"))
+    assert (found, source) == (
+        (DataClass.RESTRICTED, "header") if is_raised else (DataClass.INTERNAL, "team")
+    )
 
 
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ("secret", "'secret' is not known. Write at most one of public, internal, confidential, restricted, and any"),
+        (
+            "secret",
+            "'secret' is not known. Write at most one of public, internal, confidential, "
+            "restricted, and any",
+        ),
         ("phi, PHI", "'PHI' is not known. .* data tags: gdpr, phi"),
         ("restricted phi", "'restricted phi' is not known"),
         ("phi;gdpr", "'phi;gdpr' is not known"),
@@ -107,7 +124,9 @@ def test_a_header_adds_data_tags_and_takes_none_away(team_tags: frozenset[str], 
     ],
 )
 def test_an_unknown_label_is_refused(sent: str, said: str) -> None:
-    """A typo must not end as the team's lower class, or without the rule that the tag would have added."""
+    """A typo must not end as the team's lower class, or without the rule that the tag would have
+    added.
+    """
     with pytest.raises(InvalidRequest, match=said):
         labels(sent)
 
@@ -115,8 +134,10 @@ def test_an_unknown_label_is_refused(sent: str, said: str) -> None:
 def test_without_declared_tags_the_header_takes_a_class_alone() -> None:
     """As before there were tags; and without the header all is the team's."""
     assert labels(None, DataClass.PUBLIC, team_tags=frozenset({"phi"})) == (
-        DataClass.PUBLIC, "team", frozenset({"phi"}),
-    )  # fmt: skip
+        DataClass.PUBLIC,
+        "team",
+        frozenset({"phi"}),
+    )
     with pytest.raises(InvalidRequest, match="data tags: it declares none"):
         attribution.data_labels({"x-tollgate-data-class": "phi"}, team(), declared_tags=())
 
@@ -124,38 +145,58 @@ def test_without_declared_tags_the_header_takes_a_class_alone() -> None:
 @pytest.mark.parametrize(
     ("headers", "kept"),
     [
-        ({}, None), ({"x-request-id": "abc"}, "abc"), ({"x-client-request-id": "abc"}, "abc"),
-        ({"x-request-id": "a b"}, None), ({"x-request-id": "x" * 201}, None), ({"x-request-id": "é"}, None),
+        ({}, None),
+        ({"x-request-id": "abc"}, "abc"),
+        ({"x-client-request-id": "abc"}, "abc"),
+        ({"x-request-id": "a b"}, None),
+        ({"x-request-id": "x" * 201}, None),
+        ({"x-request-id": "é"}, None),
     ],
-)  # fmt: skip
-def test_the_callers_own_id_is_kept_if_it_is_sane(headers: dict[str, str], kept: str | None) -> None:
+)
+def test_the_callers_own_id_is_kept_if_it_is_sane(
+    headers: dict[str, str], kept: str | None
+) -> None:
     """It goes into the ledger and the log: short and printable, or not at all."""
     assert attribution.client_request_id(headers) == kept
 
 
-@pytest.mark.parametrize(("sent", "is_kept"), [(f"00-{'a' * 32}-{'b' * 16}-01", True), ("00-x", False), ("", False)])
+@pytest.mark.parametrize(
+    ("sent", "is_kept"), [(f"00-{'a' * 32}-{'b' * 16}-01", True), ("00-x", False), ("", False)]
+)
 def test_a_trace_context_is_kept_if_it_is_one(sent: str, is_kept: bool) -> None:
     """It is passed on upstream."""
     assert attribution.traceparent({"traceparent": sent}) == (sent if is_kept else None)
 
 
-@pytest.mark.parametrize("sent", [None, "k", "a b", '"8e03978e-40d5-43e8-bc93-6894a57f9324"', "~" * 255, " ", "!"])
+@pytest.mark.parametrize(
+    "sent", [None, "k", "a b", '"8e03978e-40d5-43e8-bc93-6894a57f9324"', "~" * 255, " ", "!"]
+)
 def test_an_idempotency_key_is_taken_as_it_came(sent: str | None) -> None:
-    """Trimmed or cut, two keys that differ would be one, and the second request would never be sent."""
+    """Trimmed or cut, two keys that differ would be one, and the second request would never be
+    sent.
+    """
     assert attribution.idempotency_key({} if sent is None else {"idempotency-key": sent}) == sent
 
 
-@pytest.mark.parametrize("sent", ["", "x" * 256, "caf\xe9", "a\tb", "a\x7f", "a\n", "a\0", "\x1f", "\x80"])
+@pytest.mark.parametrize(
+    "sent", ["", "x" * 256, "caf\xe9", "a\tb", "a\x7f", "a\n", "a\0", "\x1f", "\x80"]
+)
 def test_a_bad_idempotency_key_is_refused_by_name_and_not_repeated(sent: str) -> None:
-    """Passed over in silence, a request that its caller believes safe to repeat would be charged twice."""
-    with pytest.raises(InvalidRequest, match="Idempotency-Key: write 1 to 255 printable ASCII") as refused:
+    """Passed over in silence, a request that its caller believes safe to repeat would be charged
+    twice.
+    """
+    with pytest.raises(
+        InvalidRequest, match="Idempotency-Key: write 1 to 255 printable ASCII"
+    ) as refused:
         attribution.idempotency_key({"idempotency-key": sent})
     assert refused.value.param == "Idempotency-Key"
     assert len(sent) < 2 or sent not in refused.value.message
 
 
 def test_every_header_that_is_read_is_handed_over() -> None:
-    """Only the headers named in `HEADERS` are decoded for a request: one that is missing there would never be seen."""
+    """Only the headers named in `HEADERS` are decoded for a request: one that is missing there
+    would never be seen.
+    """
     asked: set[bytes] = set()
 
     class Headers(dict[str, str]):
@@ -179,7 +220,9 @@ def an_ask(*, cache_key: str | None = None, end_user: str | None = None) -> Requ
 
 
 def test_a_session_is_the_header_else_the_cache_key_else_the_user() -> None:
-    """Whoever knows its session best says it: an agent's loop by header, OpenAI's own name for it, a person last."""
+    """Whoever knows its session best says it: an agent's loop by header, OpenAI's own name for it,
+    a person last.
+    """
     named = {"x-session-id": "s"}
     assert attribution.session(named, an_ask(cache_key="c", end_user="u")) == "s"
     assert attribution.session({"x-session-id": ""}, an_ask(cache_key="c", end_user="u")) == "c"

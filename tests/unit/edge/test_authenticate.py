@@ -34,12 +34,22 @@ def known(**changes: object) -> SnapshotHolder:
 def ageing(clock: FakeClock, *, outage_s: float = 900.0, **changes: object) -> SnapshotHolder:
     """A holder that was refreshed just now and grows older with the clock."""
     return SnapshotHolder(
-        current=snapshot(key_record(MINE, **changes)), refreshed_at=clock.now(), problem=None, clock=clock,
-        outage_s=outage_s, refreshed_s=clock.monotonic(),
-    )  # fmt: skip
+        current=snapshot(key_record(MINE, **changes)),
+        refreshed_at=clock.now(),
+        problem=None,
+        clock=clock,
+        outage_s=outage_s,
+        refreshed_s=clock.monotonic(),
+    )
 
 
-def caller(sent: str | None, to: SnapshotHolder, *, header: str = "authorization", allows_demo: bool = False) -> Caller:
+def caller(
+    sent: str | None,
+    to: SnapshotHolder,
+    *,
+    header: str = "authorization",
+    allows_demo: bool = False,
+) -> Caller:
     headers = [] if sent is None else [(header.encode(), sent.encode("latin-1"))]
     return authenticate(headers, to, now=lambda: NOW, allows_demo=allows_demo)
 
@@ -53,10 +63,13 @@ def refused(sent: str | None, to: SnapshotHolder) -> RequestError:
 @pytest.mark.parametrize(
     ("header", "sent"),
     [
-        ("authorization", f"Bearer {MINE}"), ("authorization", f"bearer  {MINE} "), ("authorization", MINE),
-        ("x-api-key", MINE), ("api-key", MINE),
+        ("authorization", f"Bearer {MINE}"),
+        ("authorization", f"bearer  {MINE} "),
+        ("authorization", MINE),
+        ("x-api-key", MINE),
+        ("api-key", MINE),
     ],
-)  # fmt: skip
+)
 def test_a_key_is_accepted_in_every_spelling(header: str, sent: str) -> None:
     """OpenAI clients send Bearer, Anthropic's x-api-key, Azure's api-key."""
     found = caller(sent, known(project="checkout"), header=header)
@@ -71,16 +84,22 @@ def test_every_wrong_key_gets_the_same_answer() -> None:
     answers = {
         (type(error), error.message)
         for error in (
-            refused("Bearer nonsense", wrong), refused("Bearer " + key(9), wrong), refused("Basic abc", wrong),
-            refused("Bearer " + MINE[:-1] + "x", wrong), refused("Bearer " + forged, wrong), refused("Bearer ", wrong),
+            refused("Bearer nonsense", wrong),
+            refused("Bearer " + key(9), wrong),
+            refused("Basic abc", wrong),
+            refused("Bearer " + MINE[:-1] + "x", wrong),
+            refused("Bearer " + forged, wrong),
+            refused("Bearer ", wrong),
         )
-    }  # fmt: skip
+    }
     assert len(answers) == 1
     assert next(iter(answers))[0] is InvalidApiKey
 
 
 def test_a_paused_key_is_told_that_it_is_paused() -> None:
-    """Its holder did nothing wrong and must know whom to ask; who has another key in its name hears nothing of it."""
+    """Its holder did nothing wrong and must know whom to ask; who has another key in its name hears
+    nothing of it.
+    """
     paused = known(is_paused=True)
     error = refused("Bearer " + MINE, paused)
     assert isinstance(error, InvalidApiKey)
@@ -121,7 +140,9 @@ def test_a_failed_look_is_enough_for_an_unknown_key_to_wait() -> None:
 
 
 def test_a_key_that_may_be_new_is_not_judged_by_what_was_read_before() -> None:
-    """Only a look as late as its first use knows it; a typo and a known key's wrong secret need none."""
+    """Only a look as late as its first use knows it; a typo and a known key's wrong secret need
+    none.
+    """
     clock = FakeClock()
     held = ageing(clock, digest=bytes(32))
     clock.advance(CONFIRMED_S / 2)
@@ -138,7 +159,9 @@ def test_a_key_that_may_be_new_is_not_judged_by_what_was_read_before() -> None:
 async def test_postgres_is_asked_before_a_key_is_refused(
     answers: bool, is_made: bool, expected: str | type[RequestError]
 ) -> None:
-    """A key works as soon as it is made; and in an outage, from its first moment on, none is called invalid."""
+    """A key works as soon as it is made; and in an outage, from its first moment on, none is called
+    invalid.
+    """
     clock, new = FakeClock(), key(9)
     held = ageing(clock)
     clock.advance(CONFIRMED_S + 1)
@@ -158,7 +181,9 @@ async def test_postgres_is_asked_before_a_key_is_refused(
     except RequestError as error:
         told = type(error)
     assert (told, asked) == (expected, [new])
-    assert (await caller_of([(b"api-key", MINE.encode())], held, now=clock.now, allows_demo=False)).team == "payments"
+    assert (
+        await caller_of([(b"api-key", MINE.encode())], held, now=clock.now, allows_demo=False)
+    ).team == "payments"
     assert len(asked) == 1
 
 
@@ -169,7 +194,9 @@ def test_the_wall_clock_does_not_make_a_snapshot_older_or_younger() -> None:
     clock.advance(STALE_AFTER_S + 1)
     for now in (NOW - timedelta(hours=1), NOW, NOW + timedelta(hours=1)):
         with pytest.raises(Unavailable):
-            authenticate([(b"api-key", key(9).encode())], held, now=lambda at=now: at, allows_demo=False)
+            authenticate(
+                [(b"api-key", key(9).encode())], held, now=lambda at=now: at, allows_demo=False
+            )
 
 
 def test_after_the_stated_time_nobody_is_judged() -> None:
@@ -210,7 +237,10 @@ def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
     held.problem = "Postgres cannot be reached at db."
     clock.advance(100)
     warned = snapshot_checks(held)[0]
-    assert (warned.status, problems(held, is_full=False, is_gone=False, is_draining=False)) == (Status.WARN, [])
+    assert (warned.status, problems(held, is_full=False, is_gone=False, is_draining=False)) == (
+        Status.WARN,
+        [],
+    )
     assert warned.finding == (
         "read from Postgres 100 s ago; known keys serve for another 500 s, unknown ones get 503: "
         "Postgres cannot be reached at db"
@@ -218,15 +248,25 @@ def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
     clock.advance(501)
     assert snapshot_checks(held)[0].status is Status.FAIL
     (problem,) = problems(held, is_full=False, is_gone=False, is_draining=False)
-    assert problem.endswith("no restart is needed. The latest look: Postgres cannot be reached at db.")
+    assert problem.endswith(
+        "no restart is needed. The latest look: Postgres cannot be reached at db."
+    )
 
 
 def test_readiness_says_that_nothing_is_loaded_and_that_a_policy_is_not_the_newest() -> None:
     """The two other reasons why this replica may not do what an admin expects of it."""
-    assert [check.status for check in snapshot_checks(holder(None))] == [Status.FAIL, Status.UNKNOWN]
-    behind = replace(snapshot(key_record(MINE)), behind="version 8 is applied and cannot be read here")
+    assert [check.status for check in snapshot_checks(holder(None))] == [
+        Status.FAIL,
+        Status.UNKNOWN,
+    ]
+    behind = replace(
+        snapshot(key_record(MINE)), behind="version 8 is applied and cannot be read here"
+    )
     told = snapshot_checks(holder(behind))[1]
-    assert (told.status, told.finding) == (Status.WARN, "version 8 is applied and cannot be read here")
+    assert (told.status, told.finding) == (
+        Status.WARN,
+        "version 8 is applied and cannot be read here",
+    )
 
 
 def test_no_number_of_projects_fills_the_memory() -> None:

@@ -1,4 +1,6 @@
-"""At the door: a request that is refused for load is refused before its body is read, and by its team's priority."""
+"""At the door: a request that is refused for load is refused before its body is read, and by its
+team's priority.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +34,51 @@ class Door:
 
     def __init__(self) -> None:
         self.stage = Stage(FakeTransport([FakeUpstreamAnswer([WHOLE]) for _ in range(9)]))
-        teams = {priority.value: factories.team(priority.value, priority=priority) for priority in Priority}
+        teams = {
+            priority.value: factories.team(priority.value, priority=priority)
+            for priority in Priority
+        }
         records = [factories.key_record(key, team=priority.value) for priority, key in KEYS.items()]
-        holder = factories.holder(factories.snapshot(*records, document=factories.policy(teams=teams)))
-        self.shedding = Shedding(journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1)
+        holder = factories.holder(
+            factories.snapshot(*records, document=factories.policy(teams=teams))
+        )
+        self.shedding = Shedding(
+            journal_share=lambda: 0.0, streams=lambda: 0, max_streams=100, lag_s=0.1
+        )
         self.forward = forward = Forwarder(
-            requests=self.stage.service(), limiter=self.stage.limiter, metrics=Metrics(), holder=holder,
-            lines=RequestLog("error", lambda piece: None), clock=self.stage.clock,
-            new_id=lambda: factories.request_id(random=len(self.stage.journal.intents)), is_full=lambda: False,
-            max_body_bytes=2**20, allows_demo_keys=False, end_user_key=end_user_key(factories.PEPPER),
-            shedding=self.shedding, slots=RequestSlots(10), large_bodies=LargeBodies(),
-        )  # fmt: skip
-        self.edge = Edge(forward=forward, plain=None, allowed_hosts=frozenset(), max_in_flight=10, metrics_address="")
+            requests=self.stage.service(),
+            limiter=self.stage.limiter,
+            metrics=Metrics(),
+            holder=holder,
+            lines=RequestLog("error", lambda piece: None),
+            clock=self.stage.clock,
+            new_id=lambda: factories.request_id(random=len(self.stage.journal.intents)),
+            is_full=lambda: False,
+            max_body_bytes=2**20,
+            allows_demo_keys=False,
+            end_user_key=end_user_key(factories.PEPPER),
+            shedding=self.shedding,
+            slots=RequestSlots(10),
+            large_bodies=LargeBodies(),
+        )
+        self.edge = Edge(
+            forward=forward,
+            plain=None,
+            allowed_hosts=frozenset(),
+            max_in_flight=10,
+            metrics_address="",
+        )
         self.bodies_read = 0
 
     async def ask(self, priority: Priority) -> tuple[int, dict[bytes, bytes], bytes]:
-        """Status, headers and body of an answer to a caller that sends its body when it is asked for."""
+        """Status, headers and body of an answer to a caller that sends its body when it is asked
+        for.
+        """
         line = Line(self.edge)
         content = body()
         line.send(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\nconnection: close\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: "
+            b"100-continue\r\nconnection: close\r\n"
             b"x-api-key: %b\r\ncontent-length: %d\r\n\r\n" % (KEYS[priority].encode(), len(content))
         )
         await line.settle()
@@ -66,14 +93,19 @@ class Door:
 
 
 async def test_low_is_refused_before_its_body_is_read_and_high_is_served() -> None:
-    """With the code, a time, and how much is asked for: reading ten megabytes first would be a part of the overload."""
+    """With the code, a time, and how much is asked for: reading ten megabytes first would be a part
+    of the overload.
+    """
     door = Door()
     for _ in range(TURNS):
         door.shedding.note_turn(0.06)
     status, headers, answer = await door.ask(Priority.LOW)
     assert (status, json.loads(answer)["error"]["code"], door.bodies_read) == (503, "overloaded", 0)
     assert (headers[b"retry-after"], headers[b"x-tollgate-attempts"]) == (b"2", b"0")
-    assert [(await door.ask(priority))[0] for priority in (Priority.NORMAL, Priority.HIGH)] == [200, 200]
+    assert [(await door.ask(priority))[0] for priority in (Priority.NORMAL, Priority.HIGH)] == [
+        200,
+        200,
+    ]
     assert door.bodies_read == 2
 
 
@@ -88,7 +120,9 @@ async def test_nobody_is_refused_who_could_be_served() -> None:
 class Spilling(Estimates):
     """An outlook that takes the listed order for a spill."""
 
-    def rank(self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None) -> Ranking:
+    def rank(
+        self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
+    ) -> Ranking:
         choices = decision.as_listed.choices
         return Ranking(decision=decision, choices=choices, degraded="spill", preferred="another")
 
@@ -96,7 +130,9 @@ class Spilling(Estimates):
 async def test_who_gets_less_than_the_route_is_for_is_told() -> None:
     """Never silently: whoever measures the answers can tell the degraded ones apart."""
     door = Door()
-    forward = replace(door.edge.forward, requests=replace(door.stage.service(), estimates=Spilling(FakeClock())))
+    forward = replace(
+        door.edge.forward, requests=replace(door.stage.service(), estimates=Spilling(FakeClock()))
+    )
     door.edge = replace(door.edge, forward=forward)
     _, headers, _ = await door.ask(Priority.NORMAL)
     assert headers[b"x-tollgate-degraded"] == b"spill"

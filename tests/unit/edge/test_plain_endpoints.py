@@ -1,4 +1,6 @@
-"""The endpoints that are not hot: receipts before and after the commit, readiness, and failures in the dialect."""
+"""The endpoints that are not hot: receipts before and after the commit, readiness, and failures in
+the dialect.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ KEY = factories.key()
 AWAY = DatabaseUnavailable("host db.internal is away")
 MINE, THEIRS = factories.request_id(random=1), factories.request_id(random=2)
 FULL = LedgerHealth(journal_used_bytes=100, journal_max_bytes=100, is_full=True)
-BEHIND = LedgerHealth(journal_used_bytes=1, journal_max_bytes=100, waiting_events=9, writer_lag_s=600.0)
+BEHIND = LedgerHealth(
+    journal_used_bytes=1, journal_max_bytes=100, waiting_events=9, writer_lag_s=600.0
+)
 
 
 @dataclass
@@ -43,7 +47,9 @@ class FakeReports:
     written: Sequence[UsageEvent] = ()
     failure: Exception | None = None
 
-    def receipt(self, request_id: UUID, *, team: str, recent: Sequence[UsageEvent] = ()) -> Receipt | None:
+    def receipt(
+        self, request_id: UUID, *, team: str, recent: Sequence[UsageEvent] = ()
+    ) -> Receipt | None:
         if self.failure is not None:
             raise self.failure
         found = [*(one for one in self.written if one.request_id == request_id), *recent]
@@ -81,19 +87,37 @@ class World:
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
             reads=OwnReads(Unlimited()),
-            clock=clock, standing=lambda limited: (), allows_demo_keys=False,
-            is_lagging=lambda: self.is_lagging, checks=self._checks, region="unknown", max_body_bytes=10_000,
-            estimates=Estimates(clock), slots=RequestSlots(10), large_bodies=LargeBodies(),
+            clock=clock,
+            standing=lambda limited: (),
+            allows_demo_keys=False,
+            is_lagging=lambda: self.is_lagging,
+            checks=self._checks,
+            region="unknown",
+            max_body_bytes=10_000,
+            estimates=Estimates(clock),
+            slots=RequestSlots(10),
+            large_bodies=LargeBodies(),
             recent=lambda wanted: [one for one in self.recent if one.request_id == wanted],
             not_ready=lambda: problems(
-                holder, is_full=self.health is not None and self.health.is_full, is_gone=False, is_draining=False
+                holder,
+                is_full=self.health is not None and self.health.is_full,
+                is_gone=False,
+                is_draining=False,
             ),
-        )  # fmt: skip
+        )
         scope = {
-            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("x", 80), "client": ("x", 1),
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "http_version": "1.1",
+            "server": ("x", 80),
+            "client": ("x", 1),
             "headers": [(b"authorization", b"Bearer " + KEY.encode()), (b"host", b"x")],
-        }  # fmt: skip
+        }
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -102,10 +126,16 @@ class World:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        with suppress(ZeroDivisionError):  # it is raised again after the answer, so that the server logs it
+        with suppress(
+            ZeroDivisionError
+        ):  # it is raised again after the answer, so that the server logs it
             await build_app(endpoints)(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], headers, json.loads(b"".join(message.get("body", b"") for message in sent))
+        return (
+            sent[0]["status"],
+            headers,
+            json.loads(b"".join(message.get("body", b"") for message in sent)),
+        )
 
     async def receipt(self, wanted: object) -> tuple[int, dict[str, Any]]:
         status, _, body = await self.get(f"/v1/requests/{wanted}")
@@ -126,7 +156,9 @@ class World:
         ("/v1/usage/me", ZeroDivisionError("x"), 502, "upstream_error"),
     ],
 )
-async def test_a_failing_report_is_said_in_the_dialect(path: str, failure: Exception, status: int, code: str) -> None:
+async def test_a_failing_report_is_said_in_the_dialect(
+    path: str, failure: Exception, status: int, code: str
+) -> None:
     """Never `{"detail"}`, never plain text, never what went wrong inside."""
     found, _, body = await World(FakeReports(failure=failure), age_s=3600).get(path)
     assert (found, body["error"]["code"]) == (status, code)
@@ -135,9 +167,13 @@ async def test_a_failing_report_is_said_in_the_dialect(path: str, failure: Excep
 
 
 @pytest.mark.parametrize("failure", [None, AWAY])
-async def test_a_receipt_is_readable_here_as_soon_as_the_answer_ended(failure: Exception | None) -> None:
+async def test_a_receipt_is_readable_here_as_soon_as_the_answer_ended(
+    failure: Exception | None,
+) -> None:
     """Whoever answered knows the cost: neither the commit nor an outage of Postgres may hide it."""
-    status, body = await World(FakeReports(failure=failure), recent=[mine(MINE)], age_s=900).receipt(MINE)
+    status, body = await World(
+        FakeReports(failure=failure), recent=[mine(MINE)], age_s=900
+    ).receipt(MINE)
     assert (status, body["cost_usd"], body["team"]) == (200, 0.0006, "payments")
 
 
@@ -153,7 +189,12 @@ async def test_a_receipt_is_readable_here_as_soon_as_the_answer_ended(failure: E
         (-6, False, None, 404),  # from the future: nobody can have made it
         (-6, True, None, 404),
         (59.9, False, AWAY, 202),
-        (60, False, AWAY, 503),  # it cannot be known: neither "pending" nor "no such request" would be true
+        (
+            60,
+            False,
+            AWAY,
+            503,
+        ),  # it cannot be known: neither "pending" nor "no such request" would be true
     ],
 )
 @pytest.mark.parametrize("owner", ["nobody", "another team, settled here", "another team, written"])
@@ -163,9 +204,11 @@ async def test_what_is_not_to_be_seen_looks_like_what_does_not_exist(
     """The answer follows from the id and the journals alone, so another team's ids tell nothing."""
     theirs = [mine(THEIRS, team="research")]
     world = World(
-        FakeReports(theirs if "written" in owner else (), failure=failure), age_s=age_s, is_lagging=is_lagging,
+        FakeReports(theirs if "written" in owner else (), failure=failure),
+        age_s=age_s,
+        is_lagging=is_lagging,
         recent=theirs if "here" in owner else (),
-    )  # fmt: skip
+    )
     found, headers, body = await world.get(f"/v1/requests/{THEIRS}")
     assert found == status
     assert "research" not in json.dumps(body)
@@ -174,7 +217,9 @@ async def test_what_is_not_to_be_seen_looks_like_what_does_not_exist(
         assert headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("text", ["x", "1", str(UUID(int=7, version=4)), "01a1f8d3-ea00-1000-8000-000000000000"])
+@pytest.mark.parametrize(
+    "text", ["x", "1", str(UUID(int=7, version=4)), "01a1f8d3-ea00-1000-8000-000000000000"]
+)
 async def test_an_id_that_is_none_of_ours_is_a_mistake_of_the_caller(text: str) -> None:
     """No pending for ever: a client that waits for it would wait in vain."""
     status, body = await World(is_lagging=True).receipt(text)
@@ -185,7 +230,9 @@ async def test_a_replica_behind_postgres_stays_ready_and_says_so() -> None:
     """While the journal takes events, sending traffic elsewhere would only move the queue."""
     status, _, body = await World(health=BEHIND).get("/readyz")
     assert (status, body["status"], body["policy_version"]) == (200, "ready", 7)
-    assert body["warnings"] == ["writer: 9 event(s) wait, the oldest for 600 s; nothing is lost meanwhile"]
+    assert body["warnings"] == [
+        "writer: 9 event(s) wait, the oldest for 600 s; nothing is lost meanwhile"
+    ]
     assert body["checks"][2]["what_to_do"] == "see docs/runbooks/writer-lag.md"
 
 
@@ -194,7 +241,11 @@ async def test_a_full_journal_ends_readiness() -> None:
     status, headers, body = await World(health=FULL).get("/readyz")
     assert (status, body["status"], headers["retry-after"]) == (503, "not ready", "2")
     assert "The journal takes nothing new" in body["problems"][0]
-    assert [check["check"] for check in body["checks"]] == ["journal", "unsettled attempts", "writer"]
+    assert [check["check"] for check in body["checks"]] == [
+        "journal",
+        "unsettled attempts",
+        "writer",
+    ]
 
 
 async def test_a_check_that_cannot_be_made_is_a_check_that_fails() -> None:
@@ -206,4 +257,6 @@ async def test_a_check_that_cannot_be_made_is_a_check_that_fails() -> None:
 
 
 def mine(request_id: UUID, *, team: str = "payments") -> UsageEvent:
-    return event(request_id=request_id, team=team, started_at=factories.NOW + timedelta(milliseconds=7))
+    return event(
+        request_id=request_id, team=team, started_at=factories.NOW + timedelta(milliseconds=7)
+    )

@@ -17,7 +17,9 @@ def a_line(endpoint: str = "/v1/chat/completions") -> RequestLine:
 
 
 async def test_lines_of_one_moment_are_written_together_and_whole() -> None:
-    """A write for each line would cost more than the line; a larger one could be torn apart by another worker's."""
+    """A write for each line would cost more than the line; a larger one could be torn apart by
+    another worker's.
+    """
     written: list[bytes] = []
     done = asyncio.Event()
 
@@ -34,7 +36,9 @@ async def test_lines_of_one_moment_are_written_together_and_whole() -> None:
         await done.wait()
     assert 1 < len(written) < 10
     assert all(piece.endswith(b"\n") and len(piece) <= MOST_BYTES for piece in written)
-    assert [json.loads(line)["endpoint"] for line in b"".join(written).splitlines()] == [f"/{n}" for n in range(60)]
+    assert [json.loads(line)["endpoint"] for line in b"".join(written).splitlines()] == [
+        f"/{n}" for n in range(60)
+    ]
 
 
 async def test_closing_writes_what_was_said_and_all_that_is_said_later() -> None:
@@ -57,7 +61,9 @@ def test_a_level_above_info_says_nothing() -> None:
 
 
 def test_a_line_says_what_it_knows() -> None:
-    """Null is what the upstream did not say; what cannot be known of a refused request is not there at all."""
+    """Null is what the upstream did not say; what cannot be known of a refused request is not there
+    at all.
+    """
     written: list[bytes] = []
     log = RequestLog("info", written.append)
     log.close()
@@ -65,10 +71,18 @@ def test_a_line_says_what_it_knows() -> None:
     log.say(line_of(event(1, ttft_s=None), "/v1/chat/completions", 200))
     refused, answered = (json.loads(piece) for piece in written)
     assert refused == {
-        "endpoint": "/v1/chat/completions", "status": 401, "request_id": str(UUID(int=7)), "event": "request",
-        "level": "info", "timestamp": "2026-11-20T12:00:00Z",
-    }  # fmt: skip
-    assert (answered["team"], answered["cost_usd"], answered["ttft_s"]) == ("payments", "0.0006", None)
+        "endpoint": "/v1/chat/completions",
+        "status": 401,
+        "request_id": str(UUID(int=7)),
+        "event": "request",
+        "level": "info",
+        "timestamp": "2026-11-20T12:00:00Z",
+    }
+    assert (answered["team"], answered["cost_usd"], answered["ttft_s"]) == (
+        "payments",
+        "0.0006",
+        None,
+    )
     assert answered["request_id"] == str(event(1).request_id)
 
 

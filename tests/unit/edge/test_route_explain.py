@@ -1,4 +1,6 @@
-"""`POST /v1/route/explain`: the caller's own decision, from a short question or a body as it would be sent."""
+"""`POST /v1/route/explain`: the caller's own decision, from a short question or a body as it would
+be sent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ PLACE = Place(gateway_region="unknown", day=date(2026, 11, 22))
 POLICY = factories.policy(
     factories.deployment("us", region="us-east", capabilities=frozenset({"tools"})),
     factories.deployment("eu", capabilities=frozenset()),
-    teams={"payments": factories.team(), "legal": factories.team("legal", data_class=DataClass.CONFIDENTIAL)},
+    teams={
+        "payments": factories.team(),
+        "legal": factories.team("legal", data_class=DataClass.CONFIDENTIAL),
+    },
 )
 CHAT = {"model": "assistant", "messages": [{"role": "user", "content": "hello"}]}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
@@ -32,7 +37,9 @@ def ask(body: Any, *, team: str = "payments", label: str = "") -> dict[str, Any]
     known = factories.snapshot(document=POLICY)
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"x-tollgate-data-class": label}
-    told = explained(read_question(sent), headers, caller=factories.caller(team), snapshot=known, place=PLACE)
+    told = explained(
+        read_question(sent), headers, caller=factories.caller(team), snapshot=known, place=PLACE
+    )
     return dict(json.loads(told))
 
 
@@ -44,9 +51,16 @@ def test_a_short_question_is_enough() -> None:
     """Nobody needs a prompt to ask where it would go."""
     told = ask({"model": "gpt-4o"})
     assert (told["policy_version"], told["team"], told["route"], told["data_class"]) == (
-        7, "payments", "assistant", "internal",
-    )  # fmt: skip
-    assert (told["outcome"], told["is_refused"], ranks(told)) == ("Goes to us.", False, [("us", 1), ("eu", 2)])
+        7,
+        "payments",
+        "assistant",
+        "internal",
+    )
+    assert (told["outcome"], told["is_refused"], ranks(told)) == (
+        "Goes to us.",
+        False,
+        [("us", 1), ("eu", 2)],
+    )
     assert "cost_usd" not in told["candidates"][0]
 
 
@@ -58,8 +72,14 @@ def test_a_body_is_decided_as_it_would_be_sent() -> None:
 
 def test_a_class_may_be_raised_in_the_body_and_never_lowered() -> None:
     """As by the header."""
-    assert ranks(ask({"model": "assistant", "data_class": "confidential"})) == [("us", None), ("eu", 1)]
-    assert ask({"model": "assistant", "data_class": "internal"}, team="legal")["data_class"] == "confidential"
+    assert ranks(ask({"model": "assistant", "data_class": "confidential"})) == [
+        ("us", None),
+        ("eu", 1),
+    ]
+    assert (
+        ask({"model": "assistant", "data_class": "internal"}, team="legal")["data_class"]
+        == "confidential"
+    )
     with pytest.raises(InvalidRequest, match="phi"):
         ask({"model": "assistant", "data_tags": ["phi"]})
 
@@ -99,7 +119,11 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
     only = factories.deployment("only", operations=frozenset({operation}))
     known = factories.snapshot(document=factories.policy(only))
     told = explained(
-        read_question(json.dumps(body).encode()), {}, caller=factories.caller(), snapshot=known, place=PLACE
+        read_question(json.dumps(body).encode()),
+        {},
+        caller=factories.caller(),
+        snapshot=known,
+        place=PLACE,
     )
     assert json.loads(told)["is_refused"] is False
 
@@ -107,11 +131,19 @@ def test_the_endpoint_is_known_from_the_body(body: dict[str, Any], operation: Op
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b"\xff", b'{"model": 3}', b'{}', b'{"model": "assistant", "tokens": -1}',
-        b'{"model": "assistant", "tokens": 1, "answer_tokens": -1}', b'{"model": "assistant", "operation": "sing"}',
-        b'{"messages": []}', b'{"model": "assistant", "messages": [], "operation": 3}',
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"model": 3}',
+        b"{}",
+        b'{"model": "assistant", "tokens": -1}',
+        b'{"model": "assistant", "tokens": 1, "answer_tokens": -1}',
+        b'{"model": "assistant", "operation": "sing"}',
+        b'{"messages": []}',
+        b'{"model": "assistant", "messages": [], "operation": 3}',
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_refused_with_words(body: bytes) -> None:
     """A 400 that says what to send, never a failure of ours."""
     with pytest.raises(InvalidRequest):
@@ -125,27 +157,45 @@ def test_an_unknown_route_is_the_requests_own_error() -> None:
     lonely = factories.policy(teams={"payments": factories.team(routes=())})
     known = factories.snapshot(document=lonely)
     with pytest.raises(RouteNotAllowed):
-        explained(read_question(b'{"model": "assistant"}'), {}, caller=factories.caller(), snapshot=known, place=PLACE)
+        explained(
+            read_question(b'{"model": "assistant"}'),
+            {},
+            caller=factories.caller(),
+            snapshot=known,
+            place=PLACE,
+        )
 
 
 PRICED = factories.policy(
-    factories.deployment("a", price=factories.price("2", "8"), prior=LatencyPrior(ttft_s=0.3, tpot_s=0.01)),
-    factories.deployment("b", price=factories.price("1", "4"), prior=LatencyPrior(ttft_s=2.0, tpot_s=0.01)),
+    factories.deployment(
+        "a", price=factories.price("2", "8"), prior=LatencyPrior(ttft_s=0.3, tpot_s=0.01)
+    ),
+    factories.deployment(
+        "b", price=factories.price("1", "4"), prior=LatencyPrior(ttft_s=2.0, tpot_s=0.01)
+    ),
     factories.deployment("c", price=factories.price("1", "4"), capabilities=frozenset()),
     routes={
         "assistant": Route(
-            name="assistant", deployments=("a", "b"), objective="cheapest", ttft_p95_s=1.0, degrade_to="small"
+            name="assistant",
+            deployments=("a", "b"),
+            objective="cheapest",
+            ttft_p95_s=1.0,
+            degrade_to="small",
         ),
         "small": Route(name="small", deployments=("c",)),
     },
 )
 
 
-def priced(body: Any, *, estimates: Estimates | None = None, policy: Policy = PRICED) -> dict[str, Any]:
+def priced(
+    body: Any, *, estimates: Estimates | None = None, policy: Policy = PRICED
+) -> dict[str, Any]:
     prices = {name: one.price for name, one in policy.deployments.items() if one.price is not None}
     known = replace(factories.snapshot(document=policy), prices=prices)
     question = read_question(json.dumps(body).encode())
-    told = explained(question, {}, caller=factories.caller(), snapshot=known, place=PLACE, estimates=estimates)
+    told = explained(
+        question, {}, caller=factories.caller(), snapshot=known, place=PLACE, estimates=estimates
+    )
     return dict(json.loads(told))
 
 
@@ -153,37 +203,57 @@ def test_the_arithmetic_of_each_candidate_is_told() -> None:
     """Why this one and not the cheaper one: the figures, the bound, and what they stand on."""
     told = priced({"model": "assistant", "tokens": 1000, "answer_tokens": 101})
     a, b = told["candidates"]
-    assert told["outcome"] == "Goes to a (spill: b would take 2 s to its first token, 1 s are allowed)."
+    assert (
+        told["outcome"]
+        == "Goes to a (spill: b would take 2 s to its first token, 1 s are allowed)."
+    )
     assert told["degraded"] == "spill: b would take 2 s to its first token, 1 s are allowed"
-    assert told["basis"].startswith("For a prompt of 1,000 tokens and an answer of 101, from what the policy declares")
+    assert told["basis"].startswith(
+        "For a prompt of 1,000 tokens and an answer of 101, from what the policy declares"
+    )
     assert a["arithmetic"] == (
-        "1,000 × 2 + 101 × 8 USD per million tokens = 0.002808 USD; 0.3 s + 100 × 0.01 s = 1.3 s (declared, no samples)"
+        "1,000 × 2 + 101 × 8 USD per million tokens = 0.002808 USD; 0.3 s + 100 × 0.01 s = 1.3 "
+        "s (declared, no samples)"
     )
     assert a["expected"]["cost_nusd"] == 2_808_000
     assert (b["rank"], b["expected"]["misses"]) == (2, ["ttft_p95"])
-    assert b["reason"] == ("eligible, but after others by cheapest; would take 2 s to its first token, 1 s are allowed")
+    assert b["reason"] == (
+        "eligible, but after others by cheapest; would take 2 s to its first token, 1 s are allowed"
+    )
 
 
 def test_a_worker_tells_what_it_has_seen() -> None:
     """Its figures order the requests, so its figures explain them."""
     estimates = Estimates(FakeClock())
     told = priced({"model": "assistant"}, estimates=estimates)
-    assert told["basis"] == "For a prompt of 1,000 tokens, from what this worker of the gateway has seen lately."
+    assert (
+        told["basis"]
+        == "For a prompt of 1,000 tokens, from what this worker of the gateway has seen lately."
+    )
     sent = priced(
-        {"model": "assistant", "messages": [{"role": "user", "content": "x" * 400}]}, estimates=Estimates(FakeClock())
+        {"model": "assistant", "messages": [{"role": "user", "content": "x" * 400}]},
+        estimates=Estimates(FakeClock()),
     )
     assert sent["basis"].startswith("For the request's own prompt, from what this worker")
     assert 100 < sent["candidates"][0]["expected"]["input_tokens"] < 130
 
 
 def test_the_route_that_is_degraded_to_is_explained_too() -> None:
-    """Its deployments come first then, although the team does not list it; where they may not be used they do not."""
-    slow = {n: replace(d, prior=LatencyPrior(ttft_s=9.0)) for n, d in PRICED.deployments.items() if n in "ab"}
+    """Its deployments come first then, although the team does not list it; where they may not be
+    used they do not.
+    """
+    slow = {
+        n: replace(d, prior=LatencyPrior(ttft_s=9.0))
+        for n, d in PRICED.deployments.items()
+        if n in "ab"
+    }
     late = replace(PRICED, deployments={**PRICED.deployments, **slow})
     told = priced({"model": "assistant"}, policy=late)
     assert [(one["deployment"], one["rank"], one.get("route")) for one in told["candidates"]] == [
-        ("a", 3, None), ("b", 2, None), ("c", 1, "small"),
-    ]  # fmt: skip
+        ("a", 3, None),
+        ("b", 2, None),
+        ("c", 1, "small"),
+    ]
     assert told["outcome"].startswith("Goes to c (degraded to route small: b would take 9 s")
     kept = priced({"model": "assistant", "needs": ["tools"]}, policy=late)
     assert (kept["outcome"], kept["degraded"]) == ("Goes to b.", None)

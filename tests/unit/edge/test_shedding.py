@@ -44,11 +44,16 @@ class Load:
 @pytest.mark.parametrize(
     ("late_s", "refused"),
     [
-        (0.0, []), (0.04, []), (0.06, [Priority.LOW]), (0.11, [Priority.NORMAL, Priority.LOW]),
+        (0.0, []),
+        (0.04, []),
+        (0.06, [Priority.LOW]),
+        (0.11, [Priority.NORMAL, Priority.LOW]),
         (0.25, [Priority.HIGH, Priority.NORMAL, Priority.LOW]),
     ],
-)  # fmt: skip
-def test_a_late_loop_refuses_low_first_and_high_last(late_s: float, refused: list[Priority]) -> None:
+)
+def test_a_late_loop_refuses_low_first_and_high_last(
+    late_s: float, refused: list[Priority]
+) -> None:
     """What is done late for everybody is better done in time for those who matter most."""
     load = Load()
     assert load.refused(late_s=late_s) == refused
@@ -70,10 +75,13 @@ def test_it_ends_with_the_first_turn_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "refused"), [(0.44, []), (0.46, [Priority.LOW]), (0.91, [Priority.NORMAL, Priority.LOW])]
+    ("share", "refused"),
+    [(0.44, []), (0.46, [Priority.LOW]), (0.91, [Priority.NORMAL, Priority.LOW])],
 )
 def test_a_journal_that_fills_is_kept_for_high(share: float, refused: list[Priority]) -> None:
-    """The last tenth is for them; nothing is admitted once it is full, and the journal says that itself."""
+    """The last tenth is for them; nothing is admitted once it is full, and the journal says that
+    itself.
+    """
     load = Load()
     load.journal = share
     assert load.refused() == refused
@@ -81,7 +89,12 @@ def test_a_journal_that_fills_is_kept_for_high(share: float, refused: list[Prior
 
 @pytest.mark.parametrize(
     ("streams", "refused"),
-    [(47, []), (48, [Priority.LOW]), (95, [Priority.NORMAL, Priority.LOW]), (1000, [Priority.NORMAL, Priority.LOW])],
+    [
+        (47, []),
+        (48, [Priority.LOW]),
+        (95, [Priority.NORMAL, Priority.LOW]),
+        (1000, [Priority.NORMAL, Priority.LOW]),
+    ],
 )
 def test_the_last_streams_are_for_high(streams: int, refused: list[Priority]) -> None:
     """The cap itself stands at the edge, for all."""

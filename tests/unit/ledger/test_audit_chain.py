@@ -1,4 +1,6 @@
-"""The audit log's chain: whatever is done to it is found, and what was not touched raises nothing."""
+"""The audit log's chain: whatever is done to it is found, and what was not touched raises
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from random import Random
 
 import pytest
 
-from gateway.domain.ledger.audit_chain import BEGINNING, ChainHead, ChainWalk, chain_findings, read_head
+from gateway.domain.ledger.audit_chain import (
+    BEGINNING,
+    ChainHead,
+    ChainWalk,
+    chain_findings,
+    read_head,
+)
 from tests.audit_edits import COLUMNS, EDITS, Rows, audit_log, edited, sealed
 
 EDITS_MADE = 10_000
@@ -38,7 +46,9 @@ def test_a_log_as_it_was_written_raises_nothing() -> None:
 
 
 def test_every_one_of_ten_thousand_random_edits_is_found(rng: Random) -> None:
-    """The promise itself: no edit, removal, move or insertion, and with a kept head no cut and no new story."""
+    """The promise itself: no edit, removal, move or insertion, and with a kept head no cut and no
+    new story.
+    """
     rows = audit_log(12)
     kept, missed, kinds = head_of(rows), [], Counter[str]()
     for _ in range(EDITS_MADE):
@@ -52,7 +62,9 @@ def test_every_one_of_ten_thousand_random_edits_is_found(rng: Random) -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_column_is_checked(column: str) -> None:
-    """People read the columns, not the hashed line: one of them left unchecked is where a forger writes."""
+    """People read the columns, not the hashed line: one of them left unchecked is where a forger
+    writes.
+    """
     rows = audit_log(3)
     rows[1] = replace(rows[1], **{column: 7 if column == "seq" else "x"})
     assert told(rows)
@@ -78,8 +90,12 @@ def test_a_cut_off_end_needs_a_head() -> None:
     """What is left is a whole log; only somebody who kept the head knows that there was more."""
     rows = audit_log(9)
     assert told(rows[:6]) == []
-    assert told(rows[:6], head_of(rows)) == ["9: it is missing: a head was kept of it, and the log ends at 6"]
-    assert told([], head_of(rows)) == ["9: it is missing: a head was kept of it, and the log ends at 0"]
+    assert told(rows[:6], head_of(rows)) == [
+        "9: it is missing: a head was kept of it, and the log ends at 6"
+    ]
+    assert told([], head_of(rows)) == [
+        "9: it is missing: a head was kept of it, and the log ends at 0"
+    ]
 
 
 def test_a_log_written_anew_from_some_row_on_needs_a_head() -> None:
@@ -90,7 +106,9 @@ def test_a_log_written_anew_from_some_row_on_needs_a_head() -> None:
     for place in range(5, 9):
         rows[place] = sealed(rows[place], previous=rows[place - 1].hash)
     assert told(rows) == []
-    assert told(rows, kept) == ["7: it is not the row that the kept head names: from some row up to here all is new"]
+    assert told(rows, kept) == [
+        "7: it is not the row that the kept head names: from some row up to here all is new"
+    ]
 
 
 def test_a_hash_covers_the_row_before_it() -> None:
@@ -118,6 +136,13 @@ def test_a_head_reads_as_it_is_printed() -> None:
     """It is kept in a file, a ticket or a drawer and typed in again."""
     head = head_of(audit_log(3))
     assert read_head(f"  {head}\n") == head
-    for wrong in ("", "3", f"x {head.hash}", f"-3 {head.hash}", f"3 {head.hash[:-1]}", f"3 {head.hash[:-1]}G"):
+    for wrong in (
+        "",
+        "3",
+        f"x {head.hash}",
+        f"-3 {head.hash}",
+        f"3 {head.hash[:-1]}",
+        f"3 {head.hash[:-1]}G",
+    ):
         with pytest.raises(ValueError, match="SEQ HASH"):
             read_head(wrong)

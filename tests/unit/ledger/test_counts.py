@@ -9,7 +9,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.telemetry.counts import _OVERHEAD_SECONDS, _QUEUE_SECONDS, _SECONDS, _TPOT_SECONDS, RequestCounts
+from gateway.telemetry.counts import (
+    _OVERHEAD_SECONDS,
+    _QUEUE_SECONDS,
+    _SECONDS,
+    _TPOT_SECONDS,
+    RequestCounts,
+)
 from tests.storage.factories import event
 
 WHERE = ("route", "deployment")
@@ -22,16 +28,26 @@ DURATIONS = BOUNDS | st.floats(0, 400)
 def settled(draw: st.DrawFn) -> UsageEvent:
     """An event with anything in what is counted."""
     return replace(
-        event(), route=draw(st.sampled_from("ab")), deployment=draw(st.sampled_from("xy")),
-        outcome=draw(st.sampled_from(Outcome)), cost_nusd=draw(COUNTS), duration_s=draw(DURATIONS),
-        ttft_s=draw(st.none() | DURATIONS), tpot_s=draw(st.none() | DURATIONS), overhead_s=draw(st.none() | DURATIONS),
-        queue_s=draw(st.none() | DURATIONS), max_gap_s=draw(st.none() | DURATIONS),
-        engine_queue_s=draw(st.none() | DURATIONS), degraded=draw(st.sampled_from([None, "spill", "route:small"])),
+        event(),
+        route=draw(st.sampled_from("ab")),
+        deployment=draw(st.sampled_from("xy")),
+        outcome=draw(st.sampled_from(Outcome)),
+        cost_nusd=draw(COUNTS),
+        duration_s=draw(DURATIONS),
+        ttft_s=draw(st.none() | DURATIONS),
+        tpot_s=draw(st.none() | DURATIONS),
+        overhead_s=draw(st.none() | DURATIONS),
+        queue_s=draw(st.none() | DURATIONS),
+        max_gap_s=draw(st.none() | DURATIONS),
+        engine_queue_s=draw(st.none() | DURATIONS),
+        degraded=draw(st.sampled_from([None, "spill", "route:small"])),
         usage=TokenUsage(
-            input_tokens=draw(COUNTS), cached_input_tokens=draw(COUNTS), output_tokens=draw(COUNTS),
+            input_tokens=draw(COUNTS),
+            cached_input_tokens=draw(COUNTS),
+            output_tokens=draw(COUNTS),
             reasoning_tokens=draw(COUNTS),
         ),
-    )  # fmt: skip
+    )
 
 
 def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
@@ -43,11 +59,19 @@ def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
     unknown = Counter("tollgate_unknown_usage_total", "-", WHERE, registry=registry)
     ttft = Histogram("tollgate_ttft_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
     tpot = Histogram("tollgate_tpot_seconds", "-", WHERE, buckets=_TPOT_SECONDS, registry=registry)
-    duration = Histogram("tollgate_upstream_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
-    overhead = Histogram("tollgate_overhead_seconds", "-", WHERE, buckets=_OVERHEAD_SECONDS, registry=registry)
+    duration = Histogram(
+        "tollgate_upstream_seconds", "-", WHERE, buckets=_SECONDS, registry=registry
+    )
+    overhead = Histogram(
+        "tollgate_overhead_seconds", "-", WHERE, buckets=_OVERHEAD_SECONDS, registry=registry
+    )
     gap = Histogram("tollgate_gap_seconds", "-", WHERE, buckets=_SECONDS, registry=registry)
-    queue = Histogram("tollgate_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry)
-    engine_queue = Histogram("tollgate_engine_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry)
+    queue = Histogram(
+        "tollgate_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry
+    )
+    engine_queue = Histogram(
+        "tollgate_engine_queue_seconds", "-", WHERE, buckets=_QUEUE_SECONDS, registry=registry
+    )
     degraded = Counter("tollgate_degraded_attempts_total", "-", (*WHERE, "how"), registry=registry)
     for one in events:
         where = (one.route, one.deployment)
@@ -62,9 +86,14 @@ def as_the_library_counts(events: list[UsageEvent]) -> CollectorRegistry:
         if one.degraded is not None:
             degraded.labels(*where, one.degraded).inc()
         times = (
-            (ttft, one.ttft_s), (tpot, one.tpot_s), (duration, one.duration_s), (overhead, one.overhead_s),
-            (gap, one.max_gap_s), (queue, one.queue_s), (engine_queue, one.engine_queue_s),
-        )  # fmt: skip
+            (ttft, one.ttft_s),
+            (tpot, one.tpot_s),
+            (duration, one.duration_s),
+            (overhead, one.overhead_s),
+            (gap, one.max_gap_s),
+            (queue, one.queue_s),
+            (engine_queue, one.engine_queue_s),
+        )
         for histogram, seconds in times:
             if seconds is not None:
                 histogram.labels(*where).observe(seconds)
@@ -89,7 +118,9 @@ def test_counts_read_as_the_library_would_count(events: list[UsageEvent]) -> Non
         counts.count_event(one)
     expected = samples(as_the_library_counts(events))
     found = samples(registry)
-    assert {name: value for name, value in found.items() if name != ("tollgate_inflight",)} == expected
+    assert {
+        name: value for name, value in found.items() if name != ("tollgate_inflight",)
+    } == expected
 
 
 def test_requests_are_counted_by_endpoint_and_status() -> None:

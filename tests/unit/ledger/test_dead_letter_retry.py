@@ -1,4 +1,6 @@
-"""Booking what was set aside: in the order in which it came, and noted as dealt with only once it is booked."""
+"""Booking what was set aside: in the order in which it came, and noted as dealt with only once it
+is booked.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from gateway.services.ledger.dead_letters import BOOKED, KNOWN, retry
 from tests.factories import NOW
 
 LETTERS = [
-    DeadLetter(letter_id=UUID(int=n), journal_id=None, recorded_at=NOW, error="refused", document=document)
+    DeadLetter(
+        letter_id=UUID(int=n), journal_id=None, recorded_at=NOW, error="refused", document=document
+    )
     for n, document in enumerate((b"new", b"dead", b"known", b"conflict"))
 ]
 WRITTEN = {
-    b"new": Written(inserted=1), b"dead": Written(dead=1), b"known": Written(known=1),
+    b"new": Written(inserted=1),
+    b"dead": Written(dead=1),
+    b"known": Written(known=1),
     b"conflict": Written(conflicts=1),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -39,14 +45,21 @@ class Desk:
 
 
 def test_each_is_booked_before_it_is_noted_and_what_is_refused_again_waits_on() -> None:
-    """Cut off between the two it is tried once more, and is known then: the other way round it would be lost."""
+    """Cut off between the two it is tried once more, and is known then: the other way round it
+    would be lost.
+    """
     desk = Desk()
     tried = list(retry(desk, desk))
     assert [one.resolution for one in tried] == [BOOKED, None, KNOWN, KNOWN]
     assert desk.steps == [
-        ("write", b"new"), (BOOKED, 0), ("write", b"dead"), ("write", b"known"), (KNOWN, 2), ("write", b"conflict"),
+        ("write", b"new"),
+        (BOOKED, 0),
+        ("write", b"dead"),
+        ("write", b"known"),
+        (KNOWN, 2),
+        ("write", b"conflict"),
         (KNOWN, 3),
-    ]  # fmt: skip
+    ]
 
 
 def test_one_alone_is_tried_alone() -> None:

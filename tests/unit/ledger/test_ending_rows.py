@@ -21,15 +21,24 @@ NAMES = [ending.name for ending in ENDINGS]
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=NAMES)
 def test_every_ending_has_its_row(ending: Ending) -> None:
-    """One function settles them all: how sure the figure is, whether the upstream's is kept, whether it is flagged."""
+    """One function settles them all: how sure the figure is, whether the upstream's is kept,
+    whether it is flagged.
+    """
     if ending.outcome is Outcome.INTERRUPTED:
         settle_recovered(ending)
         return
-    known: dict[str, Any] = {"final": None, "was_served": True, "price": price(), "held_nusd": HELD_NUSD}
+    known: dict[str, Any] = {
+        "final": None,
+        "was_served": True,
+        "price": price(),
+        "held_nusd": HELD_NUSD,
+    }
     found = settle(**known | dict(ending.known))
     assert (found.source, found.reported is not None, found.is_suspect) == (
-        ending.source, ending.keeps_reported, ending.is_suspect,
-    )  # fmt: skip
+        ending.source,
+        ending.keeps_reported,
+        ending.is_suspect,
+    )
     assert (found.cost_nusd is None) == (ending.source is UsageSource.UNKNOWN)
     if "least_output_tokens" in ending.known and found.cost_nusd is not None:
         assert found.cost_nusd > 0
@@ -37,13 +46,19 @@ def test_every_ending_has_its_row(ending: Ending) -> None:
 
 def settle_recovered(ending: Ending) -> None:
     intent = event(
-        outcome=Outcome.INTERRUPTED, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, lines=(), cost_nusd=None,
+        outcome=Outcome.INTERRUPTED,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        lines=(),
+        cost_nusd=None,
         held_nusd=HELD_NUSD,
-    )  # fmt: skip
+    )
     found = recovered(intent, price(), ending.known.get("running"), writes_output=True)
     assert (found.usage_source, found.reported is not None, found.is_suspect) == (
-        ending.source, ending.keeps_reported, ending.is_suspect,
-    )  # fmt: skip
+        ending.source,
+        ending.keeps_reported,
+        ending.is_suspect,
+    )
     assert found.outcome is ending.outcome
 
 

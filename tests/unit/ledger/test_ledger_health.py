@@ -1,4 +1,6 @@
-"""What the ledger's figures are worth saying: quiet while all is well, and a runbook for all that is not."""
+"""What the ledger's figures are worth saying: quiet while all is well, and a runbook for all that
+is not.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def health(**changes: Any) -> LedgerHealth:
 
 def state(**changes: Any) -> LedgerState:
     well: dict[str, Any] = {
-        "missing_partitions": (), "default_partition_rows": 0, "dead_letters": 0, "conflicting_events": 0,
-        "attempts_last_hour": 1000, "unknown_last_hour": 5,
-    }  # fmt: skip
+        "missing_partitions": (),
+        "default_partition_rows": 0,
+        "dead_letters": 0,
+        "conflicting_events": 0,
+        "attempts_last_hour": 1000,
+        "unknown_last_hour": 5,
+    }
     return LedgerState(**well | changes)
 
 
@@ -36,7 +42,11 @@ def state(**changes: Any) -> LedgerState:
         (health_checks(health(is_full=True)), "journal", Status.FAIL),
         (health_checks(health(is_gone=True, is_full=True)), "journal", Status.FAIL),
         (health_checks(health(journal_max_bytes=0)), "journal", Status.WARN),
-        (health_checks(health(journal_room_bytes=72)), "journal", Status.OK),  # the ends of segments are never filled
+        (
+            health_checks(health(journal_room_bytes=72)),
+            "journal",
+            Status.OK,
+        ),  # the ends of segments are never filled
         (health_checks(health(journal_room_bytes=51)), "journal", Status.OK),
         (health_checks(health(journal_room_bytes=50)), "journal", Status.WARN),
         (health_checks(health(journal_room_bytes=0)), "journal", Status.WARN),
@@ -47,8 +57,16 @@ def state(**changes: Any) -> LedgerState:
         (health_checks(health(failing_since_s=1.0)), "writer", Status.WARN),
         (state_checks(state()), "unknown usage", Status.OK),
         (state_checks(state(unknown_last_hour=6)), "unknown usage", Status.WARN),
-        (state_checks(state(attempts_last_hour=0, unknown_last_hour=0)), "unknown usage", Status.OK),
-        (state_checks(state(missing_partitions=("usage_events_2027_01",))), "partitions", Status.WARN),
+        (
+            state_checks(state(attempts_last_hour=0, unknown_last_hour=0)),
+            "unknown usage",
+            Status.OK,
+        ),
+        (
+            state_checks(state(missing_partitions=("usage_events_2027_01",))),
+            "partitions",
+            Status.WARN,
+        ),
         (state_checks(state(default_partition_rows=1)), "partitions", Status.WARN),
         (state_checks(state(dead_letters=1)), "dead letters", Status.WARN),
         (state_checks(state(conflicting_events=1)), "conflicting events", Status.WARN),
@@ -56,11 +74,15 @@ def state(**changes: Any) -> LedgerState:
         (state_checks(state(has_wrong_rollup=False)), "roll-up", Status.OK),
     ],
 )
-def test_a_check_speaks_up_at_its_limit(found: tuple[Check, ...], name: str, status: Status) -> None:
+def test_a_check_speaks_up_at_its_limit(
+    found: tuple[Check, ...], name: str, status: Status
+) -> None:
     """Each limit is met exactly, and no other check is disturbed by it."""
-    assert {check.name: check.status for check in found if check.name == name or check.status is not Status.OK} == {
-        name: status
-    }
+    assert {
+        check.name: check.status
+        for check in found
+        if check.name == name or check.status is not Status.OK
+    } == {name: status}
     for check in found:
         assert bool(check.remedy) == (check.status is not Status.OK), check.name
 
@@ -69,7 +91,11 @@ def test_every_runbook_that_a_check_names_is_there() -> None:
     """Someone is woken at night and follows it."""
     all_wrong = (
         *health_checks(health(is_full=True, oldest_unsettled_s=1e4, writer_lag_s=1e4)),
-        *state_checks(state(unknown_last_hour=9, default_partition_rows=1, dead_letters=1, conflicting_events=1)),
+        *state_checks(
+            state(
+                unknown_last_hour=9, default_partition_rows=1, dead_letters=1, conflicting_events=1
+            )
+        ),
     )
     named = [check.remedy.rpartition("see ")[2] for check in all_wrong if "see " in check.remedy]
     assert len(named) == 7
@@ -79,7 +105,10 @@ def test_every_runbook_that_a_check_names_is_there() -> None:
 
 async def test_the_watch_says_what_it_found_last_or_that_it_could_not_look() -> None:
     """A figure of before the outage would be told as one of now."""
-    answers: list[LedgerState | DatabaseUnavailable] = [state(dead_letters=1), DatabaseUnavailable("It is away.")]
+    answers: list[LedgerState | DatabaseUnavailable] = [
+        state(dead_letters=1),
+        DatabaseUnavailable("It is away."),
+    ]
     metrics = Metrics()
 
     def read() -> LedgerState:
@@ -93,7 +122,9 @@ async def test_the_watch_says_what_it_found_last_or_that_it_could_not_look() -> 
     await watch.look()
     assert Status.WARN in [check.status for check in watch.checks()]
     await watch.look()
-    assert [(check.status, check.finding) for check in watch.checks()] == [(Status.UNKNOWN, "It is away.")]
+    assert [(check.status, check.finding) for check in watch.checks()] == [
+        (Status.UNKNOWN, "It is away.")
+    ]
 
 
 def test_metrics_ask_for_health_when_they_are_read() -> None:
@@ -108,8 +139,10 @@ def test_metrics_ask_for_health_when_they_are_read() -> None:
         for name in ("journal_used_bytes", "journal_oldest_unsettled_seconds", "writer_lag_seconds")
     }
     assert values == {
-        "journal_used_bytes": 8, "journal_oldest_unsettled_seconds": 3.0, "writer_lag_seconds": 0.0,
-    }  # fmt: skip
+        "journal_used_bytes": 8,
+        "journal_oldest_unsettled_seconds": 3.0,
+        "writer_lag_seconds": 0.0,
+    }
 
 
 def test_state_reaches_the_metrics() -> None:

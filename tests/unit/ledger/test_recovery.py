@@ -19,9 +19,13 @@ USAGE = TokenUsage(input_tokens=10, output_tokens=5)
 
 def intent(held_nusd: int = HELD_NUSD) -> UsageEvent:
     return event(
-        outcome=Outcome.INTERRUPTED, usage=TokenUsage(), usage_source=UsageSource.UNKNOWN, lines=(), cost_nusd=None,
+        outcome=Outcome.INTERRUPTED,
+        usage=TokenUsage(),
+        usage_source=UsageSource.UNKNOWN,
+        lines=(),
+        cost_nusd=None,
         held_nusd=held_nusd,
-    )  # fmt: skip
+    )
 
 
 def test_an_intent_alone_stands_as_it_is() -> None:
@@ -30,11 +34,16 @@ def test_an_intent_alone_stands_as_it_is() -> None:
 
 
 def test_progress_makes_it_derived() -> None:
-    """The page cache survives the process: what was last seen is charged, and the event says how we know."""
+    """The page cache survives the process: what was last seen is charged, and the event says how we
+    know.
+    """
     found = recovered(intent(), price(), USAGE, writes_output=True)
     assert (found.usage, found.usage_source, found.cost_nusd, found.held_nusd) == (
-        USAGE, UsageSource.DERIVED, 30_000, None,
-    )  # fmt: skip
+        USAGE,
+        UsageSource.DERIVED,
+        30_000,
+        None,
+    )
     assert sum(line.cost_nusd for line in found.lines) == 30_000
     assert (found.outcome, found.is_suspect, found.reported) == (Outcome.INTERRUPTED, False, None)
 
@@ -46,7 +55,9 @@ def test_progress_up_to_the_hold_is_charged() -> None:
 
 
 def test_progress_above_the_hold_is_kept_but_not_charged() -> None:
-    """progress ≤ true ≤ hold: where the first is above the last, one of them is wrong, and a person must look."""
+    """progress ≤ true ≤ hold: where the first is above the last, one of them is wrong, and a person
+    must look.
+    """
     found = recovered(intent(29_999), price(), USAGE, writes_output=True)
     assert found == replace(intent(29_999), reported=USAGE, is_suspect=True)
 
@@ -55,7 +66,9 @@ def test_progress_above_the_hold_is_kept_but_not_charged() -> None:
     ("running", "is_suspect"),
     [(TokenUsage(input_tokens=10), False), (TokenUsage(input_tokens=-1, output_tokens=1), True)],
 )
-def test_half_a_figure_or_a_broken_one_leaves_the_hold(running: TokenUsage, is_suspect: bool) -> None:
+def test_half_a_figure_or_a_broken_one_leaves_the_hold(
+    running: TokenUsage, is_suspect: bool
+) -> None:
     """What was heard is kept beside it."""
     found = recovered(intent(), price(), running, writes_output=True)
     assert found == replace(intent(), reported=running, is_suspect=is_suspect)
@@ -68,7 +81,9 @@ def test_embeddings_need_no_output() -> None:
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 10**6))
-def test_what_is_recovered_never_costs_more_than_its_hold(input_tokens: int, output_tokens: int, held: int) -> None:
+def test_what_is_recovered_never_costs_more_than_its_hold(
+    input_tokens: int, output_tokens: int, held: int
+) -> None:
     """And two recoveries of one journal write the same row."""
     running = TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens)
     found = recovered(intent(held), price(), running, writes_output=True)

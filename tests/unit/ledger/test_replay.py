@@ -1,4 +1,6 @@
-"""A past request under another policy: where it would have gone, for how much, and which budget would stop it."""
+"""A past request under another policy: where it would have gone, for how much, and which budget
+would stop it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
-from gateway.domain.policy.policy import DataClass, Deployment, LatencyPrior, Operation, Policy, Route
+from gateway.domain.budgets.budgets import (
+    Account,
+    BudgetKind,
+    BudgetPeriod,
+    BudgetRule,
+    BudgetScope,
+)
+from gateway.domain.policy.policy import (
+    DataClass,
+    Deployment,
+    LatencyPrior,
+    Operation,
+    Policy,
+    Route,
+)
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.routing.replay import (
@@ -41,21 +56,41 @@ US = factories.deployment("us", region="us-east")
 def alike(**changes: Any) -> Alike:
     """Requests of payments on assistant that went to `one`."""
     values: dict[str, Any] = {
-        "team": "payments", "project": None, "key_id": "k", "route": "assistant", "deployment": "one", "model": "m-1",
-        "region": "eu-de", "data_class": "internal", "class_source": "team", "operation": Operation.CHAT,
-        "service_tier": None, "price_id": OLD.price_id, "ranked": ("one",),
-    }  # fmt: skip
+        "team": "payments",
+        "project": None,
+        "key_id": "k",
+        "route": "assistant",
+        "deployment": "one",
+        "model": "m-1",
+        "region": "eu-de",
+        "data_class": "internal",
+        "class_source": "team",
+        "operation": Operation.CHAT,
+        "service_tier": None,
+        "price_id": OLD.price_id,
+        "ranked": ("one",),
+    }
     return Alike(**values | changes)
 
 
 def past(of: Alike | None = None, **changes: Any) -> PastRequest:
     """A request that read 1000 tokens and wrote 100 for 1.4 thousandths of a dollar."""
     values: dict[str, Any] = {
-        "alike": of or alike(), "at_ms": NOON_MS, "input_tokens": 1000, "cached_input_tokens": 0,
-        "cache_write_tokens": 0, "output_tokens": 100, "reasoning_tokens": 0, "detail": None,
-        "cost_nusd": 1_400_000, "held_nusd": None, "input_bound_tokens": 2000, "max_output_tokens": 500, "choices": 1,
+        "alike": of or alike(),
+        "at_ms": NOON_MS,
+        "input_tokens": 1000,
+        "cached_input_tokens": 0,
+        "cache_write_tokens": 0,
+        "output_tokens": 100,
+        "reasoning_tokens": 0,
+        "detail": None,
+        "cost_nusd": 1_400_000,
+        "held_nusd": None,
+        "input_bound_tokens": 2000,
+        "max_output_tokens": 500,
+        "choices": 1,
         "is_followed": False,
-    }  # fmt: skip
+    }
     return PastRequest(**values | changes)
 
 
@@ -66,9 +101,13 @@ def fate(of: Alike, policy: Policy, prices: dict[str, Price] | None = None) -> F
 
 def rule(limit_nusd: int, **changes: Any) -> BudgetRule:
     values: dict[str, Any] = {
-        "rule_id": "payments/day", "scope": BudgetScope.TEAM, "team": "payments", "owner": "payments",
-        "period": BudgetPeriod.DAY, "limit_nusd": limit_nusd,
-    }  # fmt: skip
+        "rule_id": "payments/day",
+        "scope": BudgetScope.TEAM,
+        "team": "payments",
+        "owner": "payments",
+        "period": BudgetPeriod.DAY,
+        "limit_nusd": limit_nusd,
+    }
     return BudgetRule(**values | changes)
 
 
@@ -79,7 +118,9 @@ def test_a_request_goes_to_the_first_that_is_eligible_now() -> None:
 
 
 def test_what_was_down_then_is_down_in_the_replay() -> None:
-    """Else the same policy again would seem to move every request that had been tried elsewhere first."""
+    """Else the same policy again would seem to move every request that had been tried elsewhere
+    first.
+    """
     policy = factories.policy(factories.deployment("down"), factories.deployment("one"))
     assert fate(alike(ranked=("down", "one")), policy).destination == "one"
     assert fate(alike(ranked=("one", "down")), policy).destination == "down"
@@ -98,13 +139,23 @@ def test_where_all_were_passed_over_the_first_is_taken() -> None:
         (alike(team="gone"), factories.policy(), Refusal.ROUTE),
         (alike(route="gone"), factories.policy(), Refusal.ROUTE),
         (alike(), factories.policy(teams={"payments": factories.team(routes=())}), Refusal.ROUTE),
-        (alike(data_class="confidential", class_source="header"), factories.policy(US), Refusal.RESIDENCY),
         (
-            alike(),
-            factories.policy(US, teams={"payments": factories.team(data_class=DataClass.CONFIDENTIAL)}),
+            alike(data_class="confidential", class_source="header"),
+            factories.policy(US),
             Refusal.RESIDENCY,
         ),
-        (alike(data_class="restricted", class_source="header"), factories.policy(), Refusal.CAPABILITY),
+        (
+            alike(),
+            factories.policy(
+                US, teams={"payments": factories.team(data_class=DataClass.CONFIDENTIAL)}
+            ),
+            Refusal.RESIDENCY,
+        ),
+        (
+            alike(data_class="restricted", class_source="header"),
+            factories.policy(),
+            Refusal.CAPABILITY,
+        ),
         (alike(data_tags=frozenset({"gone"})), factories.policy(), Refusal.CAPABILITY),
         (
             alike(capabilities=frozenset({"vision"})),
@@ -115,7 +166,9 @@ def test_where_all_were_passed_over_the_first_is_taken() -> None:
         (alike(features=frozenset({"engine_control"})), factories.policy(), Refusal.CAPABILITY),
     ],
 )
-def test_a_request_is_refused_for_what_its_caller_would_be_told(of: Alike, policy: Policy, refusal: Refusal) -> None:
+def test_a_request_is_refused_for_what_its_caller_would_be_told(
+    of: Alike, policy: Policy, refusal: Refusal
+) -> None:
     """A plan counts refusals by their reason, and the reason is the one of the real answer."""
     found = fate(of, policy)
     assert (found.refusal, found.destination) == (refusal, None)
@@ -137,13 +190,21 @@ def test_a_cost_is_that_of_the_new_destination_line_by_line() -> None:
     """The old price would be the plan's most expensive mistake."""
     found = fate(alike(), factories.policy(factories.deployment("two")))
     assert cost_after_nusd(past(), found) == 1000 * 2000 + 100 * 7000
-    thirds = {"two": factories.price("0.0003333", "0.0004445")}  # 0.3333 and 0.4445 nano-dollars a token
+    thirds = {
+        "two": factories.price("0.0003333", "0.0004445")
+    }  # 0.3333 and 0.4445 nano-dollars a token
     found = fate(alike(), factories.policy(factories.deployment("two")), thirds)
-    assert cost_after_nusd(past(input_tokens=5, output_tokens=3), found) == round(5 * 0.3333) + round(3 * 0.4445) == 3
+    assert (
+        cost_after_nusd(past(input_tokens=5, output_tokens=3), found)
+        == round(5 * 0.3333) + round(3 * 0.4445)
+        == 3
+    )
 
 
 def test_the_same_price_at_the_same_place_costs_the_same() -> None:
-    """Also what a settlement could charge and nobody can compute again, such as a suspect answer."""
+    """Also what a settlement could charge and nobody can compute again, such as a suspect
+    answer.
+    """
     found = fate(alike(), factories.policy(), {"one": OLD})
     assert cost_after_nusd(past(cost_nusd=77), found) == 77
     moved = fate(alike(), factories.policy(factories.deployment("two")), {"two": OLD})
@@ -157,7 +218,10 @@ def test_rarer_tokens_are_charged_as_what_they_are() -> None:
     audio = Rate(kind=TokenKind.AUDIO_INPUT, usd_per_mtok=Decimal(50))
     price = Price(provider="p", model="m", source="s", rates=(*NEW.rates, audio))
     found = fate(alike(), policy, {"two": price})
-    assert cost_after_nusd(past(detail={"audio_input_tokens": 10}), found) == 990 * 2000 + 10 * 50_000 + 100 * 7000
+    assert (
+        cost_after_nusd(past(detail={"audio_input_tokens": 10}), found)
+        == 990 * 2000 + 10 * 50_000 + 100 * 7000
+    )
 
 
 def test_an_unknown_cost_stays_unknown() -> None:
@@ -168,8 +232,13 @@ def test_an_unknown_cost_stays_unknown() -> None:
 
 
 def test_another_deployment_answers_in_the_tier_that_was_asked_for() -> None:
-    """The same one answers in the tier it answered in: a project's own setting may have decided that."""
-    flex = tuple(Rate(kind=one.kind, usd_per_mtok=one.usd_per_mtok / 2, service_tier="flex") for one in NEW.rates)
+    """The same one answers in the tier it answered in: a project's own setting may have decided
+    that.
+    """
+    flex = tuple(
+        Rate(kind=one.kind, usd_per_mtok=one.usd_per_mtok / 2, service_tier="flex")
+        for one in NEW.rates
+    )
     price = Price(provider="p", model="m", source="s", rates=(*NEW.rates, *flex))
     asked = alike(service_tier="default", features=frozenset({"service_tier=flex"}))
     there = factories.deployment("two", allows=frozenset({"service_tier"}))
@@ -182,11 +251,17 @@ def test_another_deployment_answers_in_the_tier_that_was_asked_for() -> None:
 def test_a_tier_without_a_price_has_no_cost() -> None:
     """It is never charged as standard."""
     found = fate(alike(service_tier="priority"), factories.policy(), {"one": NEW})
-    assert (found.destination, found.tier_price, cost_after_nusd(past(), found)) == ("one", None, None)
+    assert (found.destination, found.tier_price, cost_after_nusd(past(), found)) == (
+        "one",
+        None,
+        None,
+    )
 
 
 def test_a_hold_is_what_the_gateway_would_have_held() -> None:
-    """A budget asks for the bound, not for the cost: what fits by its cost may be refused by its hold."""
+    """A budget asks for the bound, not for the cost: what fits by its cost may be refused by its
+    hold.
+    """
     found = fate(alike(), factories.policy(factories.deployment("two", max_output_tokens=50)))
     assert hold_nusd(past(), found) >= 2000 * 2000 + 500 * 7000
     capped = hold_nusd(past(max_output_tokens=None), found)
@@ -247,8 +322,14 @@ def test_grants_raise_the_limit_of_their_period_alone() -> None:
 
 def test_two_accounts_are_asked_and_charged_each() -> None:
     """A request fits only where all of its budgets have room."""
-    own, shared = rule(100), rule(50, rule_id="cost_centre:CC-1/day", scope=BudgetScope.COST_CENTRE, team=None)
-    accounts = (Account(account_id="cost_centre:CC-1/day", rule=shared), Account(account_id="payments/day", rule=own))
+    own, shared = (
+        rule(100),
+        rule(50, rule_id="cost_centre:CC-1/day", scope=BudgetScope.COST_CENTRE, team=None),
+    )
+    accounts = (
+        Account(account_id="cost_centre:CC-1/day", rule=shared),
+        Account(account_id="payments/day", rule=own),
+    )
     walk = BudgetWalk()
     walk.charge(accounts, NOON_MS, cost_nusd=30)
     assert walk.blocked_by(accounts, NOON_MS, hold_nusd=21) == accounts[0]
@@ -261,16 +342,26 @@ PACES = {"one": Pace(0.2, 0.2, 0.01), "two": Pace(3.0, 3.0, 0.01)}
 
 
 def ordered(
-    *deployments: Deployment, of: Alike | None = None, prices: dict[str, Price] | None = None,
-    routes: dict[str, Route] | None = None, paces: Mapping[str, Pace] = PACES, **route: Any,
-) -> Ordering | None:  # fmt: skip
+    *deployments: Deployment,
+    of: Alike | None = None,
+    prices: dict[str, Price] | None = None,
+    routes: dict[str, Route] | None = None,
+    paces: Mapping[str, Pace] = PACES,
+    **route: Any,
+) -> Ordering | None:
     """How requests are ordered on a route over these deployments."""
     known = deployments or (factories.deployment("one"), factories.deployment("two"))
-    own = tuple(one.name for one in known if not (routes and any(one.name in r.deployments for r in routes.values())))
+    own = tuple(
+        one.name
+        for one in known
+        if not (routes and any(one.name in r.deployments for r in routes.values()))
+    )
     asked = Route(**{"name": "assistant", "deployments": own, "objective": "cheapest"} | route)
     policy = factories.policy(*known, routes={"assistant": asked} | (routes or {}))
     found = {one.name: (prices or {}).get(one.name, OLD) for one in known}
-    return ordering_of(of or alike(), factories.version(policy), prices=found, place=PLACE, paces=paces)
+    return ordering_of(
+        of or alike(), factories.version(policy), prices=found, place=PLACE, paces=paces
+    )
 
 
 def goes(ordering: Ordering | None, request: PastRequest) -> str | None:
@@ -279,11 +370,15 @@ def goes(ordering: Ordering | None, request: PastRequest) -> str | None:
 
 
 def test_each_request_is_ordered_by_its_own_tokens() -> None:
-    """A long prompt and a long answer are cheapest at different places, though all else of them is alike."""
+    """A long prompt and a long answer are cheapest at different places, though all else of them is
+    alike.
+    """
     found = ordered(prices={"one": CHEAP_PROMPTS, "two": CHEAP_ANSWERS})
     assert goes(found, past(input_tokens=5000, output_tokens=10)) == "one"
     assert goes(found, past(input_tokens=100, output_tokens=900)) == "two"
-    assert goes(found, past(input_tokens=None, output_tokens=None)) == "two", "as would have been expected then"
+    assert goes(found, past(input_tokens=None, output_tokens=None)) == "two", (
+        "as would have been expected then"
+    )
     assert goes(found, past(input_tokens=0, output_tokens=0)) == "one"
 
 
@@ -293,13 +388,17 @@ def test_under_an_unchanged_policy_nothing_seems_to_move(
 ) -> None:
     """A plan that moves requests although nothing changed is a plan that nobody believes."""
     here = ordered(prices={"one": factories.price("0.5", "2"), "two": OLD})
-    request = past(input_tokens=input_tokens, output_tokens=output_tokens, cached_input_tokens=cached_tokens)
+    request = past(
+        input_tokens=input_tokens, output_tokens=output_tokens, cached_input_tokens=cached_tokens
+    )
     assert goes(here, request) == "one"
     spilled = alike(deployment="two", ranked=("two", "one"), missed=frozenset({"one"}))
     bounded = ordered(of=spilled, prices={"one": factories.price("0.5", "2")}, ttft_p95_s=1.0)
     assert goes(bounded, request) == "two"
     failed_over = alike(deployment="two", ranked=("one", "two"))
-    assert goes(ordered(of=failed_over, prices={"one": factories.price("0.5", "2")}), request) == "two"
+    assert (
+        goes(ordered(of=failed_over, prices={"one": factories.price("0.5", "2")}), request) == "two"
+    )
 
 
 def test_a_bound_is_held_against_the_latencies_of_the_past() -> None:
@@ -308,7 +407,9 @@ def test_a_bound_is_held_against_the_latencies_of_the_past() -> None:
     assert goes(ordered(prices=dear), past()) == "two"
     assert goes(ordered(prices=dear, ttft_p95_s=1.0), past()) == "one"
     slow = factories.deployment("one", prior=LatencyPrior(ttft_s=9.0))
-    unseen = ordered(slow, factories.deployment("two"), prices=dear, ttft_p95_s=1.0, paces={"two": PACES["two"]})
+    unseen = ordered(
+        slow, factories.deployment("two"), prices=dear, ttft_p95_s=1.0, paces={"two": PACES["two"]}
+    )
     assert goes(unseen, past()) == "two", "what was never seen is expected as it is declared"
 
 
@@ -323,20 +424,36 @@ def test_a_request_is_degraded_as_it_would_be() -> None:
     fast = {"two": Pace(0.1, 0.1, 0.0)}
     then = alike(deployment="mini", ranked=("mini", "two"), missed=frozenset({"two"}))
     assert (
-        goes(ordered(*every, of=then, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast), past()) == "mini"
+        goes(
+            ordered(*every, of=then, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast),
+            past(),
+        )
+        == "mini"
     )
-    assert goes(ordered(*every, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast), past()) == "two"
+    assert (
+        goes(ordered(*every, routes=small, ttft_p95_s=1.0, degrade_to="small", paces=fast), past())
+        == "two"
+    )
     nowhere = {"small": Route(name="small", deployments=("us",))}
     denied = factories.deployment("us", operations=frozenset({Operation.EMBEDDINGS}))
-    assert goes(ordered(every[0], denied, routes=nowhere, ttft_p95_s=1.0, degrade_to="small"), past()) == "two"
+    assert (
+        goes(ordered(every[0], denied, routes=nowhere, ttft_p95_s=1.0, degrade_to="small"), past())
+        == "two"
+    )
 
 
 def test_a_request_stays_at_its_replica() -> None:
     """Sessions are not recorded, and replicas are one engine: nothing moved."""
     replicas = [factories.deployment(name, group="qwen") for name in ("one", "two")]
     for name in ("one", "two"):
-        assert goes(ordered(*replicas, of=alike(deployment=name), objective="priority"), past()) == name
-    assert goes(ordered(*replicas, of=alike(deployment="gone"), objective="priority"), past()) in ("one", "two")
+        assert (
+            goes(ordered(*replicas, of=alike(deployment=name), objective="priority"), past())
+            == name
+        )
+    assert goes(ordered(*replicas, of=alike(deployment="gone"), objective="priority"), past()) in (
+        "one",
+        "two",
+    )
 
 
 @pytest.mark.parametrize(

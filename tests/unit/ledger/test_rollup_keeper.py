@@ -31,9 +31,9 @@ async def test_it_sums_up_before_it_lets_holds_go() -> None:
     with capture_logs() as logs:
         assert await RollupKeeper(refresh, expire, lambda: 1, FakeClock()).look() is True
     assert done == ["refresh", "expire"]
-    assert [(line["event"], line.get("attempts")) for line in logs if line["log_level"] == "warning"] == [
-        ("holds_expired", 2)
-    ]
+    assert [
+        (line["event"], line.get("attempts")) for line in logs if line["log_level"] == "warning"
+    ] == [("holds_expired", 2)]
     assert [(line["event"], line["journals"]) for line in logs if line["log_level"] == "error"] == [
         ("journals_given_up", 1)
     ]

@@ -1,4 +1,6 @@
-"""From the journal to Postgres: nothing is lost while it is away, nothing is written twice, memory stays flat."""
+"""From the journal to Postgres: nothing is lost while it is away, nothing is written twice, memory
+stays flat.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,37 @@ from tests.waiting import soon
 def settled(count: int, *, first: int = 0) -> FakeSettled:
     """A journal with so many events."""
     keys: list[Key] = [(UUID(int=first + n), 1) for n in range(count)]
-    return FakeSettled([(key, f"{key[0]}".encode()) for key in keys], journal_id=UUID(int=first + 1))
+    return FakeSettled(
+        [(key, f"{key[0]}".encode()) for key in keys], journal_id=UUID(int=first + 1)
+    )
 
 
 class Stage:
     """A writer over fakes."""
 
-    def __init__(self, own: FakeSettled, *left: FakeSettled, ledger: FakeLedger | None = None) -> None:
-        self.own, self.left, self.ledger, self.clock = own, left, ledger or FakeLedger(), FakeClock()
+    def __init__(
+        self, own: FakeSettled, *left: FakeSettled, ledger: FakeLedger | None = None
+    ) -> None:
+        self.own, self.left, self.ledger, self.clock = (
+            own,
+            left,
+            ledger or FakeLedger(),
+            FakeClock(),
+        )
         self.notes = FakeNotes()
         self.progress: list[CommittedBatch] = []
         self.failures = 0
         self.unadopted = list(left)
         self.writer = EventWriter(
-            own, self.adopt, self.ledger, self.notes, self.clock, every_s=0.001, on_written=self.progress.append,
+            own,
+            self.adopt,
+            self.ledger,
+            self.notes,
+            self.clock,
+            every_s=0.001,
+            on_written=self.progress.append,
             on_failure=self._failed,
-        )  # fmt: skip
+        )
 
     def adopt(self) -> list[FakeSettled]:
         found, self.unadopted = self.unadopted, []
@@ -63,7 +80,12 @@ async def test_nothing_is_let_go_while_the_database_is_away() -> None:
     assert (on.own.position, on.failures, on.writer.lag_s, on.writer.failing_s) == (0, 1, 7, 7)
     on.ledger.is_away = False
     assert await on.writer.write_all()
-    assert (on.own.position, len(on.ledger.rows), on.writer.lag_s, on.writer.failing_s) == (3, 3, 0, None)
+    assert (on.own.position, len(on.ledger.rows), on.writer.lag_s, on.writer.failing_s) == (
+        3,
+        3,
+        0,
+        None,
+    )
 
 
 async def test_nothing_is_read_for_a_database_that_is_still_away() -> None:
@@ -89,7 +111,9 @@ async def test_a_batch_that_was_not_taken_is_let_go_at_once() -> None:
     class Away(FakeLedger):
         """Postgres is away."""
 
-        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
+        def write_documents(
+            self, documents: Sequence[bytes], *, journal_id: UUID | None
+        ) -> Written:
             watched = Documents(documents)
             batches.append(weakref.ref(watched))
             raise DatabaseUnavailable("away")
@@ -130,7 +154,10 @@ async def test_journals_of_the_gone_are_written_first_and_then_finished() -> Non
     assert left.is_finished
     assert (on.notes.registered, on.notes.gone) == ([on.own.journal_id], [left.journal_id]), "once"
     assert not on.own.is_finished
-    assert [made.is_own for made in on.progress] == [False, True]  # what others settled was never waiting here
+    assert [made.is_own for made in on.progress] == [
+        False,
+        True,
+    ]  # what others settled was never waiting here
 
 
 async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
@@ -145,12 +172,16 @@ async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:
 
 
 async def test_the_loop_goes_on_after_what_nobody_planned_for() -> None:
-    """An unforeseen error in one round is logged and counted; the next round writes what was there."""
+    """An unforeseen error in one round is logged and counted; the next round writes what was
+    there.
+    """
 
     class Clumsy(FakeLedger):
         has_failed = False
 
-        def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
+        def write_documents(
+            self, documents: Sequence[bytes], *, journal_id: UUID | None
+        ) -> Written:
             if not self.has_failed:
                 self.has_failed = True
                 raise ZeroDivisionError
@@ -248,7 +279,9 @@ async def test_a_left_journal_that_cannot_be_read_keeps_no_other_waiting() -> No
 
 @pytest.mark.parametrize("step", ["register", "drained", "adopt"])
 async def test_a_step_that_hangs_ends_and_the_next_round_writes(step: str) -> None:
-    """Each goes through the writer's one thread and ends by its own limit; only the batch did, once."""
+    """Each goes through the writer's one thread and ends by its own limit; only the batch did,
+    once.
+    """
 
     class Hung(Stage):
         hangs = True
@@ -261,7 +294,9 @@ async def test_a_step_that_hangs_ends_and_the_next_round_writes(step: str) -> No
             """What a session does with a question that is not answered in time."""
             if name == step and self.hangs:
                 self.hangs = False
-                raise DatabaseUnavailable("Postgres holds the connection and did not answer in time.")
+                raise DatabaseUnavailable(
+                    "Postgres holds the connection and did not answer in time."
+                )
 
     class HungNotes(FakeNotes):
         def register(self, journal_id: UUID, *, replica: str) -> None:

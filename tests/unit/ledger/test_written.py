@@ -14,7 +14,9 @@ parts = st.builds(Written, inserted=counts, known=counts, conflicts=counts, dead
 
 
 def test_a_batch_that_was_split_is_told_as_one() -> None:
-    """A document the tables refuse splits its batch; the metrics that page somebody must not lose or mix a part."""
+    """A document the tables refuse splits its batch; the metrics that page somebody must not lose
+    or mix a part.
+    """
     halves = [Written(inserted=190, known=7), Written(known=1, conflicts=3), Written(dead=1)]
     assert sum(halves, Written()) == Written(inserted=190, known=8, conflicts=3, dead=1)
 

@@ -1,7 +1,8 @@
 """An answer of millions of values stopped the event loop for up to 18 s and took 2 GB.
 
-Found by an attacker who played an upstream, on 2026-11-23. What is decoded is bounded; beyond the bounds an answer
-is handed on as it came, and estimated. Times are measured by `bench/costly_answers.py`.
+Found by an attacker who played an upstream, on 2026-11-23. What is decoded is bounded; beyond the
+bounds an answer is handed on as it came, and estimated. Times are measured by
+`bench/costly_answers.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import pytest
 from gateway.domain.policy.policy import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import UpstreamError
-from gateway.wire.members import MAX_SAME_NAMES, MAX_WALKED_BYTES, MalformedJson, locate_one, require_object
+from gateway.wire.members import (
+    MAX_SAME_NAMES,
+    MAX_WALKED_BYTES,
+    MalformedJson,
+    locate_one,
+    require_object,
+)
 from gateway.wire.openai.answer import chat_stream, rewrite_chat, rewrite_response, usage_in
 from gateway.wire.openai.answer_bounds import (
     MAX_CHOICES,
@@ -54,7 +61,9 @@ def whole(body: bytes) -> tuple[Observed, bytes]:
 
 
 def test_more_choices_than_anybody_asks_for_are_handed_on() -> None:
-    """They are counted by the decoder, which stops at the first too many; the usage is read by itself."""
+    """They are counted by the decoder, which stops at the first too many; the usage is read by
+    itself.
+    """
     body = b'{"model":"m","choices":' + listed(b"{}", 6000) + b',"usage":' + USAGE + b"}"
     observed, handed_on = whole(body)
     assert handed_on == body
@@ -65,7 +74,9 @@ def test_more_choices_than_anybody_asks_for_are_handed_on() -> None:
 def test_as_many_choices_as_2048_prompts_have_are_read() -> None:
     """Two answers to each prompt of the longest list."""
     choice = b'{"index":0,"text":"a","finish_reason":"stop"}'
-    observed, handed_on = whole(b'{"model":"m","choices":' + listed(choice, MAX_CHOICES) + b',"usage":' + USAGE + b"}")
+    observed, handed_on = whole(
+        b'{"model":"m","choices":' + listed(choice, MAX_CHOICES) + b',"usage":' + USAGE + b"}"
+    )
     assert (observed.final, observed.finish_reason) == (STATED, "stop")
     assert handed_on.startswith(b'{"model":"assistant"')
     with pytest.raises(msgspec.DecodeError):
@@ -84,7 +95,11 @@ def test_as_many_choices_as_2048_prompts_have_are_read() -> None:
 def test_a_message_of_many_values_is_counted_by_its_size(message: bytes) -> None:
     """Without usage its text would have to be decoded to be counted."""
     observed, _ = whole(b'{"choices":[{"message":' + message + b"}]}")
-    assert (observed.output_bytes, observed.has_content, observed.has_all_text) == (len(message), True, False)
+    assert (observed.output_bytes, observed.has_content, observed.has_all_text) == (
+        len(message),
+        True,
+        False,
+    )
 
 
 def test_a_response_of_many_items_is_counted_by_its_size() -> None:
@@ -99,11 +114,21 @@ def test_a_response_of_many_items_is_counted_by_its_size() -> None:
 
 def test_a_large_response_is_rewritten_without_a_walk_through_its_members() -> None:
     """A picture in a response has megabytes, and names a model of its own."""
-    picture = {"type": "image_generation_call", "model": "gpt-image-1", "result": "A" * MAX_WALKED_BYTES}
-    body = json.dumps({"id": "r", "model": "gpt-5.5", "output": [picture], "usage": {"input_tokens": 5}}).encode()
+    picture = {
+        "type": "image_generation_call",
+        "model": "gpt-image-1",
+        "result": "A" * MAX_WALKED_BYTES,
+    }
+    body = json.dumps(
+        {"id": "r", "model": "gpt-5.5", "output": [picture], "usage": {"input_tokens": 5}}
+    ).encode()
     observed = Observed()
     told = json.loads(rewrite_response(body, observed, model="assistant", cost=cost))
-    assert (told["model"], told["output"], told["usage"]["cost_usd"]) == ("assistant", [picture], 0.1)
+    assert (told["model"], told["output"], told["usage"]["cost_usd"]) == (
+        "assistant",
+        [picture],
+        0.1,
+    )
 
 
 def test_a_member_that_cannot_be_told_from_others_leaves_a_large_answer_as_it_came() -> None:
@@ -132,7 +157,9 @@ def test_a_usage_longer_than_any_is_not_read() -> None:
 def test_an_error_of_many_values_has_no_reason() -> None:
     """A megabyte of it is read at most, and none of that decoded."""
     body = b'{"error":{"message":"x","a":' + listed(b"[]", MAX_DECODED_VALUES + 1) + b"}}"
-    assert read_error(body).message == "The upstream gave no reason that is short enough to be read."
+    assert (
+        read_error(body).message == "The upstream gave no reason that is short enough to be read."
+    )
 
 
 def test_half_surrogates_are_looked_for_in_texts_of_few_escapes() -> None:
@@ -145,7 +172,10 @@ def test_half_surrogates_are_looked_for_in_texts_of_few_escapes() -> None:
 
 
 def test_every_stand_in_may_be_taken() -> None:
-    """Then the answer stays as it is. All 6,400 of them were looked for, each in all of the text."""
+    """Then the answer stays as it is.
+
+    All 6,400 of them were looked for, each in all of the text.
+    """
     taken = b"".join(b"\\u%04x" % unit for unit in range(0xE000, 0xE010))
     assert hidden(taken + rb"\ud83d") is None
 
@@ -160,9 +190,13 @@ def test_an_event_of_many_lines_is_no_event() -> None:
 def test_an_event_of_many_choices_is_handed_on_and_estimated() -> None:
     """A megabyte of them took 0.4 s."""
     stream = chat_stream(
-        model="a", cost=cost, wants_usage=True, wants_running_usage=False, asked_running_usage=False,
+        model="a",
+        cost=cost,
+        wants_usage=True,
+        wants_running_usage=False,
+        asked_running_usage=False,
         collects_text=True,
-    )  # fmt: skip
+    )
     event = b'data: {"choices":' + listed(b"{}", 6000) + b"}\n\n"
     assert stream.feed(event) == event
     assert stream.observed.output_bytes == len(event) - 8
@@ -173,7 +207,9 @@ def test_running_usage_is_kept_of_so_many_choices() -> None:
     observed = Observed()
     for choice in range(MOST_RUNNING + 10):
         observed.note_running(msgspec.Raw(USAGE), choice=choice)
-    assert observed.running == TokenUsage(input_tokens=5 * MOST_RUNNING, output_tokens=2 * MOST_RUNNING)
+    assert observed.running == TokenUsage(
+        input_tokens=5 * MOST_RUNNING, output_tokens=2 * MOST_RUNNING
+    )
     observed.note_running(msgspec.Raw(b'{"completion_tokens":3}'), choice=0)
     assert observed.running is not None
     assert observed.running.output_tokens == 2 * MOST_RUNNING + 1
@@ -183,7 +219,9 @@ def test_running_usage_is_kept_of_so_many_choices() -> None:
     "stream",
     [
         b'data: {"choices":' + listed(b"{}", MAX_DECODED_VALUES + 1) + b"}\n\n",
-        b"".join(b'data: {"choices":[{"index":%d}]}\n\n' % index for index in range(MAX_CHOICES + 1)),
+        b"".join(
+            b'data: {"choices":[{"index":%d}]}\n\n' % index for index in range(MAX_CHOICES + 1)
+        ),
     ],
     ids=["in one event", "one an event"],
 )
@@ -203,7 +241,9 @@ def test_what_is_quick_is_decided_by_counting() -> None:
     assert not is_quick(b"a" * (MAX_DECODED_BYTES + 1))
 
 
-@pytest.mark.parametrize("body", [b"[1]", b'{"a":}', b'{"a":"\xff"}', b'{"a":' + b"[" * 5000, b"<html>", b""])
+@pytest.mark.parametrize(
+    "body", [b"[1]", b'{"a":}', b'{"a":"\xff"}', b'{"a":' + b"[" * 5000, b"<html>", b""]
+)
 def test_what_is_no_object_is_no_answer(body: bytes) -> None:
     """Nothing is made of its members."""
     with pytest.raises(MalformedJson):

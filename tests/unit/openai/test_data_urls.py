@@ -1,4 +1,7 @@
-"""Media that name addresses passed as media that hold all that they mean. Found by a hostile caller on 2026-11-23."""
+"""Media that name addresses passed as media that hold all that they mean.
+
+Found by a hostile caller on 2026-11-23.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,40 @@ def data_url(kind: str, content: bytes) -> str:
 
 
 HOLD_ALL = [
-    data_url("image/png", PIXELS), data_url("IMAGE/PNG", PIXELS), data_url("image/png", PIXELS[:7]),
-    data_url("image/jpeg;charset=x", b"\xff\xd8\xff\xe0" + bytes(20)), data_url("video/mp4", FILM),
-    data_url("audio/wav", b"RIFF\x24\x00\x00\x00WAVEfmt "), data_url("audio/mpeg", b"ID3\x03" + bytes(20)),
-    data_url("video/jpeg", b"\xff\xd8\xff\xe0" + bytes(20)) + ",/9j/4AAQSkZJ", "data:image/png;base64,",
+    data_url("image/png", PIXELS),
+    data_url("IMAGE/PNG", PIXELS),
+    data_url("image/png", PIXELS[:7]),
+    data_url("image/jpeg;charset=x", b"\xff\xd8\xff\xe0" + bytes(20)),
+    data_url("video/mp4", FILM),
+    data_url("audio/wav", b"RIFF\x24\x00\x00\x00WAVEfmt "),
+    data_url("audio/mpeg", b"ID3\x03" + bytes(20)),
+    data_url("video/jpeg", b"\xff\xd8\xff\xe0" + bytes(20)) + ",/9j/4AAQSkZJ",
+    "data:image/png;base64,",
     "data:image/png;base64," + base64.encodebytes(PIXELS).decode(),
-]  # fmt: skip
+]
 DOCUMENTS = [
-    data_url("application/pdf", b"%PDF-1.7 see http://x.example"), data_url("text/html", b"see http://x.example"),
-]  # fmt: skip
+    data_url("application/pdf", b"%PDF-1.7 see http://x.example"),
+    data_url("text/html", b"see http://x.example"),
+]
 MAY_NAME_ADDRESSES = [
-    data_url("image/svg+xml", SVG), data_url("application/x-mpegURL", PLAY_LIST), data_url("text/html", SVG),
-    data_url("application/dash+xml", SVG), data_url("image/png", SVG), data_url("video/mp4", PLAY_LIST),
-    data_url("audio/mpeg", PLAY_LIST), data_url("video/mp4", b"\xef\xbb\xbf" + PLAY_LIST),
-    data_url("video/mp4", "<svg>".encode("utf-16")), "data:image/svg+xml,<svg/>", "data:http://evil.example/x",
-    "data:,http://evil.example/x", "data:image/png,%89PNG", "data:;base64,AAAA", "data:image/png;base64",
-    "data:video/mp4;base64,I0VY*VE0zVQ==I0VYVE0zVSBodHRw", data_url("image/unheard-of", PIXELS),
-]  # fmt: skip
+    data_url("image/svg+xml", SVG),
+    data_url("application/x-mpegURL", PLAY_LIST),
+    data_url("text/html", SVG),
+    data_url("application/dash+xml", SVG),
+    data_url("image/png", SVG),
+    data_url("video/mp4", PLAY_LIST),
+    data_url("audio/mpeg", PLAY_LIST),
+    data_url("video/mp4", b"\xef\xbb\xbf" + PLAY_LIST),
+    data_url("video/mp4", "<svg>".encode("utf-16")),
+    "data:image/svg+xml,<svg/>",
+    "data:http://evil.example/x",
+    "data:,http://evil.example/x",
+    "data:image/png,%89PNG",
+    "data:;base64,AAAA",
+    "data:image/png;base64",
+    "data:video/mp4;base64,I0VY*VE0zVQ==I0VYVE0zVSBodHRw",
+    data_url("image/unheard-of", PIXELS),
+]
 
 
 @pytest.mark.parametrize("url", HOLD_ALL)

@@ -26,10 +26,15 @@ names = st.text(max_size=8).filter(lambda s: s.isprintable() or s == "") | st.sa
     ['a"b', "a\\", "é", "\\\\", "a\tb", "}{,:"]
 )
 scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-)  # fmt: skip
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+)
 objects = st.dictionaries(names, values, max_size=6)
 blanks = st.text(" \t\r\n", max_size=3)
 
@@ -43,8 +48,12 @@ def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
     for name, value in members.items():
         key = json.dumps(name, ensure_ascii=ascii_only)
         text = json.dumps(value, ensure_ascii=ascii_only, indent=draw(st.sampled_from([None, 1])))
-        parts.append("".join((draw(blanks), key, draw(blanks), ":", draw(blanks), text, draw(blanks))))
-    return members, "".join((draw(blanks), "{", ",".join(parts) or draw(blanks), "}", draw(blanks))).encode()
+        parts.append(
+            "".join((draw(blanks), key, draw(blanks), ":", draw(blanks), text, draw(blanks)))
+        )
+    return members, "".join(
+        (draw(blanks), "{", ",".join(parts) or draw(blanks), "}", draw(blanks))
+    ).encode()
 
 
 @given(bodies())
@@ -52,7 +61,9 @@ def test_each_member_is_where_locate_says(written: tuple[dict[str, Any], bytes])
     """The byte range of a value decodes to that value; ranges are in order and do not overlap."""
     members, body = written
     found = locate(body)
-    assert {name: json.loads(body[place.start : place.end]) for name, place in found.items()} == members
+    assert {
+        name: json.loads(body[place.start : place.end]) for name, place in found.items()
+    } == members
     ends = [0]
     for place in found.values():
         assert ends[-1] <= place.name_start < place.start < place.end <= len(body)
@@ -71,10 +82,16 @@ def test_one_member_is_where_all_of_them_are_located(written: tuple[dict[str, An
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"u":{"n":1},"n":1}', b'{"n":1,"u":{"n":1}}', b'{"t":"\\"n\\":1","n":1}', b'{"t":"n","n" : 1}',
-        b'{"u":{"n":1},"\\u006e":1}', b'{"u":["n",1],"n":1}', b'{"nn":1,"n":1}', b'{ "n"\n:\t1 }',
+        b'{"u":{"n":1},"n":1}',
+        b'{"n":1,"u":{"n":1}}',
+        b'{"t":"\\"n\\":1","n":1}',
+        b'{"t":"n","n" : 1}',
+        b'{"u":{"n":1},"\\u006e":1}',
+        b'{"u":["n",1],"n":1}',
+        b'{"nn":1,"n":1}',
+        b'{ "n"\n:\t1 }',
     ],
-)  # fmt: skip
+)
 def test_one_member_is_not_mistaken_for_another(body: bytes) -> None:
     """The same name and value below it, in a text, as a value."""
     assert locate_one(body, b'"n"', b"1") == locate(body)["n"]
@@ -111,7 +128,9 @@ def test_replacing_a_member_leaves_every_other_byte(
 
 
 @given(bodies(), st.data())
-def test_several_members_are_replaced_at_once(written: tuple[dict[str, Any], bytes], data: st.DataObject) -> None:
+def test_several_members_are_replaced_at_once(
+    written: tuple[dict[str, Any], bytes], data: st.DataObject
+) -> None:
     """Splices do not move each other's places, whatever order they are given in."""
     members, body = written
     chosen = data.draw(st.lists(st.sampled_from([*members, "one", "two"]), unique=True))
@@ -131,14 +150,18 @@ def test_a_member_is_dropped_while_others_are_replaced(
     places = locate(body)
     gone = data.draw(st.sampled_from([*members]))
     chosen = data.draw(st.lists(st.sampled_from([*members, "one"]), unique=True))
-    splices = [(places.get(name), json.dumps(name).encode(), b"7") for name in chosen if name != gone]
+    splices = [
+        (places.get(name), json.dumps(name).encode(), b"7") for name in chosen if name != gone
+    ]
     left = {name: value for name, value in members.items() if name != gone}
     expected = {**left, **dict.fromkeys([name for name in chosen if name != gone], 7)}
     assert json.loads(replace(body, splices, [places[gone]])) == expected
 
 
 @given(bodies(), st.data())
-def test_cutting_a_member_leaves_the_others(written: tuple[dict[str, Any], bytes], data: st.DataObject) -> None:
+def test_cutting_a_member_leaves_the_others(
+    written: tuple[dict[str, Any], bytes], data: st.DataObject
+) -> None:
     """Cut, an object is still an object and lacks just that member."""
     members, body = written
     if not members:
@@ -151,12 +174,21 @@ def test_cutting_a_member_leaves_the_others(written: tuple[dict[str, Any], bytes
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"a":1,"a":1}', b'{"a":12,"a":1}', b'{"a":12.5,"a":12}', b'{"a":1e9,"a":1}', b'{"a":"x","a":"y"}',
-        b'{"a":{},"a":[]}', b'{"a":true,"b":1,"a":false}', b'{"a":1,"\\u0061":2}', b'{"a":10 ,"b":1,"a":1}',
+        b'{"a":1,"a":1}',
+        b'{"a":12,"a":1}',
+        b'{"a":12.5,"a":12}',
+        b'{"a":1e9,"a":1}',
+        b'{"a":"x","a":"y"}',
+        b'{"a":{},"a":[]}',
+        b'{"a":true,"b":1,"a":false}',
+        b'{"a":1,"\\u0061":2}',
+        b'{"a":10 ,"b":1,"a":1}',
     ],
-)  # fmt: skip
+)
 def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
-    """Two parsers may disagree on which one counts, and one of them decides where the request may go."""
+    """Two parsers may disagree on which one counts, and one of them decides where the request may
+    go.
+    """
     with pytest.raises(MalformedJson, match="'a' occurs twice"):
         locate(body)
 
@@ -164,10 +196,23 @@ def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"null", b"[]", b'"text"', b"{", b'{"a"}', b'{"a":1,}', b'{"a":1}}', b"{'a':1}", b'{"a":NaN}', b'{"a":01}',
-        b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        b"",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"{",
+        b'{"a"}',
+        b'{"a":1,}',
+        b'{"a":1}}',
+        b"{'a':1}",
+        b'{"a":NaN}',
+        b'{"a":01}',
+        b'\xef\xbb\xbf{"a":1}',
+        b'{"a":"\xff"}',
+        b'{"a":"\\ud800"}',
+        b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     """One error for everything a parser chokes on; no other exception leaves."""
     with pytest.raises(MalformedJson):
@@ -192,8 +237,12 @@ def test_a_body_with_absurdly_many_members_is_refused() -> None:
 
 
 @given(bodies(), st.booleans())
-def test_both_ways_to_find_members_agree(case: tuple[dict[str, Any], bytes], is_compact: bool) -> None:
-    """The short way takes only bodies whose length proves where everything stands; a wrong place would splice there."""
+def test_both_ways_to_find_members_agree(
+    case: tuple[dict[str, Any], bytes], is_compact: bool
+) -> None:
+    """The short way takes only bodies whose length proves where everything stands; a wrong place
+    would splice there.
+    """
     members, body = case
     if is_compact:
         body = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
@@ -209,7 +258,9 @@ def test_both_ways_to_find_members_agree(case: tuple[dict[str, Any], bytes], is_
 def test_comparing_finds_what_walking_finds(
     case: tuple[dict[str, Any], bytes], indent: int | None, is_even: bool
 ) -> None:
-    """Bodies as libraries write them are compared and not searched; in any other form, nothing is found or the same."""
+    """Bodies as libraries write them are compared and not searched; in any other form, nothing is
+    found or the same.
+    """
     members, body = case
     if is_even:
         body = json.dumps(members, ensure_ascii=False, indent=indent).encode()
@@ -220,11 +271,17 @@ def test_comparing_finds_what_walking_finds(
         assert found is not None
 
 
-pairs = st.lists(st.tuples(st.sampled_from(["a", "b", "model"]), scalars | st.integers(0, 20)), min_size=2, max_size=4)
+pairs = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "model"]), scalars | st.integers(0, 20)),
+    min_size=2,
+    max_size=4,
+)
 
 
 @given(pairs, st.sampled_from(["", "\n "]))
-def test_comparing_never_takes_a_member_that_occurs_twice(members: list[tuple[str, Any]], indent: str) -> None:
+def test_comparing_never_takes_a_member_that_occurs_twice(
+    members: list[tuple[str, Any]], indent: str
+) -> None:
     """Two parsers may disagree on which one counts."""
     parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members]
     body = ("{" + indent + f",{indent or ' '}".join(parts) + "}").encode()
@@ -233,9 +290,13 @@ def test_comparing_never_takes_a_member_that_occurs_twice(members: list[tuple[st
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "model"]), scalars), min_size=2, max_size=4))
-def test_the_short_way_never_takes_a_member_that_occurs_twice(members: list[tuple[str, Any]]) -> None:
+def test_the_short_way_never_takes_a_member_that_occurs_twice(
+    members: list[tuple[str, Any]],
+) -> None:
     """Two parsers may disagree on which one counts."""
-    parts = [f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}" for name, value in members]
+    parts = [
+        f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}" for name, value in members
+    ]
     body = ("{" + ",".join(parts) + "}").encode()
     if len({name for name, _ in members}) < len(members):
         assert _located_by_length(body, decode_members(body)) is None

@@ -36,7 +36,11 @@ def a_stream(*, is_responses: bool = False) -> ChatStream | ResponseStream:
     if is_responses:
         return response_stream(model="assistant", cost=no_cost)
     return chat_stream(
-        model="assistant", cost=no_cost, wants_usage=True, wants_running_usage=False, asked_running_usage=False
+        model="assistant",
+        cost=no_cost,
+        wants_usage=True,
+        wants_running_usage=False,
+        asked_running_usage=False,
     )
 
 
@@ -67,7 +71,10 @@ def test_the_text_of_a_plain_answer_without_usage_is_kept(body: Any, text: tuple
 
 def test_a_usage_beside_the_answer_needs_no_text() -> None:
     """Groq says it in a member of its own."""
-    body = {"choices": [{"message": {"content": "word"}}], "x_groq": {"usage": {"prompt_tokens": 1}}}
+    body = {
+        "choices": [{"message": {"content": "word"}}],
+        "x_groq": {"usage": {"prompt_tokens": 1}},
+    }
     observed, _ = noted(chat, json.dumps(body).encode())
     assert (observed.final, observed.texts) == (TokenUsage(input_tokens=1), ())
 
@@ -76,14 +83,22 @@ def test_content_of_a_shape_that_is_not_known_has_its_size() -> None:
     """An answer that said something is never counted as nothing."""
     message = {"content": [{"type": "of tomorrow", "word": "x" * 50}]}
     observed, _ = noted(chat, json.dumps({"choices": [{"message": message}]}).encode())
-    assert (observed.output_bytes, observed.texts, observed.has_all_text) == (len(json.dumps(message)), (), False)
+    assert (observed.output_bytes, observed.texts, observed.has_all_text) == (
+        len(json.dumps(message)),
+        (),
+        False,
+    )
 
 
 def test_embeddings_beside_an_error_are_an_answer() -> None:
     """Only a 200 that holds nothing but an error is one."""
     for data, has_content in (([], False), (None, False), ([{"embedding": [1]}], True)):
         observed, _ = noted(chat, json.dumps({**ERROR, "data": data}).encode())
-        assert (observed.is_error, observed.is_done, observed.has_content) == (True, False, has_content)
+        assert (observed.is_error, observed.is_done, observed.has_content) == (
+            True,
+            False,
+            has_content,
+        )
 
 
 @pytest.mark.parametrize(
@@ -126,9 +141,17 @@ def test_a_response_with_usage_is_not_kept() -> None:
 @pytest.mark.parametrize("is_responses", [True, False])
 @pytest.mark.parametrize("last", ["", "\n", "\r\n", "\r\r"])
 def test_a_last_event_without_its_blank_line_is_read(is_responses: bool, last: str) -> None:
-    """A server that closes right after its last line is common, and that line may hold the usage."""
-    usage = {"usage": {"input_tokens": 3, "output_tokens": 0, "prompt_tokens": 3, "completion_tokens": 0}}
-    final = {"type": "response.completed", "response": usage} if is_responses else {"choices": [], **usage}
+    """A server that closes right after its last line is common, and that line may hold the
+    usage.
+    """
+    usage = {
+        "usage": {"input_tokens": 3, "output_tokens": 0, "prompt_tokens": 3, "completion_tokens": 0}
+    }
+    final = (
+        {"type": "response.completed", "response": usage}
+        if is_responses
+        else {"choices": [], **usage}
+    )
     stream = a_stream(is_responses=is_responses)
     assert stream.feed(f"data: {json.dumps(final)}{last}".encode()) == b""
     assert stream.end().startswith(b"data: {")
@@ -146,7 +169,9 @@ def test_half_a_last_event_is_none(is_responses: bool) -> None:
 
 @pytest.mark.parametrize("is_responses", [True, False])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_error_object_in_place_of_a_stream_is_an_error_event(is_responses: bool, indent: int | None) -> None:
+def test_an_error_object_in_place_of_a_stream_is_an_error_event(
+    is_responses: bool, indent: int | None
+) -> None:
     """Upstreams answer a stream with a JSON body under status 200 when they fail at once."""
     said = {**ERROR, "usage": {"prompt_tokens": 3, "completion_tokens": 0}}
     stream = a_stream(is_responses=is_responses)
@@ -156,16 +181,24 @@ def test_an_error_object_in_place_of_a_stream_is_an_error_event(is_responses: bo
     assert json.loads(event.partition(b"data: ")[2])["message" if is_responses else "error"]
     assert (stream.observed.is_error, stream.observed.has_content) == (True, False)
     assert stream.observed.final == TokenUsage(input_tokens=3, output_tokens=0)
-    assert a_stream(is_responses=is_responses).feed(b"data: " + json.dumps(ERROR).encode() + b"\n\n")
+    assert a_stream(is_responses=is_responses).feed(
+        b"data: " + json.dumps(ERROR).encode() + b"\n\n"
+    )
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"\xff", b'{"id":"c"}', b'{"usage":{"prompt_tokens":3}}'])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"\xff", b'{"id":"c"}', b'{"usage":{"prompt_tokens":3}}']
+)
 def test_a_body_that_is_no_stream_was_bought(body: bytes) -> None:
     """It came whole, and cannot be handed on: its size is what can be counted."""
     stream = a_stream()
     stream.feed(body)
     assert stream.end() == b""
-    assert (stream.observed.is_whole, stream.observed.has_content, stream.observed.output_bytes) == (
+    assert (
+        stream.observed.is_whole,
+        stream.observed.has_content,
+        stream.observed.output_bytes,
+    ) == (
         True,
         True,
         len(body),
@@ -183,7 +216,10 @@ def test_a_body_behind_events_is_no_body() -> None:
 @pytest.mark.parametrize("is_responses", [True, False])
 def test_half_a_surrogate_pair_in_an_event_is_passed_on(is_responses: bool) -> None:
     """RFC 8259 §8.2 allows it."""
-    event = b'data: {"type":"x.delta","model":"m-1","choices":[{"delta":{"content":%b}}],"delta":%b}\n\n'
+    event = (
+        b"data: "
+        b'{"type":"x.delta","model":"m-1","choices":[{"delta":{"content":%b}}],"delta":%b}\n\n'
+    )
     stream = a_stream(is_responses=is_responses)
     sent = stream.feed(event % (HALF.encode(), HALF.encode()))
     assert sent.count(HALF.encode()) == 2
@@ -195,9 +231,15 @@ def test_half_a_surrogate_pair_in_an_event_is_passed_on(is_responses: bool) -> N
 @pytest.mark.parametrize("rewrite", [chat, response])
 def test_half_a_surrogate_pair_in_a_whole_answer_is_passed_on(rewrite: Any) -> None:
     """Its model's name is replaced all the same."""
-    body = b'{"id":"c-1","model":"m-1","choices":[{"message":{"content":%b}}],"output":[{"text":%b}]}'
+    body = (
+        b'{"id":"c-1","model":"m-1","choices":[{"message":{"content":%b}}],"output":[{"text":%b}]}'
+    )
     observed, rewritten = noted(rewrite, body % (HALF.encode(), HALF.encode()))
-    assert (observed.upstream_id, observed.is_done, rewritten.count(HALF.encode())) == ("c-1", True, 2)
+    assert (observed.upstream_id, observed.is_done, rewritten.count(HALF.encode())) == (
+        "c-1",
+        True,
+        2,
+    )
     assert b'"assistant"' in rewritten
 
 

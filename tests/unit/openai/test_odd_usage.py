@@ -1,4 +1,5 @@
-"""Usage beside odd members was thrown away: an answer that was relayed was booked with 0 output tokens, or a part.
+"""Usage beside odd members was thrown away: an answer that was relayed was booked with 0 output
+tokens, or a part.
 
 Found by an attacker who played an upstream, on 2026-11-23.
 """
@@ -34,9 +35,13 @@ def event(**members: Any) -> bytes:
 def streamed(*events: bytes) -> tuple[Observed, bytes]:
     """What was seen of a chat's stream, and what its caller got."""
     stream = chat_stream(
-        model="assistant", cost=cost, wants_usage=True, wants_running_usage=False, asked_running_usage=False,
+        model="assistant",
+        cost=cost,
+        wants_usage=True,
+        wants_running_usage=False,
+        asked_running_usage=False,
         collects_text=True,
-    )  # fmt: skip
+    )
     got = b"".join(stream.feed(one) for one in (*events, b"data: [DONE]\n\n"))
     return stream.observed, got
 
@@ -49,7 +54,9 @@ def streamed(*events: bytes) -> tuple[Observed, bytes]:
 def test_an_odd_member_keeps_no_usage_from_being_read(odd: dict[str, Any]) -> None:
     """Twenty pieces and their usage had been relayed, and 0 tokens were booked."""
     said = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
-    observed, got = streamed(*[event(choices=[said], **odd)] * 20, event(choices=[], usage=USAGE, **odd))
+    observed, got = streamed(
+        *[event(choices=[said], **odd)] * 20, event(choices=[], usage=USAGE, **odd)
+    )
     assert observed.final == STATED
     assert (observed.pieces, got.count(b"word ")) == (20, 20)
 
@@ -57,7 +64,9 @@ def test_an_odd_member_keeps_no_usage_from_being_read(odd: dict[str, Any]) -> No
 @pytest.mark.parametrize("reason", [5, ["stop"], {}])
 def test_an_odd_finish_reason_is_left_out(reason: Any) -> None:
     """The choice's text counts all the same."""
-    observed, _ = streamed(event(choices=[{"index": "x", "delta": {"content": "word"}, "finish_reason": reason}]))
+    observed, _ = streamed(
+        event(choices=[{"index": "x", "delta": {"content": "word"}, "finish_reason": reason}])
+    )
     assert (observed.finish_reason, observed.texts) == (None, ("word",))
 
 
@@ -66,7 +75,11 @@ def test_an_event_that_cannot_be_read_is_handed_on_and_counted() -> None:
     broken = b'data: {"choices":[{"delta":{"content":"a"},"logprob":NaN}]}\n\n'
     observed, got = streamed(broken)
     assert got.startswith(broken)
-    assert (observed.output_bytes, observed.has_content, observed.final) == (len(broken) - 8, True, None)
+    assert (observed.output_bytes, observed.has_content, observed.final) == (
+        len(broken) - 8,
+        True,
+        None,
+    )
     odd = event(choices={}, usage=USAGE)
     observed, got = streamed(odd)
     assert got.startswith(odd)
@@ -88,14 +101,18 @@ def test_a_response_event_that_cannot_be_read_is_counted() -> None:
     broken = b'data: {"type":5,"delta":"text"}\n\n'
     assert stream.feed(broken) == broken
     assert stream.observed.output_bytes == len(broken) - 8
-    assert stream.feed(event(type="response.completed", response={"id": 5, "status": 1, "usage": USAGE}))
+    assert stream.feed(
+        event(type="response.completed", response={"id": 5, "status": 1, "usage": USAGE})
+    )
     assert stream.observed.final == STATED
 
 
 def test_an_odd_response_is_read() -> None:
     """The whole object, with a number for its id."""
     observed = Observed()
-    rewrite_response(json.dumps({"id": 5, "output": [], "usage": USAGE}).encode(), observed, model="a", cost=cost)
+    rewrite_response(
+        json.dumps({"id": 5, "output": [], "usage": USAGE}).encode(), observed, model="a", cost=cost
+    )
     assert (observed.final, observed.upstream_id) == (STATED, None)
 
 
@@ -103,7 +120,9 @@ def test_an_odd_response_is_read() -> None:
 def test_a_whole_number_in_another_form_is_read(number: str) -> None:
     """It was an estimate of 2 % of what was stated."""
     observed = Observed()
-    body = b'{"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":%b}}' % ((number.encode(),) * 2)
+    body = b'{"choices":[],"usage":{"prompt_tokens":%b,"completion_tokens":%b}}' % (
+        (number.encode(),) * 2
+    )
     rewrite_chat(body, observed, model="a", cost=cost)
     assert observed.final == TokenUsage(input_tokens=500, output_tokens=500)
 
@@ -121,7 +140,9 @@ def test_a_whole_number_in_another_form_is_read(number: str) -> None:
 def test_the_total_of_embeddings_is_their_input_and_0_is_not_told(
     usage: dict[str, int], read: TokenUsage | None
 ) -> None:
-    """A server that says 0 for every text was never charged, and Voyage AI's total was thrown away."""
+    """A server that says 0 for every text was never charged, and Voyage AI's total was thrown
+    away.
+    """
     observed = Observed()
     body = json.dumps({"data": [{"embedding": [1]}], "usage": usage}).encode()
     rewrite_chat(body, observed, model="a", cost=cost)
@@ -131,14 +152,18 @@ def test_the_total_of_embeddings_is_their_input_and_0_is_not_told(
 def test_the_empty_text_may_have_no_tokens() -> None:
     """A tokenizer without a mark for the beginning finds none in it."""
     observed = Observed()
-    body = json.dumps({"data": [{"embedding": [1]}], "usage": {"prompt_tokens": 0, "total_tokens": 0}}).encode()
+    body = json.dumps(
+        {"data": [{"embedding": [1]}], "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+    ).encode()
     rewrite_chat(body, observed, model="a", cost=cost, is_empty=True)
     assert observed.final == TokenUsage(input_tokens=0)
 
 
 def test_a_vector_in_a_member_that_is_rewritten_leaves_the_answer_as_it_came() -> None:
     """It was an assertion: paid for, and 502."""
-    body = b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":7,"cost_usd":{"embedding":[2.0]}}}'
+    body = (
+        b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":7,"cost_usd":{"embedding":[2.0]}}}'
+    )
     short = without_vectors(body)
     assert short is not None
     rewritten = rewrite_chat(short.text, Observed(), model="a", cost=cost)
@@ -168,9 +193,19 @@ def test_usage_within_a_choice_is_read() -> None:
 def test_work_that_goes_on_cannot_be_counted(status: str) -> None:
     """Its figures on the way are no last word either."""
     observed = Observed()
-    rewrite_response(json.dumps({"status": status, "output": []}).encode(), observed, model="assistant", cost=cost)
+    rewrite_response(
+        json.dumps({"status": status, "output": []}).encode(),
+        observed,
+        model="assistant",
+        cost=cost,
+    )
     assert (observed.is_unfinished, observed.usage) == (True, None)
-    rewrite_response(json.dumps({"status": status, "usage": USAGE}).encode(), observed, model="assistant", cost=cost)
+    rewrite_response(
+        json.dumps({"status": status, "usage": USAGE}).encode(),
+        observed,
+        model="assistant",
+        cost=cost,
+    )
     assert (observed.final, observed.running) == (None, STATED)
 
 
@@ -178,5 +213,11 @@ def test_what_is_compressed_is_read_to_a_bound() -> None:
     """Whatever the bytes are."""
     assert inflated(gzip.compress(b"text")) == b"text"
     assert len(inflated(gzip.compress(bytes(2 * MOST_BYTES)))) == MOST_BYTES
-    for odd in (b"text", b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00junk", b"\x1f\x8b\x09\x00" + bytes(20)):
+    for odd in (
+        b"text",
+        b"",
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08\x00junk",
+        b"\x1f\x8b\x09\x00" + bytes(20),
+    ):
         assert inflated(odd) == odd

@@ -1,4 +1,6 @@
-"""Answers on their way back: metered, renamed, priced, and otherwise the bytes the upstream sent."""
+"""Answers on their way back: metered, renamed, priced, and otherwise the bytes the upstream
+sent.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,13 @@ def event(value: Any) -> bytes:
 
 def chunk(text: str = "", *, finish: str | None = None, **members: Any) -> dict[str, Any]:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
-    return {"id": "c-1", "object": "chat.completion.chunk", "model": "m-1", "choices": [choice], **members}
+    return {
+        "id": "c-1",
+        "object": "chat.completion.chunk",
+        "model": "m-1",
+        "choices": [choice],
+        **members,
+    }
 
 
 def tail(usage: Any = USAGE) -> dict[str, Any]:
@@ -47,24 +55,33 @@ def tail(usage: Any = USAGE) -> dict[str, Any]:
 DONE = b"data: [DONE]\n\n"
 
 
-def chat(*, wants_usage: bool = False, wants_running: bool = False, asked_running: bool = False) -> AnswerStream:
+def chat(
+    *, wants_usage: bool = False, wants_running: bool = False, asked_running: bool = False
+) -> AnswerStream:
     return chat_stream(
-        model="assistant", cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running,
+        model="assistant",
+        cost=cost,
+        wants_usage=wants_usage,
+        wants_running_usage=wants_running,
         asked_running_usage=asked_running,
-    )  # fmt: skip
+    )
 
 
 def payloads(sent: bytes) -> list[Any]:
     """What the caller reads; `[DONE]` as a word."""
     found = [data_of(each) for each in EventSplitter().feed(sent)]
-    return [json.loads(each) if each != b"[DONE]" else "[DONE]" for each in found if each is not None]
+    return [
+        json.loads(each) if each != b"[DONE]" else "[DONE]" for each in found if each is not None
+    ]
 
 
 # ---- whole answers
 
 
 def test_a_whole_answer_is_renamed_and_priced() -> None:
-    """The caller reads the name it asked for and what the answer cost; every other byte is the upstream's."""
+    """The caller reads the name it asked for and what the answer cost; every other byte is the
+    upstream's.
+    """
     body = (
         b'{ "id":"x", "model" : "m-1", "choices":[{"finish_reason":"stop"}], '
         b'"usage": {"prompt_tokens":10,\n"completion_tokens":2} }'
@@ -82,7 +99,11 @@ def test_a_cost_that_the_upstream_put_there_is_replaced() -> None:
     """A gateway behind a gateway: the caller pays ours."""
     body = b'{"model":"assistant","usage":{"prompt_tokens":10,"cost_usd":99,"completion_tokens":2}}'
     sent = rewrite_chat(body, Observed(), model="assistant", cost=cost)
-    assert json.loads(sent)["usage"] == {"prompt_tokens": 10, "cost_usd": 0.000000012, "completion_tokens": 2}
+    assert json.loads(sent)["usage"] == {
+        "prompt_tokens": 10,
+        "cost_usd": 0.000000012,
+        "completion_tokens": 2,
+    }
     assert sent.count(b"cost_usd") == 1
     assert b'"cost_usd":0.000000012' in sent
 
@@ -95,7 +116,14 @@ def test_an_unknown_cost_is_not_written() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"<html>", b"[]", b'{"model":', b'{"model":"a","model":"b"}', b'{"choices":"none"}', b'{"usage":1,"usage":2}'],
+    [
+        b"<html>",
+        b"[]",
+        b'{"model":',
+        b'{"model":"a","model":"b"}',
+        b'{"choices":"none"}',
+        b'{"usage":1,"usage":2}',
+    ],
 )
 def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> None:
     """What we cannot read we neither change nor call a success."""
@@ -106,7 +134,7 @@ def test_an_undecodable_answer_passes_unchanged_and_is_not_done(body: bytes) -> 
 
 def test_a_chat_that_says_something_else_twice_is_metered_by_its_one_usage() -> None:
     """Only of `model` and `usage` does it matter which one counts: these are read, and replaced."""
-    body = b'{"id":"a","id":"b","model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}'
+    body = b'{"id":"a","id":"b","model":"m-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2}}'  # noqa: E501
     observed = Observed()
     sent = rewrite_chat(body, observed, model="assistant", cost=cost)
     assert sent.startswith(b'{"id":"a","id":"b","model":"assistant"')
@@ -115,7 +143,7 @@ def test_a_chat_that_says_something_else_twice_is_metered_by_its_one_usage() -> 
 
 def test_a_usage_that_is_none_gets_no_cost() -> None:
     """What was metered came elsewhere; there is nothing here that a cost could be put into."""
-    body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'
+    body = b'{"model":"assistant","usage":"none","x_groq":{"usage":{"prompt_tokens":10,"completion_tokens":2}}}'  # noqa: E501
     observed = Observed()
     assert rewrite_chat(body, observed, model="assistant", cost=cost) == body
     assert observed.final == METERED
@@ -128,12 +156,17 @@ def test_an_error_in_a_whole_answer_is_noticed() -> None:
     observed, fine = Observed(), Observed()
     rewrite_chat(b'{"error":{"message":"x"}}', observed, model="a", cost=cost)
     rewrite_chat(b'{"error":null,"choices":[]}', fine, model="a", cost=cost)
-    assert (observed.is_error, observed.is_done, fine.is_error, fine.is_done) == (True, False, False, True)
+    assert (observed.is_error, observed.is_done, fine.is_error, fine.is_done) == (
+        True,
+        False,
+        False,
+        True,
+    )
 
 
 def test_a_whole_response_object() -> None:
     """`/v1/responses` says its status where chat says a finish reason."""
-    body = b'{"id":"r","model":"m-1","status":"completed","usage":{"input_tokens":10,"output_tokens":2},"error":null}'
+    body = b'{"id":"r","model":"m-1","status":"completed","usage":{"input_tokens":10,"output_tokens":2},"error":null}'  # noqa: E501
     observed = Observed()
     sent = json.loads(rewrite_response(body, observed, model="assistant", cost=cost))
     assert (sent["model"], sent["usage"]["cost_usd"]) == ("assistant", 0.000000012)
@@ -157,7 +190,10 @@ def test_embeddings_are_metered_by_their_input() -> None:
     """Their usage has no output side."""
     observed = Observed()
     sent = rewrite_chat(
-        b'{"data":[],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}', observed, model="embed", cost=cost
+        b'{"data":[],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}',
+        observed,
+        model="embed",
+        cost=cost,
     )
     assert observed.usage == TokenUsage(input_tokens=8)
     assert json.loads(sent)["usage"]["cost_usd"] == 0.000000008
@@ -170,9 +206,18 @@ def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
     """The gateway asks for usage on every stream; who did not ask sees none of it."""
     stream = chat()
     sent = stream.feed(event(chunk("a")) + event(chunk("b", finish="stop")) + event(tail()) + DONE)
-    assert payloads(sent) == [chunk("a", model="assistant"), chunk("b", finish="stop", model="assistant"), "[DONE]"]
+    assert payloads(sent) == [
+        chunk("a", model="assistant"),
+        chunk("b", finish="stop", model="assistant"),
+        "[DONE]",
+    ]
     assert stream.observed == Observed(
-        final=METERED, finish_reason="stop", upstream_id="c-1", is_done=True, has_content=True, pieces=2
+        final=METERED,
+        finish_reason="stop",
+        upstream_id="c-1",
+        is_done=True,
+        has_content=True,
+        pieces=2,
     )
 
 
@@ -192,7 +237,9 @@ def running(text: str, made: int, **members: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wants_usage", [True, False])
 def test_running_usage_that_only_we_asked_for_is_cut(wants_usage: bool) -> None:
-    """vLLM puts running usage on every chunk because we asked; the caller's chunks look as they would without."""
+    """vLLM puts running usage on every chunk because we asked; the caller's chunks look as they
+    would without.
+    """
     stream = chat(wants_usage=wants_usage, asked_running=True)
     sent = payloads(stream.feed(event(running("a", 1)) + event(running("b", 2))))
     assert sent == [chunk("a", model="assistant"), chunk("b", model="assistant")]
@@ -200,7 +247,9 @@ def test_running_usage_that_only_we_asked_for_is_cut(wants_usage: bool) -> None:
 
 
 def test_running_usage_the_caller_asked_for_is_kept() -> None:
-    """Who asks vLLM for running usage gets it, without a cost that would change with every token."""
+    """Who asks vLLM for running usage gets it, without a cost that would change with every
+    token.
+    """
     stream = chat(wants_usage=True, wants_running=True, asked_running=True)
     sent = payloads(stream.feed(event(running("a", 1)) + event(tail()) + DONE))
     assert sent[0]["usage"] == {"prompt_tokens": 10, "completion_tokens": 1}
@@ -228,8 +277,14 @@ def test_the_last_usage_wins() -> None:
 @pytest.mark.parametrize(
     ("later", "believed"),
     [
-        ({"prompt_tokens": 10, "completion_tokens": 3}, TokenUsage(input_tokens=10, output_tokens=3)),
-        ({"prompt_tokens": 10, "completion_tokens": 1}, TokenUsage(input_tokens=10, output_tokens=1)),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 3},
+            TokenUsage(input_tokens=10, output_tokens=3),
+        ),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 1},
+            TokenUsage(input_tokens=10, output_tokens=1),
+        ),
         ({"prompt_tokens": 0, "completion_tokens": 0}, METERED),
         ({"prompt_tokens": 10, "completion_tokens": -1}, METERED),
         ({"prompt_tokens": 10, "completion_tokens": 10**12}, METERED),
@@ -238,18 +293,26 @@ def test_the_last_usage_wins() -> None:
         (None, METERED),
     ],
 )
-def test_of_two_last_words_the_last_that_can_be_true_counts_once(later: Any, believed: TokenUsage) -> None:
+def test_of_two_last_words_the_last_that_can_be_true_counts_once(
+    later: Any, believed: TokenUsage
+) -> None:
     """Chained proxies repeat the final chunk, and some end with zeros."""
     stream = chat(wants_usage=True)
     stream.feed(event(chunk("a", finish="stop")) + event(tail()) + event(tail(later)) + DONE)
-    assert (stream.observed.final, stream.observed.running, stream.observed.is_done) == (believed, None, True)
+    assert (stream.observed.final, stream.observed.running, stream.observed.is_done) == (
+        believed,
+        None,
+        True,
+    )
 
 
 def test_two_last_words_that_cannot_be_true_leave_the_last() -> None:
     """It is settled as suspect; which of the two is kept does not matter, but one is."""
     stream = chat()
     broken = {"prompt_tokens": -1, "completion_tokens": 2}
-    stream.feed(event(tail({"prompt_tokens": -5, "completion_tokens": 1})) + event(tail(broken)) + DONE)
+    stream.feed(
+        event(tail({"prompt_tokens": -5, "completion_tokens": 1})) + event(tail(broken)) + DONE
+    )
     assert stream.observed.final == TokenUsage(input_tokens=-1, output_tokens=2)
 
 
@@ -265,9 +328,7 @@ def test_zero_stays_zero() -> None:
 
 def test_zero_output_in_a_whole_answer_that_says_something() -> None:
     """The least it can have cost is one token, so that settling does not believe the zero."""
-    body = (
-        b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}'
-    )
+    body = b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}'  # noqa: E501
     said, silent = Observed(), Observed()
     rewrite_chat(body % b'"hi"', said, model="a", cost=cost)
     rewrite_chat(body % b"null", silent, model="a", cost=cost)
@@ -275,16 +336,28 @@ def test_zero_output_in_a_whole_answer_that_says_something() -> None:
 
 
 @pytest.mark.parametrize(
-    "late", [event(tail()) + DONE, DONE + event(tail()), b": ping\n\n" + event({"choices": []}) + event(tail())]
+    "late",
+    [
+        event(tail()) + DONE,
+        DONE + event(tail()),
+        b": ping\n\n" + event({"choices": []}) + event(tail()),
+    ],
 )
 def test_usage_after_done_is_metered_and_not_passed_on(late: bytes) -> None:
     """One `[DONE]`, and an upstream that counts late is not free."""
     stream = chat(wants_usage=True)
-    assert stream.feed(event(chunk("a", finish="stop", model="assistant")) + DONE + late).count(b"[DONE]") == 1
+    assert (
+        stream.feed(event(chunk("a", finish="stop", model="assistant")) + DONE + late).count(
+            b"[DONE]"
+        )
+        == 1
+    )
     assert (stream.observed.final, stream.observed.is_done) == (METERED, True)
 
 
-@pytest.mark.parametrize("late", [b'data: {"usage"\n\n', b'data: {"usage":{}}\n\n', b'data: {"usage":5}\n\n'])
+@pytest.mark.parametrize(
+    "late", [b'data: {"usage"\n\n', b'data: {"usage":{}}\n\n', b'data: {"usage":5}\n\n']
+)
 def test_rubbish_after_done_is_dropped(late: bytes) -> None:
     """The answer is whole; nothing behind it can spoil it."""
     stream = chat()
@@ -304,8 +377,9 @@ def test_running_usage_that_nobody_asked_for_is_the_last_word_only_at_the_end() 
     stream = chat(wants_usage=True)
     sent = payloads(stream.feed(event(running("a", 1)) + event(running("b", 2))))
     assert [one["usage"] for one in sent] == [
-        {"prompt_tokens": 10, "completion_tokens": 1}, {"prompt_tokens": 10, "completion_tokens": 2},
-    ]  # fmt: skip
+        {"prompt_tokens": 10, "completion_tokens": 1},
+        {"prompt_tokens": 10, "completion_tokens": 2},
+    ]
     assert (stream.observed.running, stream.observed.final) == (METERED, None)
     stream.feed(DONE)
     assert (stream.observed.final, stream.observed.is_final) == (METERED, True)
@@ -315,13 +389,22 @@ def test_running_usage_that_we_asked_for_never_becomes_the_last_word() -> None:
     """Row 17: the final chunk is missing. What was seen is charged, as derived."""
     stream = chat(asked_running=True)
     stream.feed(event(running("a", 1)) + event(running("b", 2, finish="stop")) + DONE)
-    assert (stream.observed.running, stream.observed.final, stream.observed.usage) == (METERED, None, METERED)
+    assert (stream.observed.running, stream.observed.final, stream.observed.usage) == (
+        METERED,
+        None,
+        METERED,
+    )
 
 
 def test_running_usage_of_several_choices_is_added_up() -> None:
     """vLLM counts each choice on its own; the prompt they share is counted once."""
     stream = chat_stream(
-        model="a", cost=cost, wants_usage=False, wants_running_usage=False, asked_running_usage=True, choices=2
+        model="a",
+        cost=cost,
+        wants_usage=False,
+        wants_running_usage=False,
+        asked_running_usage=True,
+        choices=2,
     )
 
     def piece(index: int, made: int) -> bytes:
@@ -338,7 +421,11 @@ def test_an_error_event_with_usage_is_metered() -> None:
     """The upstream says that it worked before it failed: it is believed."""
     stream = chat()
     stream.feed(event(chunk("a")) + event({"error": {"message": "died"}, "usage": USAGE}) + DONE)
-    assert (stream.observed.final, stream.observed.is_error, stream.observed.is_done) == (METERED, True, False)
+    assert (stream.observed.final, stream.observed.is_error, stream.observed.is_done) == (
+        METERED,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -362,9 +449,13 @@ def test_usage_of_an_error_answer(body: bytes, usage: TokenUsage | None) -> None
 
 def collected(*deltas: Any) -> Observed:
     stream = chat_stream(
-        model="a", cost=cost, wants_usage=False, wants_running_usage=False, asked_running_usage=False,
+        model="a",
+        cost=cost,
+        wants_usage=False,
+        wants_running_usage=False,
+        asked_running_usage=False,
         collects_text=True,
-    )  # fmt: skip
+    )
     for index, delta in deltas:
         stream.feed(event({"choices": [{"index": index, **delta}]}))
     return stream.observed
@@ -372,13 +463,23 @@ def collected(*deltas: Any) -> Observed:
 
 def test_all_that_a_model_wrote_is_kept_to_be_counted() -> None:
     """Reasoning, refusals, the names and arguments of tools; each choice on its own."""
-    call = {"index": 0, "id": "c-1", "type": "function", "function": {"name": "weather", "arguments": '{"city":'}}
+    call = {
+        "index": 0,
+        "id": "c-1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city":'},
+    }
     observed = collected(
         (0, {"delta": {"role": "assistant", "content": ""}}),
-        (0, {"delta": {"reasoning": "hm "}}), (1, {"delta": {"content": "other"}}), (0, {"delta": {"content": "é"}}),
-        (0, {"delta": {"tool_calls": [call, 5, {"function": None}]}}), (0, {"delta": {"refusal": " no"}}),
-        (0, {"text": "old"}), (0, {}), ("x", {"delta": {"content": 7}}),
-    )  # fmt: skip
+        (0, {"delta": {"reasoning": "hm "}}),
+        (1, {"delta": {"content": "other"}}),
+        (0, {"delta": {"content": "é"}}),
+        (0, {"delta": {"tool_calls": [call, 5, {"function": None}]}}),
+        (0, {"delta": {"refusal": " no"}}),
+        (0, {"text": "old"}),
+        (0, {}),
+        ("x", {"delta": {"content": 7}}),
+    )
     assert observed.texts == ('hm éweather{"city": noold', "other")
     assert observed.output_bytes == len('hm éweather{"city": noold'.encode()) + 5
     assert observed.has_all_text
@@ -396,16 +497,27 @@ def test_text_is_kept_only_when_asked_and_never_shown() -> None:
     """Prompts and completions are not ours to keep: memory only, and no log line holds them."""
     stream = chat()
     stream.feed(event(chunk("secret words")))
-    assert (stream.observed.texts, stream.observed.output_bytes, stream.observed.has_all_text) == ((), 0, False)
+    assert (stream.observed.texts, stream.observed.output_bytes, stream.observed.has_all_text) == (
+        (),
+        0,
+        False,
+    )
     assert "secret words" not in repr(collected((0, {"delta": {"content": "secret words"}})))
 
 
 def test_an_error_then_done_is_no_success() -> None:
-    """vLLM ends a dead stream with an error and then `[DONE]`: the caller must not see a clean end."""
+    """vLLM ends a dead stream with an error and then `[DONE]`: the caller must not see a clean
+    end.
+    """
     stream = chat()
     error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
     sent = stream.feed(event(chunk("a")) + event(error) + DONE)
-    told = {"message": "EngineCore died", "type": "upstream_error", "param": None, "code": "upstream_error"}
+    told = {
+        "message": "EngineCore died",
+        "type": "upstream_error",
+        "param": None,
+        "code": "upstream_error",
+    }
     assert payloads(sent) == [chunk("a", model="assistant"), {"error": told}]
     assert (stream.observed.is_error, stream.observed.is_done) == (True, False)
 
@@ -426,27 +538,38 @@ def test_an_error_that_is_null_is_none() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        b": keep-alive\n\n", b"event: ping\n\n", b"data: {not json\n\n", b"data: 5\n\n",
+        b": keep-alive\n\n",
+        b"event: ping\n\n",
+        b"data: {not json\n\n",
+        b"data: 5\n\n",
         b'data: {"choices":"none"}\n\n',
-        b'data: {"model":"m-1","model":"m-2","choices":[]}\n\n', b"data: \xff\n\n",
-        b'data: {"choices":[{"delta":null}]}\n\n', b'data: {"choices":[{"delta":"text"}]}\n\n',
+        b'data: {"model":"m-1","model":"m-2","choices":[]}\n\n',
+        b"data: \xff\n\n",
+        b'data: {"choices":[{"delta":null}]}\n\n',
+        b'data: {"choices":[{"delta":"text"}]}\n\n',
         b'data: {"choices":[{"delta":[1]}]}\n\n',
         b'data: {"choices":[{"delta":{"a":' + b"[" * 3000 + b"]" * 3000 + b"}}]}\n\n",
     ],
-)  # fmt: skip
+)
 def test_what_we_do_not_understand_passes_as_it_came(odd: bytes) -> None:
     """Tomorrow's event works today, and no upstream's oddity ends a stream."""
     stream = chat()
-    assert stream.feed(odd + event(chunk("a", model="assistant"))) == odd + event(chunk("a", model="assistant"))
+    assert stream.feed(odd + event(chunk("a", model="assistant"))) == odd + event(
+        chunk("a", model="assistant")
+    )
 
 
 @pytest.mark.parametrize(
     ("delta", "has_content"),
     [
-        ({"role": "assistant"}, False), ({"role": "assistant", "content": ""}, False), ({"content": "a"}, True),
-        ({"reasoning": "a"}, True), ({"tool_calls": [{"index": 0}]}, True), ({}, False),
+        ({"role": "assistant"}, False),
+        ({"role": "assistant", "content": ""}, False),
+        ({"content": "a"}, True),
+        ({"reasoning": "a"}, True),
+        ({"tool_calls": [{"index": 0}]}, True),
+        ({}, False),
     ],
-)  # fmt: skip
+)
 def test_the_first_token_is_not_the_first_chunk(delta: dict[str, Any], has_content: bool) -> None:
     """Time to first token ends at a token; a chunk with the role alone has none."""
     stream = chat()
@@ -464,27 +587,38 @@ def test_completions_stream_text(text: str | None, has_content: bool) -> None:
 
 texts = st.text(max_size=6) | st.sampled_from(['"model":"m-1"', ',"usage":{}}', '\\"', "}"])
 choices = st.fixed_dictionaries(
-    {"delta": st.fixed_dictionaries({"content": texts})}, optional={"finish_reason": st.sampled_from([None, "stop"])}
+    {"delta": st.fixed_dictionaries({"content": texts})},
+    optional={"finish_reason": st.sampled_from([None, "stop"])},
 )
 chunks = st.fixed_dictionaries(
     {"choices": st.lists(choices, max_size=2)},
     optional={
-        "id": st.sampled_from(["c-1", "c-2"]), "model": st.sampled_from(["m-1", "m-10", "m-1\u00e9", "assistant"]),
-        "usage": st.none() | st.just(USAGE), "x_groq": st.just({"id": "r", "model": "m-1", "usage": USAGE}),
+        "id": st.sampled_from(["c-1", "c-2"]),
+        "model": st.sampled_from(["m-1", "m-10", "m-1\u00e9", "assistant"]),
+        "usage": st.none() | st.just(USAGE),
+        "x_groq": st.just({"id": "r", "model": "m-1", "usage": USAGE}),
     },
-).flatmap(lambda one: st.permutations(list(one.items())).map(dict))  # fmt: skip
+).flatmap(lambda one: st.permutations(list(one.items())).map(dict))
 
 
 @given(st.lists(chunks, max_size=5), st.booleans(), st.booleans(), st.booleans())
 def test_whatever_order_members_come_in_only_model_and_usage_change(
     many: list[dict[str, Any]], wants_usage: bool, asked_running: bool, ascii_only: bool
 ) -> None:
-    """Short cuts for the usual form must not touch what only looks like it: other members, nested ones, text."""
+    """Short cuts for the usual form must not touch what only looks like it: other members, nested
+    ones, text.
+    """
     stream = chat(wants_usage=wants_usage, asked_running=asked_running)
-    sent = payloads(b"".join(
-        stream.feed(b"data: " + json.dumps(one, ensure_ascii=ascii_only, separators=(",", ":")).encode() + b"\n\n")
-        for one in many
-    ))  # fmt: skip
+    sent = payloads(
+        b"".join(
+            stream.feed(
+                b"data: "
+                + json.dumps(one, ensure_ascii=ascii_only, separators=(",", ":")).encode()
+                + b"\n\n"
+            )
+            for one in many
+        )
+    )
     kept = [one for one in many if wants_usage or one["choices"] or not one.get("usage")]
     assert len(sent) == len(kept)
     for got, was in zip(sent, kept, strict=True):
@@ -499,12 +633,24 @@ def test_whatever_order_members_come_in_only_model_and_usage_change(
 
 
 STREAMS = {
-    "asked": ([event(chunk("a", usage=None)), event(chunk("b", finish="stop", usage=None)), event(tail()), DONE], True),
+    "asked": (
+        [
+            event(chunk("a", usage=None)),
+            event(chunk("b", finish="stop", usage=None)),
+            event(tail()),
+            DONE,
+        ],
+        True,
+    ),
     "not asked": ([event(chunk("é")), b": ping\n\n", event(tail()), DONE], False),
     "running": ([event(running("a", 1)), event(running("b", 2)), event(tail()), DONE], False),
     "error": ([event(chunk("a")), event({"error": {"message": "x"}}), DONE], True),
     "crlf": (
-        [event(chunk("a")).replace(b"\n", b"\r\n"), event(tail()).replace(b"\n", b"\r\n"), b"data: [DONE]\r\n\r\n"],
+        [
+            event(chunk("a")).replace(b"\n", b"\r\n"),
+            event(tail()).replace(b"\n", b"\r\n"),
+            b"data: [DONE]\r\n\r\n",
+        ],
         True,
     ),
 }
@@ -528,7 +674,14 @@ def test_a_stream_split_anywhere_gives_the_same_answer(name: str, cuts: list[int
 
 
 def response(status: str, usage: Any = None) -> dict[str, Any]:
-    return {"id": "r-1", "model": "m-1", "status": status, "output": [], "usage": usage, "error": None}
+    return {
+        "id": "r-1",
+        "model": "m-1",
+        "status": status,
+        "output": [],
+        "usage": usage,
+        "error": None,
+    }
 
 
 def named(kind: str, **members: Any) -> bytes:
@@ -540,7 +693,9 @@ WIRE = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
 
 @pytest.mark.parametrize("last", ["completed", "incomplete", "failed"])
 def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
-    """The last event carries the whole response; its usage is final, its model the caller's, its cost ours."""
+    """The last event carries the whole response; its usage is final, its model the caller's, its
+    cost ours.
+    """
     stream = response_stream(model="assistant", cost=cost)
     sent = stream.feed(
         named("response.created", response=response("in_progress"), sequence_number=0)
@@ -550,20 +705,34 @@ def test_a_response_stream_ends_with_usage_and_cost(last: str) -> None:
     first, delta, final = payloads(sent)
     assert (first["response"]["model"], first["response"]["usage"]) == ("assistant", None)
     assert delta == {"type": "response.output_text.delta", "delta": "a", "sequence_number": 1}
-    assert final["response"] == {**response(last, {**WIRE, "cost_usd": 0.000000012}), "model": "assistant"}
+    assert final["response"] == {
+        **response(last, {**WIRE, "cost_usd": 0.000000012}),
+        "model": "assistant",
+    }
     assert sent.count(b"event: ") == 3
     assert stream.observed == Observed(
-        final=METERED, finish_reason=last, upstream_id="r-1", is_error=last == "failed", is_done=True,
-        has_content=True, pieces=1,
-    )  # fmt: skip
+        final=METERED,
+        finish_reason=last,
+        upstream_id="r-1",
+        is_error=last == "failed",
+        is_done=True,
+        has_content=True,
+        pieces=1,
+    )
 
 
 @pytest.mark.parametrize(
     "odd",
-    [b": ping\n\n", b"data: [DONE]\n\n", b"data: {no\n\n", b'data: {"type":5}\n\n',
-     b'data: {"type":"x","response":null}\n\n',
-     b'data: {"type":"x","response":5}\n\n', b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n'],
-)  # fmt: skip
+    [
+        b": ping\n\n",
+        b"data: [DONE]\n\n",
+        b"data: {no\n\n",
+        b'data: {"type":5}\n\n',
+        b'data: {"type":"x","response":null}\n\n',
+        b'data: {"type":"x","response":5}\n\n',
+        b'data: {"type":"x","response":{"id":"a","id":"b","model":"m"}}\n\n',
+    ],
+)
 def test_odd_events_of_a_response_stream_pass(odd: bytes) -> None:
     """As for chat."""
     assert response_stream(model="assistant", cost=cost).feed(odd) == odd
@@ -586,7 +755,11 @@ def test_usage_before_a_responses_end_is_a_running_figure() -> None:
     """Only its last event has the last word: a stream cut before it must not look finished."""
     stream = response_stream(model="assistant", cost=cost)
     stream.feed(named("response.in_progress", response=response("in_progress", WIRE)))
-    assert (stream.observed.running, stream.observed.final, stream.observed.is_done) == (METERED, None, False)
+    assert (stream.observed.running, stream.observed.final, stream.observed.is_done) == (
+        METERED,
+        None,
+        False,
+    )
 
 
 def test_a_response_that_fails_without_usage_leaves_what_was_seen() -> None:
@@ -594,7 +767,11 @@ def test_a_response_that_fails_without_usage_leaves_what_was_seen() -> None:
     stream = response_stream(model="assistant", cost=cost)
     stream.feed(named("response.in_progress", response=response("in_progress", WIRE)))
     stream.feed(named("response.failed", response=response("failed")))
-    assert (stream.observed.running, stream.observed.final, stream.observed.is_error) == (METERED, None, True)
+    assert (stream.observed.running, stream.observed.final, stream.observed.is_error) == (
+        METERED,
+        None,
+        True,
+    )
 
 
 def test_an_error_event_of_a_response_stream_is_noticed() -> None:

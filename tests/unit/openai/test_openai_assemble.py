@@ -1,4 +1,5 @@
-"""A stream put together gives the body that a plain call gave; both were recorded from one vLLM 0.32.
+"""A stream put together gives the body that a plain call gave; both were recorded from one vLLM
+0.32.
 
 tests/engine/test_assembled_real.py makes the same comparison against a running engine.
 """
@@ -54,7 +55,9 @@ def recorded(case: str) -> tuple[Assembler, bytes, bytes]:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("piece_bytes", [1, 100, 10**9])
 def test_a_stream_gives_the_plain_answer(case: str, piece_bytes: int) -> None:
-    """Every member, those that are null included, in the same order; however the stream was cut on its way."""
+    """Every member, those that are null included, in the same order; however the stream was cut on
+    its way.
+    """
     assembler, stream, plain = recorded(case)
     for at in range(0, len(stream), piece_bytes):
         assembler.feed(stream[at : at + piece_bytes])
@@ -71,8 +74,9 @@ def test_what_is_metered_is_what_a_plain_answer_would_have_metered(case: str) ->
     usage = json.loads(plain)["usage"]
     assert assembler.observed.final is not None
     assert (assembler.observed.final.input_tokens, assembler.observed.final.output_tokens) == (
-        usage["prompt_tokens"], usage["completion_tokens"],
-    )  # fmt: skip
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+    )
     before = copy(assembler.observed)
     rewrite_chat(assembler.body(), assembler.observed, model="assistant", cost=lambda usage: "0.1")
     assert (assembler.observed.final, assembler.observed.is_done) == (before.final, True)
@@ -80,7 +84,9 @@ def test_what_is_metered_is_what_a_plain_answer_would_have_metered(case: str) ->
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_abandoned_stream_never_says_more_than_the_whole(case: str) -> None:
-    """Cut at every byte: running figures only grow, none is final before the last chunk, and nothing has a body."""
+    """Cut at every byte: running figures only grow, none is final before the last chunk, and
+    nothing has a body.
+    """
     _, stream, _ = recorded(case)
     end = stream.rindex(b"data: [DONE]")
     usage_chunk = stream.rindex(b"data: {")
@@ -105,7 +111,11 @@ def test_an_abandoned_stream_never_says_more_than_the_whole(case: str) -> None:
 def fed(*chunks: Any, operation: Operation = Operation.CHAT) -> Assembler:
     assembler = Assembler(operation=operation, choices=1, limit_bytes=10_000)
     for chunk in chunks:
-        assembler.feed(b"data: " + (chunk if isinstance(chunk, bytes) else json.dumps(chunk).encode()) + b"\n\n")
+        assembler.feed(
+            b"data: "
+            + (chunk if isinstance(chunk, bytes) else json.dumps(chunk).encode())
+            + b"\n\n"
+        )
     return assembler
 
 
@@ -119,24 +129,40 @@ def message(*chunks: Any) -> Any:
 
 
 def test_reasoning_and_tool_calls_are_put_together() -> None:
-    """Not converted today, because parsers differ; but an engine that sends them anyway loses nothing."""
+    """Not converted today, because parsers differ; but an engine that sends them anyway loses
+    nothing.
+    """
     found = message(
         delta(role="assistant", content=""),
         delta(reasoning="h"),
         delta(reasoning="m"),
         delta(tool_calls=[{"index": 1, "id": "b", "function": {"name": "late"}}]),
-        delta(tool_calls=[{"index": 0, "id": "a", "type": "function", "function": {"name": "get", "arguments": ""}}]),
+        delta(
+            tool_calls=[
+                {
+                    "index": 0,
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "get", "arguments": ""},
+                }
+            ]
+        ),
         delta(tool_calls=[{"index": 0, "function": {"arguments": '{"x":'}}, {"index": 0}]),
         delta("tool_calls", tool_calls=[{"index": 0, "function": {"arguments": "1}"}}]),
     )
     assert found == {
-        "role": "assistant", "content": None, "refusal": None, "annotations": None, "audio": None,
-        "function_call": None, "reasoning": "hm",
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": None,
+        "audio": None,
+        "function_call": None,
+        "reasoning": "hm",
         "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "get", "arguments": '{"x":1}'}},
             {"id": "b", "type": "function", "function": {"name": "late", "arguments": ""}},
         ],
-    }  # fmt: skip
+    }
 
 
 def test_nothing_said_is_null_and_an_empty_text_is_empty() -> None:
@@ -146,7 +172,9 @@ def test_nothing_said_is_null_and_an_empty_text_is_empty() -> None:
 
 
 def test_an_error_event_becomes_an_upstream_error() -> None:
-    """vLLM has sent status 200 by then, and ends with `[DONE]`: the caller hears what a plain call would have said."""
+    """vLLM has sent status 200 by then, and ends with `[DONE]`: the caller hears what a plain call
+    would have said.
+    """
     error = {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
     assembler = fed(delta(role="assistant", content=""), error, b"[DONE]")
     assert (assembler.observed.is_error, assembler.observed.is_done) == (True, False)
@@ -173,7 +201,9 @@ def test_an_answer_is_bounded() -> None:
     with pytest.raises(UpstreamError, match="10,000 bytes"):
         fed(*(delta(content="x" * 1000) for _ in range(10)))
     with pytest.raises(EventTooLarge):
-        Assembler(operation=Operation.CHAT, choices=1, limit_bytes=2**22).feed(b"x" * (MAX_EVENT_BYTES + 1))
+        Assembler(operation=Operation.CHAT, choices=1, limit_bytes=2**22).feed(
+            b"x" * (MAX_EVENT_BYTES + 1)
+        )
 
 
 def test_a_cut_stream_has_no_body() -> None:
@@ -184,7 +214,12 @@ def test_a_cut_stream_has_no_body() -> None:
 
 def test_comments_and_what_follows_done_are_ignored() -> None:
     """As a client does."""
-    assembler = fed(delta(role="assistant", content=""), delta("stop", content="a"), b"[DONE]", delta(content="late"))
+    assembler = fed(
+        delta(role="assistant", content=""),
+        delta("stop", content="a"),
+        b"[DONE]",
+        delta(content="late"),
+    )
     assembler.feed(b": ping\n\n")
     assert json.loads(assembler.body())["choices"][0]["message"]["content"] == "a"
 
@@ -192,8 +227,16 @@ def test_comments_and_what_follows_done_are_ignored() -> None:
 def test_an_engine_that_tells_no_usage_at_the_end_is_charged_by_its_running_figure() -> None:
     """Row 17 for a plain request: nothing is invented."""
     running = {**delta("stop", content="a"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
-    assembler = fed(delta(role="assistant", content=""), running, {**delta(), "choices": [], "usage": {}}, b"[DONE]")
-    assert (assembler.observed.final, assembler.observed.running) == (None, TokenUsage(input_tokens=3, output_tokens=1))
+    assembler = fed(
+        delta(role="assistant", content=""),
+        running,
+        {**delta(), "choices": [], "usage": {}},
+        b"[DONE]",
+    )
+    assert (assembler.observed.final, assembler.observed.running) == (
+        None,
+        TokenUsage(input_tokens=3, output_tokens=1),
+    )
     assert json.loads(assembler.body())["usage"] is None
 
 
@@ -204,7 +247,11 @@ def test_an_engine_that_tells_no_usage_at_the_end_is_charged_by_its_running_figu
     ("operation", "body", "expected"),
     [
         (Operation.CHAT, CHAT, True),
-        (Operation.CHAT, CHAT | {"stream": False, "n": 2, "logprobs": True, "top_logprobs": 3}, True),
+        (
+            Operation.CHAT,
+            CHAT | {"stream": False, "n": 2, "logprobs": True, "top_logprobs": 3},
+            True,
+        ),
         (Operation.CHAT, CHAT | {"stream": None, "max_completion_tokens": 5, "user": "u"}, True),
         (Operation.CHAT, CHAT | {"stream": True}, False),
         (Operation.CHAT, CHAT | {"stream_options": None}, False),
@@ -218,8 +265,12 @@ def test_an_engine_that_tells_no_usage_at_the_end_is_charged_by_its_running_figu
         (Operation.EMBEDDINGS, {"model": "m", "input": "x"}, False),
     ],
 )
-def test_only_requests_of_known_fields_are_converted(operation: Operation, body: Any, expected: bool) -> None:
-    """One field that is not known to give the same answer both ways, and the request goes as it came."""
+def test_only_requests_of_known_fields_are_converted(
+    operation: Operation, body: Any, expected: bool
+) -> None:
+    """One field that is not known to give the same answer both ways, and the request goes as it
+    came.
+    """
     assert is_convertible(read(json.dumps(body).encode(), operation)) is expected
 
 
@@ -237,14 +288,18 @@ def test_only_requests_of_known_fields_are_converted(operation: Operation, body:
 def test_chats_are_converted_only_on_engines_that_declare_no_parser(
     operation: Operation, capabilities: frozenset[str] | None, expected: bool
 ) -> None:
-    """vLLM's parsers cut reasoning and calls out of a growing text another way than out of a whole one."""
+    """vLLM's parsers cut reasoning and calls out of a growing text another way than out of a whole
+    one.
+    """
     body = CHAT if operation is Operation.CHAT else {"model": "m", "prompt": "x"}
     one = deployment(provider="vllm", capabilities=capabilities)
     understood = read(json.dumps(body).encode(), operation)
     call = Vllm(b"", assembles_plain=True).call(one, request(understood))
     sent = json.loads(call.body)
     assert call.is_assembled is expected
-    assert (sent.get("stream"), "stream_options" in sent) == ((True, True) if expected else (None, False))
+    assert (sent.get("stream"), "stream_options" in sent) == (
+        (True, True) if expected else (None, False)
+    )
     assert call.headers["accept"] == ("text/event-stream" if expected else "application/json")
     if expected:
         assert sent["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
@@ -265,8 +320,14 @@ def test_streams_and_other_providers_are_left_alone() -> None:
 def test_choices_never_mix(pieces: list[tuple[int, str]]) -> None:
     """However the engine interleaves them."""
     chunks = [
-        {"choices": [{"index": index, "text": text, "finish_reason": None}], "id": "c", "model": "m"}
+        {
+            "choices": [{"index": index, "text": text, "finish_reason": None}],
+            "id": "c",
+            "model": "m",
+        }
         for index, text in [(0, ""), (1, ""), (2, ""), *pieces]
     ]
     found = json.loads(fed(*chunks, b"[DONE]", operation=Operation.COMPLETIONS).body())["choices"]
-    assert [each["text"] for each in found] == ["".join(t for i, t in pieces if i == index) for index in range(3)]
+    assert [each["text"] for each in found] == [
+        "".join(t for i, t in pieces if i == index) for index in range(3)
+    ]

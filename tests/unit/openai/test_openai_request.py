@@ -1,4 +1,6 @@
-"""Request bodies: what is understood, what is refused by name, and that all other bytes are left alone."""
+"""Request bodies: what is understood, what is refused by name, and that all other bytes are left
+alone.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,18 @@ def test_a_plain_request_needs_nothing() -> None:
     """The ordinary case asks for no leave and no capability."""
     body = json.dumps(CHAT).encode()
     assert read_request(Operation.CHAT, body).facts == RequestFacts(
-        operation=Operation.CHAT, model="assistant", is_stream=False, wants_usage=False, wants_running_usage=False,
-        output_bound_tokens=None, choices=1, capabilities=frozenset(), features=frozenset(), end_user=None,
+        operation=Operation.CHAT,
+        model="assistant",
+        is_stream=False,
+        wants_usage=False,
+        wants_running_usage=False,
+        output_bound_tokens=None,
+        choices=1,
+        capabilities=frozenset(),
+        features=frozenset(),
+        end_user=None,
         body_bytes=len(body),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,9 @@ def test_a_plain_request_needs_nothing() -> None:
         ({"user": ""}, "end_user", None),
     ],
 )
-def test_the_fields_that_decide_bound_or_attribute(members: dict[str, Any], field: str, expected: object) -> None:
+def test_the_fields_that_decide_bound_or_attribute(
+    members: dict[str, Any], field: str, expected: object
+) -> None:
     """The little that is read of a body."""
     assert getattr(understood(**members), field) == expected
 
@@ -85,7 +97,9 @@ def test_the_fields_that_decide_bound_or_attribute(members: dict[str, Any], fiel
         ({"text": "a shape of tomorrow"}, set()),
     ],
 )
-def test_what_a_deployment_must_be_able_to_do(members: dict[str, Any], capabilities: set[str]) -> None:
+def test_what_a_deployment_must_be_able_to_do(
+    members: dict[str, Any], capabilities: set[str]
+) -> None:
     """Capabilities are read from the body; a shape we do not know is the upstream's to judge."""
     assert understood(**members).capabilities == capabilities
 
@@ -117,17 +131,37 @@ def message(*parts: dict[str, Any]) -> dict[str, Any]:
         ({"audio": {"voice": "x"}}, {"audio"}, set()),
         ({"cache_salt": "mine"}, {"engine_control"}, set()),
         ({"priority": 0}, {"engine_control"}, set()),
-        (message({"type": "image_url", "image_url": {"url": "https://x/y.png"}}), {"remote_media"}, {"vision"}),
-        (message({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}), set(), {"vision"}),
-        (message({"type": "image_url", "image_url": {"url": " DATA:image/png;base64,AA"}}), set(), {"vision"}),
-        (message({"type": "video_url", "video_url": {"url": "file:///etc/passwd"}}), {"remote_media"}, {"vision"}),
+        (
+            message({"type": "image_url", "image_url": {"url": "https://x/y.png"}}),
+            {"remote_media"},
+            {"vision"},
+        ),
+        (
+            message({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
+            set(),
+            {"vision"},
+        ),
+        (
+            message({"type": "image_url", "image_url": {"url": " DATA:image/png;base64,AA"}}),
+            set(),
+            {"vision"},
+        ),
+        (
+            message({"type": "video_url", "video_url": {"url": "file:///etc/passwd"}}),
+            {"remote_media"},
+            {"vision"},
+        ),
         (message({"type": "input_audio", "input_audio": {"data": "AA"}}), {"audio"}, set()),
         (message({"type": "file", "file": {"file_id": "file-1"}}), {"stored_state"}, set()),
         (message({"type": "text", "text": "about an image_url and a file"}), set(), set()),
     ],
 )
-def test_fields_that_need_leave(members: dict[str, Any], features: set[str], capabilities: set[str]) -> None:
-    """Fields that store, fetch or send data elsewhere, or steer the engine, are found wherever they stand."""
+def test_fields_that_need_leave(
+    members: dict[str, Any], features: set[str], capabilities: set[str]
+) -> None:
+    """Fields that store, fetch or send data elsewhere, or steer the engine, are found wherever they
+    stand.
+    """
     found = understood(**members)
     assert (found.features, found.capabilities) == (features, capabilities)
 
@@ -147,9 +181,18 @@ def test_an_escaped_name_is_the_same_name() -> None:
 
 def test_responses_keep_state_and_look_into_their_input() -> None:
     """`/v1/responses` names its media `input_…` and its stored prompts `prompt`."""
-    body = {"model": "m", "prompt": {"id": "p"}, "input": [{"content": [
-        {"type": "input_image", "image_url": "https://x/y.png"}, {"type": "input_file", "file_url": "https://x/f"},
-    ]}]}  # fmt: skip
+    body = {
+        "model": "m",
+        "prompt": {"id": "p"},
+        "input": [
+            {
+                "content": [
+                    {"type": "input_image", "image_url": "https://x/y.png"},
+                    {"type": "input_file", "file_url": "https://x/f"},
+                ]
+            }
+        ],
+    }
     found = read_request(Operation.RESPONSES, json.dumps(body).encode()).facts
     assert found.features == {"stored_state", "remote_media"}
     assert found.capabilities == {"vision"}
@@ -165,13 +208,20 @@ def test_a_prompt_of_completions_is_just_text() -> None:
 @pytest.mark.parametrize(
     ("prompt", "has_text"),
     [
-        ({"prompt": ""}, False), ({"prompt": ["", ""]}, False), ({"prompt": [[]]}, False), ({"prompt": [[0]]}, True),
-        ({"prompt": "a"}, True), ({"input": ""}, False), ({"input": " " * 5000}, True), ({}, False),
+        ({"prompt": ""}, False),
+        ({"prompt": ["", ""]}, False),
+        ({"prompt": [[]]}, False),
+        ({"prompt": [[0]]}, True),
+        ({"prompt": "a"}, True),
+        ({"input": ""}, False),
+        ({"input": " " * 5000}, True),
+        ({}, False),
         ({"input": [{"role": "user", "content": [{"type": "input_text", "text": ""}]}]}, False),
-        ({"messages": [{"role": "user", "content": None}]}, False), ({"messages": [{"content": "hi"}]}, True),
+        ({"messages": [{"role": "user", "content": None}]}, False),
+        ({"messages": [{"content": "hi"}]}, True),
         ({"input": "", "instructions": "be brief"}, True),
     ],
-)  # fmt: skip
+)
 def test_an_empty_prompt_may_have_no_tokens(prompt: dict[str, Any], has_text: bool) -> None:
     """Any other has one: an upstream that says 0 gives it away."""
     body = json.dumps({"model": "m", **prompt}).encode()
@@ -190,12 +240,20 @@ def test_tools_are_objects(tools: list[object]) -> None:
     """As every upstream says too."""
     error = refused(json.dumps({**CHAT, "tools": tools}).encode())
     assert (error.param, error.message) == (
-        "tools", "'tools' has the wrong type: each tool is an object. Nothing was sent.",
-    )  # fmt: skip
+        "tools",
+        "'tools' has the wrong type: each tool is an object. Nothing was sent.",
+    )
 
 
 @pytest.mark.parametrize(
-    "tools", ["f", [5], [{"type": []}], [{"type": "namespace", "tools": 5}], [{"type": "namespace", "tools": [5]}]]
+    "tools",
+    [
+        "f",
+        [5],
+        [{"type": []}],
+        [{"type": "namespace", "tools": 5}],
+        [{"type": "namespace", "tools": [5]}],
+    ],
 )
 def test_tools_of_a_strange_shape_in_an_item_are_unknown(tools: object) -> None:
     """What stands there is the upstream's to judge, under a rule after a leave."""
@@ -208,7 +266,9 @@ def test_tools_of_a_strange_shape_in_an_item_are_unknown(tools: object) -> None:
 def test_what_is_the_callers_own_is_counted_and_not_looked_at() -> None:
     """Lists and objects in metadata and arguments, however they are named."""
     own = {"metadata": {"URL": ["https://x", {"Type": 1}], "n": 1}}
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [{"type": "image"}], **own}]}).encode()
+    body = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": [{"type": "image"}], **own}]}
+    ).encode()
     assert read_request(Operation.CHAT, body).facts.features == frozenset()
 
 
@@ -248,20 +308,26 @@ def test_a_missing_model_says_where_to_look() -> None:
     """The commonest mistake of a first call."""
     error = refused(b'{"messages":[]}')
     assert (error.param, error.message) == (
-        "model", "'model' is missing. GET /v1/models lists what you may ask for.",
-    )  # fmt: skip
+        "model",
+        "'model' is missing. GET /v1/models lists what you may ask for.",
+    )
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"null", b'{"model":"m"', b'{"model":"m","model":"n"}',
+        b"",
+        b"[]",
+        b"null",
+        b'{"model":"m"',
+        b'{"model":"m","model":"n"}',
         b'{"model":"m","max_tokens":12.5,"max_tokens":12}',
-        b'{"model":"\xff"}', b'{"model":"m","x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+        b'{"model":"\xff"}',
+        b'{"model":"m","x":' + b"[" * 3000 + b"]" * 3000 + b"}",
         b'{"model":"m","\\u006dodel":"n"}',
         b'{"model":"m","messages":' + b"[" * 900 + b'"image_url"' + b"]" * 900 + b"}",
     ],
-)  # fmt: skip
+)
 def test_a_body_that_cannot_be_trusted_is_refused(body: bytes) -> None:
     """Malformed, twice named, or nested beyond reason: 400, and never another exception."""
     assert refused(body).message.startswith("The body ")
@@ -269,14 +335,38 @@ def test_a_body_that_cannot_be_trusted_is_refused(body: bytes) -> None:
 
 def test_messages_with_too_many_values_are_refused() -> None:
     """Looking for media walks every value; that walk has a bound."""
-    body = json.dumps({"model": "m", "messages": [{"image_url": 1, **{str(i): 0 for i in range(MAX_LOOKED_AT)}}]})
+    body = json.dumps(
+        {"model": "m", "messages": [{"image_url": 1, **{str(i): 0 for i in range(MAX_LOOKED_AT)}}]}
+    )
     assert "more than 40000 values" in refused(body.encode()).message
 
 
-@given(st.binary(max_size=60) | st.dictionaries(st.sampled_from(
-    ["model", "stream", "messages", "input", "tools", "n", "stream_options", "text", "response_format", "modalities",
-     "store", "user", "service_tier", "max_tokens", "prompt"]), values).map(lambda d: json.dumps(d).encode()),
-    st.sampled_from(list(Operation)))  # fmt: skip
+@given(
+    st.binary(max_size=60)
+    | st.dictionaries(
+        st.sampled_from(
+            [
+                "model",
+                "stream",
+                "messages",
+                "input",
+                "tools",
+                "n",
+                "stream_options",
+                "text",
+                "response_format",
+                "modalities",
+                "store",
+                "user",
+                "service_tier",
+                "max_tokens",
+                "prompt",
+            ]
+        ),
+        values,
+    ).map(lambda d: json.dumps(d).encode()),
+    st.sampled_from(list(Operation)),
+)
 def test_any_body_is_understood_or_refused(body: bytes, operation: Operation) -> None:
     """No body makes the gateway fail: it is read, or it is the caller's mistake."""
     with suppress(InvalidRequest):
@@ -304,7 +394,9 @@ foreign = st.dictionaries(
 def test_what_goes_upstream_differs_in_named_splices_alone(
     extra: dict[str, Any], is_stream: bool, is_vllm: bool, operation: Operation, indent: int | None
 ) -> None:
-    """Every byte but `model`, `stream_options`, `cache_salt` and `store` reaches the upstream as it came."""
+    """Every byte but `model`, `stream_options`, `cache_salt` and `store` reaches the upstream as it
+    came.
+    """
     sent = {**extra, **CHAT, "stream": is_stream}
     body = json.dumps(sent, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     read = read_request(operation, body)
@@ -331,12 +423,14 @@ def test_nothing_to_change_changes_nothing() -> None:
     """The caller asks for the upstream's own model name and no stream: the bytes go through."""
     body = b'{ "model" : "m-1", "temperature": 1.0e0 , "messages": [] }\n'
     read = read_request(Operation.CHAT, body)
-    assert prepare(read, OpenAI().values(deployment(), read, "payments", is_assembled=False)) == body
+    assert (
+        prepare(read, OpenAI().values(deployment(), read, "payments", is_assembled=False)) == body
+    )
 
 
 def test_the_callers_stream_options_are_kept() -> None:
     """Ours are laid over the caller's; a member the caller sent is replaced, never duplicated."""
-    body = b'{"model":"m","stream":true,"stream_options":{"include_usage":false,"include_obfuscation":false}}'
+    body = b'{"model":"m","stream":true,"stream_options":{"include_usage":false,"include_obfuscation":false}}'  # noqa: E501
     read = read_request(Operation.CHAT, body)
     wanted = stream_options(read, include_usage=True)
     assert wanted == {"include_usage": True, "include_obfuscation": False}

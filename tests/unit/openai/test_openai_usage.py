@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.openai.usage import engine_queue_s, stated_geo, usage_from_groq, usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage import (
+    engine_queue_s,
+    stated_geo,
+    usage_from_groq,
+    usage_from_wire,
+    with_tool_calls,
+)
 from tests.unit.openai.test_members import values
 
 
@@ -21,7 +27,10 @@ def usage(wire: Any) -> TokenUsage | None:
 @pytest.mark.parametrize(
     ("wire", "expected"),
     [
-        ({"prompt_tokens": 10, "completion_tokens": 5}, TokenUsage(input_tokens=10, output_tokens=5)),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 5},
+            TokenUsage(input_tokens=10, output_tokens=5),
+        ),
         ({"input_tokens": 10, "output_tokens": 5}, TokenUsage(input_tokens=10, output_tokens=5)),
         ({"prompt_tokens": 0, "completion_tokens": 0}, TokenUsage(input_tokens=0, output_tokens=0)),
         (
@@ -33,63 +42,134 @@ def usage(wire: Any) -> TokenUsage | None:
             TokenUsage(input_tokens=10, cached_input_tokens=0),
         ),
         (
-            {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5, "completion_tokens": 1},
+            {
+                "prompt_tokens": 9,
+                "prompt_cache_hit_tokens": 4,
+                "prompt_cache_miss_tokens": 5,
+                "completion_tokens": 1,
+            },
             TokenUsage(input_tokens=9, cached_input_tokens=4, output_tokens=1),
         ),
         (
-            {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
-             "output_tokens": 7, "output_tokens_details": {"reasoning_tokens": 3}},
+            {
+                "input_tokens": 9,
+                "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+                "output_tokens": 7,
+                "output_tokens_details": {"reasoning_tokens": 3},
+            },
             TokenUsage(
-                input_tokens=9, cached_input_tokens=4, cache_write_tokens=2, output_tokens=7, reasoning_tokens=3
+                input_tokens=9,
+                cached_input_tokens=4,
+                cache_write_tokens=2,
+                output_tokens=7,
+                reasoning_tokens=3,
             ),
         ),
         (
-            {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4, "created_cache_tokens": 2}},
+            {
+                "prompt_tokens": 9,
+                "prompt_tokens_details": {"cached_tokens": 4, "created_cache_tokens": 2},
+            },
             TokenUsage(input_tokens=9, cached_input_tokens=4, cache_write_tokens=2),
         ),
-        (  # audio in and out, as gpt-4o-audio answers; rejected predictions are inside the completion tokens
-            {"prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 60, "text_tokens": 30},
-             "completion_tokens": 70, "completion_tokens_details": {
-                 "audio_tokens": 40, "text_tokens": 10, "reasoning_tokens": 0, "accepted_prediction_tokens": 2,
-                 "rejected_prediction_tokens": 20}},
+        # audio in and out, as gpt-4o-audio answers; rejected predictions are inside the completion
+        # tokens
+        (
+            {
+                "prompt_tokens": 90,
+                "prompt_tokens_details": {
+                    "cached_tokens": 0,
+                    "audio_tokens": 60,
+                    "text_tokens": 30,
+                },
+                "completion_tokens": 70,
+                "completion_tokens_details": {
+                    "audio_tokens": 40,
+                    "text_tokens": 10,
+                    "reasoning_tokens": 0,
+                    "accepted_prediction_tokens": 2,
+                    "rejected_prediction_tokens": 20,
+                },
+            },
             TokenUsage(
-                input_tokens=90, cached_input_tokens=0, audio_input_tokens=60, output_tokens=70, reasoning_tokens=0,
+                input_tokens=90,
+                cached_input_tokens=0,
+                audio_input_tokens=60,
+                output_tokens=70,
+                reasoning_tokens=0,
                 audio_output_tokens=40,
             ),
         ),
         (
-            {"input_tokens": 900, "input_token_details": {"audio_tokens": 850, "text_tokens": 50}, "output_tokens": 40},
+            {
+                "input_tokens": 900,
+                "input_token_details": {"audio_tokens": 850, "text_tokens": 50},
+                "output_tokens": 40,
+            },
             TokenUsage(input_tokens=900, audio_input_tokens=850, output_tokens=40),
         ),
         (
-            {"input_tokens": 500, "input_tokens_details": {"image_tokens": 400, "text_tokens": 100},
-             "output_tokens": 1056, "output_tokens_details": {"image_tokens": 1056}},
+            {
+                "input_tokens": 500,
+                "input_tokens_details": {"image_tokens": 400, "text_tokens": 100},
+                "output_tokens": 1056,
+                "output_tokens_details": {"image_tokens": 1056},
+            },
             TokenUsage(
-                input_tokens=500, image_input_tokens=400, output_tokens=1056, image_output_tokens=1056
+                input_tokens=500,
+                image_input_tokens=400,
+                output_tokens=1056,
+                image_output_tokens=1056,
             ),
         ),
         (  # OpenAI's responses: the total and its times, inside the details or beside them
-            {"input_tokens": 900, "input_tokens_details": {
-                "cached_tokens": 100, "cache_write_tokens": 700,
-                "cache_write_tokens_details": {"ttl_30m_tokens": 500, "ttl_12h_tokens": 200}}, "output_tokens": 1},
+            {
+                "input_tokens": 900,
+                "input_tokens_details": {
+                    "cached_tokens": 100,
+                    "cache_write_tokens": 700,
+                    "cache_write_tokens_details": {"ttl_30m_tokens": 500, "ttl_12h_tokens": 200},
+                },
+                "output_tokens": 1,
+            },
             TokenUsage(
-                input_tokens=900, cached_input_tokens=100, cache_write_tokens=700, cache_write_30m_tokens=500,
-                cache_write_12h_tokens=200, output_tokens=1,
+                input_tokens=900,
+                cached_input_tokens=100,
+                cache_write_tokens=700,
+                cache_write_30m_tokens=500,
+                cache_write_12h_tokens=200,
+                output_tokens=1,
             ),
         ),
         (
-            {"input_tokens": 900, "cache_write_tokens_details": {"ttl_30m_tokens": 0, "ttl_12h_tokens": 200}},
+            {
+                "input_tokens": 900,
+                "cache_write_tokens_details": {"ttl_30m_tokens": 0, "ttl_12h_tokens": 200},
+            },
             TokenUsage(
-                input_tokens=900, cache_write_tokens=200, cache_write_30m_tokens=0, cache_write_12h_tokens=200
+                input_tokens=900,
+                cache_write_tokens=200,
+                cache_write_30m_tokens=0,
+                cache_write_12h_tokens=200,
             ),
         ),
         (
-            {"prompt_tokens": 900, "prompt_tokens_details": {"cache_write_tokens_details": {
-                "ephemeral_5m_input_tokens": 300, "ephemeral_1h_input_tokens": 100}}},
+            {
+                "prompt_tokens": 900,
+                "prompt_tokens_details": {
+                    "cache_write_tokens_details": {
+                        "ephemeral_5m_input_tokens": 300,
+                        "ephemeral_1h_input_tokens": 100,
+                    }
+                },
+            },
             TokenUsage(input_tokens=900, cache_write_tokens=400, cache_write_1h_tokens=100),
         ),
         (
-            {"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens_details": {"ttl_30m_tokens": None}}},
+            {
+                "prompt_tokens": 9,
+                "prompt_tokens_details": {"cache_write_tokens_details": {"ttl_30m_tokens": None}},
+            },
             TokenUsage(input_tokens=9),
         ),
         (  # vLLM says what the tokens stood for; on an engine of one's own they cost the same
@@ -97,17 +177,34 @@ def usage(wire: Any) -> TokenUsage | None:
             TokenUsage(input_tokens=900),
         ),
         (  # Groq, with its times; Mistral, with its seconds
-            {"queue_time": 0.02, "prompt_tokens": 80, "prompt_time": 0.003, "completion_tokens": 12,
-             "total_tokens": 92, "prompt_audio_seconds": None, "prompt_tokens_details": {"cached_tokens": 64}},
+            {
+                "queue_time": 0.02,
+                "prompt_tokens": 80,
+                "prompt_time": 0.003,
+                "completion_tokens": 12,
+                "total_tokens": 92,
+                "prompt_audio_seconds": None,
+                "prompt_tokens_details": {"cached_tokens": 64},
+            },
             TokenUsage(input_tokens=80, cached_input_tokens=64, output_tokens=12),
         ),
-        ({"prompt_tokens": "10", "completion_tokens": 5.0}, TokenUsage(input_tokens=10, output_tokens=5)),
+        (
+            {"prompt_tokens": "10", "completion_tokens": 5.0},
+            TokenUsage(input_tokens=10, output_tokens=5),
+        ),
         ({"prompt_tokens": "ten", "completion_tokens": 5.5}, None),
         ({"prompt_tokens": True, "completion_tokens": 5}, TokenUsage(output_tokens=5)),
-        ({"prompt_tokens": -1, "completion_tokens": 5}, TokenUsage(input_tokens=-1, output_tokens=5)),
+        (
+            {"prompt_tokens": -1, "completion_tokens": 5},
+            TokenUsage(input_tokens=-1, output_tokens=5),
+        ),
         (  # an odd member costs itself alone
-            {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": [1],
-             "completion_tokens_details": {"reasoning_tokens": "x", "audio_tokens": 2}},
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 5,
+                "prompt_tokens_details": [1],
+                "completion_tokens_details": {"reasoning_tokens": "x", "audio_tokens": 2},
+            },
             TokenUsage(input_tokens=9, output_tokens=5, audio_output_tokens=2),
         ),
         (  # and so does one that is an object where a number should be
@@ -115,8 +212,13 @@ def usage(wire: Any) -> TokenUsage | None:
             TokenUsage(input_tokens=9),
         ),
         (  # below what any provider tells apart nothing is looked for
-            {"prompt_tokens": 9, "completion_tokens": "",
-             "prompt_tokens_details": {"a_details": {"b_details": {"c_details": {"d_details": 1}}}}},
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": "",
+                "prompt_tokens_details": {
+                    "a_details": {"b_details": {"c_details": {"d_details": 1}}}
+                },
+            },
             TokenUsage(input_tokens=9),
         ),
         ({}, None),
@@ -124,7 +226,7 @@ def usage(wire: Any) -> TokenUsage | None:
         ([], None),
         ("10", None),
     ],
-)  # fmt: skip
+)
 def test_usage_in_the_normal_form(wire: Any, expected: TokenUsage | None) -> None:
     """One normal form for all spellings; what is missing, null or no whole number stays None."""
     assert usage(wire) == expected
@@ -134,12 +236,33 @@ USAGE = (
     b'{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4,'
     b'"cache_write_tokens_details":{"ttl_30m_tokens":2}},"completion_tokens_details":{"reasoning_tokens":3}}'
 )
-# What no encoder of Python's writes and a server may: out of range, half a pair, no UTF-8, too long, too deep, cut.
+# What no encoder of Python's writes and a server may: out of range, half a pair, no UTF-8, too
+# long, too deep, cut.
 ODD_BYTES = (
-    b"1e400", b"-1e999", b"1.5", b'"\\ud83d"', b'"\\udc00\\ud83d"', b'"\xff"', b"9" * 5000, b"-" + b"9" * 400,
-    b"[" * 2000, b"[" * 2000 + b"]" * 2000, b'{"a":' * 1200 + b"1" + b"}" * 1200, b"NaN", b"Infinity", b"tru", b"",
-    b"\x00", b"{", b'"', b'{"prompt_tokens":1e400}', b'"\\u12"', b"01", b"true", b"null",
-)  # fmt: skip
+    b"1e400",
+    b"-1e999",
+    b"1.5",
+    b'"\\ud83d"',
+    b'"\\udc00\\ud83d"',
+    b'"\xff"',
+    b"9" * 5000,
+    b"-" + b"9" * 400,
+    b"[" * 2000,
+    b"[" * 2000 + b"]" * 2000,
+    b'{"a":' * 1200 + b"1" + b"}" * 1200,
+    b"NaN",
+    b"Infinity",
+    b"tru",
+    b"",
+    b"\x00",
+    b"{",
+    b'"',
+    b'{"prompt_tokens":1e400}',
+    b'"\\u12"',
+    b"01",
+    b"true",
+    b"null",
+)
 
 
 @st.composite
@@ -155,7 +278,9 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated() | st.binary(max_size=200) | values.map(lambda wire: json.dumps(wire).encode()))
 def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
-    """A provider's odd usage never breaks an answer: running figures are read where nobody can hear an error."""
+    """A provider's odd usage never breaks an answer: running figures are read where nobody can hear
+    an error.
+    """
     read = [usage_from_wire(wire), usage_from_groq(b'{"usage":' + wire + b"}")]
     assert all(one is None or isinstance(one, TokenUsage) for one in read)
     assert stated_geo(b'"inference_geo"' + wire) is None
@@ -163,10 +288,14 @@ def test_any_bytes_are_read_or_nothing(wire: bytes) -> None:
     assert isinstance(with_tool_calls(TokenUsage(), b"_call" + wire), TokenUsage)
 
 
-@given(st.sampled_from(ODD_BYTES[:8]), st.sampled_from([b"x", b"x_details", b"prompt_tokens_details"]))
+@given(
+    st.sampled_from(ODD_BYTES[:8]), st.sampled_from([b"x", b"x_details", b"prompt_tokens_details"])
+)
 def test_an_odd_member_costs_itself_alone(odd: bytes, name: bytes) -> None:
     """What stands beside it is charged as it was said."""
-    wire = b'{"prompt_tokens":9,"completion_tokens":5,"total_tokens":1.5,"' + name + b'":' + odd + b"}"
+    wire = (
+        b'{"prompt_tokens":9,"completion_tokens":5,"total_tokens":1.5,"' + name + b'":' + odd + b"}"
+    )
     assert usage_from_wire(wire) == TokenUsage(input_tokens=9, output_tokens=5)
 
 
@@ -181,13 +310,20 @@ def test_counts_of_any_length_cost_themselves_alone() -> None:
         wire = b'{"prompt_tokens":7,"completion_tokens":%s}' % (b"9" * digits)
         assert usage_from_wire(wire) == TokenUsage(input_tokens=7)
     assert usage_from_wire(b'{"prompt_tokens":-%s}' % (b"9" * 5000)) is None
-    assert usage_from_wire(b'{"prompt_tokens":7,"completion_tokens":5.5}') == TokenUsage(input_tokens=7)
+    assert usage_from_wire(b'{"prompt_tokens":7,"completion_tokens":5.5}') == TokenUsage(
+        input_tokens=7
+    )
 
 
 def test_groq_says_usage_whether_or_not_it_was_asked() -> None:
     """`x_groq` is on the last chunk always, and on the first with an id alone."""
-    member = {"id": "req_1", "usage": {"prompt_tokens": 80, "completion_tokens": 12, "total_time": 0.1}}
-    assert usage_from_groq(json.dumps(member).encode()) == TokenUsage(input_tokens=80, output_tokens=12)
+    member = {
+        "id": "req_1",
+        "usage": {"prompt_tokens": 80, "completion_tokens": 12, "total_time": 0.1},
+    }
+    assert usage_from_groq(json.dumps(member).encode()) == TokenUsage(
+        input_tokens=80, output_tokens=12
+    )
     assert usage_from_groq(b'{"id":"req_1"}') is None
     assert usage_from_groq(b'{"id":') is None
 
@@ -198,15 +334,22 @@ def test_groq_says_usage_whether_or_not_it_was_asked() -> None:
         ([], {}),
         ([{"type": "message"}, {"type": "function_call"}, {"type": "mcp_call"}], {}),
         (
-            [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"},
-             {"type": "file_search_call"}],
+            [
+                {"type": "web_search_call"},
+                {"type": "message"},
+                {"type": "web_search_call"},
+                {"type": "file_search_call"},
+            ],
             {"web_search_calls": 2, "file_search_calls": 1},
         ),
         ([{"type": "code_interpreter_call"}], {"code_interpreter_calls": 1}),
-        ([{"type": "image_generation_call"}, {"type": ["x_call"]}, {"type": None}], {"image_generation_calls": 1}),
+        (
+            [{"type": "image_generation_call"}, {"type": ["x_call"]}, {"type": None}],
+            {"image_generation_calls": 1},
+        ),
         ({"type": "web_search_call"}, {}),
     ],
-)  # fmt: skip
+)
 def test_calls_of_hosted_tools_are_counted(output: Any, expected: dict[str, int]) -> None:
     """They are charged by the call, and usage does not say how many there were."""
     observed = TokenUsage(input_tokens=1, output_tokens=1)

@@ -1,4 +1,6 @@
-"""The fast path of a stream's events gives what the general one gives, for every recorded stream."""
+"""The fast path of a stream's events gives what the general one gives, for every recorded
+stream.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from gateway.wire.sse import EventSplitter
 from tests.unit.test_golden import GOLDEN, cost
 
 STREAMS = sorted(
-    path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/*/upstream.sse") if b'"choices"' in path.read_bytes()
+    path.relative_to(GOLDEN).as_posix()
+    for path in GOLDEN.glob("*/*/upstream.sse")
+    if b'"choices"' in path.read_bytes()
 )
 FLAGS = list(product([False, True], repeat=4))
 PIECES = (10**9, 1000, 7)
@@ -37,9 +41,13 @@ class _Counting(RepeatedEvent):
 def streaming(repeated: RepeatedEvent, flags: tuple[bool, ...]) -> ChatStream:
     wants_usage, wants_running_usage, asked_running_usage, collects_text = flags
     stream = chat_stream(
-        model="assistant", cost=cost, wants_usage=wants_usage, wants_running_usage=wants_running_usage,
-        asked_running_usage=asked_running_usage, collects_text=collects_text,
-    )  # fmt: skip
+        model="assistant",
+        cost=cost,
+        wants_usage=wants_usage,
+        wants_running_usage=wants_running_usage,
+        asked_running_usage=asked_running_usage,
+        collects_text=collects_text,
+    )
     stream._repeated = repeated
     return stream
 
@@ -50,14 +58,18 @@ def answer_of(stream: ChatStream, upstream: bytes, piece_bytes: int) -> bytes:
 
 
 def lengthened(upstream: bytes) -> bytes:
-    """The stream with each event three times: recordings are short, and what repeats is what is compared."""
+    """The stream with each event three times: recordings are short, and what repeats is what is
+    compared.
+    """
     events = EventSplitter().feed(upstream)
     return b"".join(event if b"[DONE]" in event else event * 3 for event in events)
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_is_the_same_without_the_fast_path(name: str) -> None:
-    """It notes content, pieces, text and usage by itself: each must be what decoding the event would have noted."""
+    """It notes content, pieces, text and usage by itself: each must be what decoding the event
+    would have noted.
+    """
     upstream = (GOLDEN / name).read_bytes()
     for whole, flags, piece_bytes in product((upstream, lengthened(upstream)), FLAGS, PIECES):
         fast = streaming(RepeatedEvent(), flags)
@@ -67,7 +79,9 @@ def test_a_stream_is_the_same_without_the_fast_path(name: str) -> None:
         assert fast.observed.texts == slow.observed.texts
         known = [asdict(stream.observed) for stream in (fast, slow)]
         for observed in known:
-            observed["_running"] = {choice: bytes(raw) for choice, raw in observed["_running"].items()}
+            observed["_running"] = {
+                choice: bytes(raw) for choice, raw in observed["_running"].items()
+            }
         assert known[0] == known[1]
 
 

@@ -12,13 +12,30 @@ from gateway.wire.sse import MAX_EVENT_BYTES, EventSplitter, EventTooLarge, data
 
 abandoned = st.sampled_from([b"\n", b"\r\n", b"\r"])
 lines = st.sampled_from(
-    [b"data: {}", b'data: {"a":"b c"}', b"data:x", b"data:  two", b"data", b"event: ping", b"id: 7", b": comment",
-     b":", b"data: [DONE]", b"retry: 5", b"data: \xc3\xa9", b"unknown: field"]
-)  # fmt: skip
+    [
+        b"data: {}",
+        b'data: {"a":"b c"}',
+        b"data:x",
+        b"data:  two",
+        b"data",
+        b"event: ping",
+        b"id: 7",
+        b": comment",
+        b":",
+        b"data: [DONE]",
+        b"retry: 5",
+        b"data: \xc3\xa9",
+        b"unknown: field",
+    ]
+)
 # One ending for a whole stream, as every real server has; `mixed` draws one for each line.
 streams = st.one_of(
-    abandoned.flatmap(lambda end: st.lists(lines | st.just(b"")).map(lambda many: b"".join(x + end for x in many))),
-    st.lists(st.tuples(lines | st.just(b""), abandoned)).map(lambda many: b"".join(x + end for x, end in many)),
+    abandoned.flatmap(
+        lambda end: st.lists(lines | st.just(b"")).map(lambda many: b"".join(x + end for x in many))
+    ),
+    st.lists(st.tuples(lines | st.just(b""), abandoned)).map(
+        lambda many: b"".join(x + end for x, end in many)
+    ),
 )
 
 
@@ -71,7 +88,10 @@ def test_no_byte_is_lost_or_added(stream: bytes) -> None:
 
 @given(streams)
 def test_payloads_are_those_of_the_standard(stream: bytes) -> None:
-    """Compared with a second, slower parser. A CR at the very end may still become CR LF: it is waited for."""
+    """Compared with a second, slower parser.
+
+    A CR at the very end may still become CR LF: it is waited for.
+    """
     events, rest = fed([stream])
     found = [payload for payload in map(data_of, events) if payload is not None]
     expected = standard_payloads(stream)
@@ -88,9 +108,15 @@ def test_another_payload_keeps_the_events_other_fields(stream: bytes, payload: b
         changed = with_data(event, payload)
         assert data_of(changed) == payload
         assert fed([changed]) == ([changed], b"")
-        kept = [line for line in event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n") if line]
+        kept = [
+            line
+            for line in event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            if line
+        ]
         others = [line for line in kept if line.partition(b":")[0] != b"data"]
-        assert [line for line in changed.split(b"\n") if line and line.partition(b":")[0] != b"data"] == others
+        assert [
+            line for line in changed.split(b"\n") if line and line.partition(b":")[0] != b"data"
+        ] == others
 
 
 @pytest.mark.parametrize(
@@ -120,7 +146,9 @@ def test_an_event_that_never_ends_is_refused() -> None:
 
 
 def test_an_event_that_grows_slowly_costs_its_length_and_not_its_square() -> None:
-    """65,536 pieces of one event: searched once each and joined once, or this test takes a minute."""
+    """65,536 pieces of one event: searched once each and joined once, or this test takes a
+    minute.
+    """
     splitter = EventSplitter()
     piece = b"data: 0123456789"
     for _ in range(MAX_EVENT_BYTES // len(piece)):
@@ -131,11 +159,16 @@ def test_an_event_that_grows_slowly_costs_its_length_and_not_its_square() -> Non
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r.", b"\n\r\n", b"\r\n\n"])
 def test_an_ending_is_found_across_every_seam(end: bytes) -> None:
-    """The pieces of a large event are not searched twice, and its ending may lie in three of them."""
+    """The pieces of a large event are not searched twice, and its ending may lie in three of
+    them.
+    """
     event = b"data: " + b"x" * 100 + end.rstrip(b".")
     for first in range(len(event) - 5, len(event)):
         for second in range(first, len(event) + 1):
             splitter = EventSplitter()
-            found = [splitter.feed(piece) for piece in (event[:first], event[first:second], event[second:], b"data:")]
+            found = [
+                splitter.feed(piece)
+                for piece in (event[:first], event[first:second], event[second:], b"data:")
+            ]
             assert [each for some in found for each in some] == [event]
             assert splitter.rest == b"data:"

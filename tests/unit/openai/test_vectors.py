@@ -1,4 +1,6 @@
-"""A large answer of embeddings is read without its vectors, and comes out as if it had been read whole."""
+"""A large answer of embeddings is read without its vectors, and comes out as if it had been read
+whole.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ NUMBERS = [0.25, -1e-07, 3] * 40_000
 
 
 def answer(*vectors: object, **more: object) -> bytes:
-    data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
-    return json.dumps({"object": "list", "data": data, "model": "m-1", "usage": USAGE, **more}).encode()
+    data = [
+        {"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)
+    ]
+    return json.dumps(
+        {"object": "list", "data": data, "model": "m-1", "usage": USAGE, **more}
+    ).encode()
 
 
 def rewritten(body: bytes) -> tuple[bytes, Observed]:
@@ -50,7 +56,8 @@ def rewritten(body: bytes) -> tuple[bytes, Observed]:
         answer([1.5], [[1.5], [2.5]], None, "Ω", 'a"b', ["no number"], [2.5]),
         answer([1.5], error={"message": "some failed"}),
         answer([1.5], model="assistant", embedding=[1, 2]),
-        b'{"model":"m-1","a\\"embedding":[1],"data":[{"embedding" : [1 , 2]}],"usage":{"prompt_tokens":1}}',
+        b'{"model":"m-1","a\\"embedding":[1],"data":[{"embedding" : [1 , '
+        b'2]}],"usage":{"prompt_tokens":1}}',
     ],
     ids=lambda body: body[:60].decode(),
 )
@@ -60,7 +67,12 @@ def test_an_answer_read_without_its_vectors_is_the_same(body: bytes) -> None:
     assert short is not None
     whole, observed = rewritten(body)
     text, seen_short = rewritten(short.text)
-    assert (short.restored(text), seen_short.final, seen_short.is_error, seen_short.has_content) == (
+    assert (
+        short.restored(text),
+        seen_short.final,
+        seen_short.is_error,
+        seen_short.has_content,
+    ) == (
         whole,
         observed.final,
         observed.is_error,
@@ -105,7 +117,11 @@ async def leave_while_it_is_read(on: Stage) -> None:
 
     upstream.waits_for = {len(upstream.pieces): note}
     request = asyncio.create_task(
-        on.answer(REQUEST, factories.deployment(operations=frozenset(Operation)), operation=Operation.EMBEDDINGS)
+        on.answer(
+            REQUEST,
+            factories.deployment(operations=frozenset(Operation)),
+            operation=Operation.EMBEDDINGS,
+        )
     )
     await has_come.wait()
     request.cancel()
@@ -125,7 +141,9 @@ async def test_a_large_answer_reaches_its_caller() -> None:
 
 
 @pytest.mark.parametrize("answers", [2, 0], ids=["room to read on", "no room"])
-async def test_a_caller_who_leaves_while_a_thread_reads_is_settled_once_by_the_usage(answers: int) -> None:
+async def test_a_caller_who_leaves_while_a_thread_reads_is_settled_once_by_the_usage(
+    answers: int,
+) -> None:
     """The whole answer is here and says its usage: that the caller left then changes no figure."""
     on = Stage(
         FakeTransport([FakeUpstreamAnswer([answer(NUMBERS, NUMBERS)])]),
@@ -137,9 +155,11 @@ async def test_a_caller_who_leaves_while_a_thread_reads_is_settled_once_by_the_u
 
 @pytest.mark.parametrize("gap", [b"", b"1," * 200, b"[" * 50], ids=["none", "numbers", "["])
 def test_openings_without_a_vector_are_looked_at_once(gap: bytes) -> None:
-    """An upstream sent 5 MB of openings alone: each was searched for its closing over a megabyte, 11 s in all.
+    """An upstream sent 5 MB of openings alone: each was searched for its closing over a megabyte,
+    11 s in all.
 
-    Eight times the size may cost eight times as much, and not sixty-four times: counted, since no test is timed.
+    Eight times the size may cost eight times as much, and not sixty-four times: counted, since no
+    test is timed.
     """
     piece = b'"embedding":[' + gap
 
@@ -163,7 +183,10 @@ async def test_an_answer_with_more_vectors_than_anybody_asked_for_is_bought_once
     with pytest.raises(UpstreamError, match="not asked again"):
         await on.answer(REQUEST, deployment, operation=Operation.EMBEDDINGS)
     await soon(lambda: on.journal.events, "the event")
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.ESTIMATED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.UPSTREAM_ERROR,
+        UsageSource.ESTIMATED,
+    )
 
 
 class CountedBytes(bytes):

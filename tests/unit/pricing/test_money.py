@@ -31,14 +31,24 @@ def test_plain_dollars_have_no_exponent(amount: int) -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0, "0"), (1, "0.000000001"), (123_400, "0.0001234"), (1_000_000_000, "1"), (-5, "-0.000000005")],
+    [
+        (0, "0"),
+        (1, "0.000000001"),
+        (123_400, "0.0001234"),
+        (1_000_000_000, "1"),
+        (-5, "-0.000000005"),
+    ],
 )
 def test_plain_dollars_are_the_amount(amount: int, text: str) -> None:
     """The text is the amount itself, digit for digit."""
     assert plain_usd(amount) == text
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=12))
+@given(
+    st.decimals(
+        allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=12
+    )
+)
 def test_a_non_zero_amount_never_prints_as_zero(amount: Decimal) -> None:
     """A report full of $0.00 is how a meter loses its readers."""
     printed = format_usd(amount)

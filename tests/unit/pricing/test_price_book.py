@@ -1,4 +1,6 @@
-"""The price book: which entry is in force, and what may become of an event when it is priced again."""
+"""The price book: which entry is in force, and what may become of an event when it is priced
+again.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,30 @@ DAY = timedelta(days=1)
 
 
 def entry(
-    number: int, usd: str | None, *, at: datetime = EVER, daily: DailyWindow | None = None, **names: str | None
+    number: int,
+    usd: str | None,
+    *,
+    at: datetime = EVER,
+    daily: DailyWindow | None = None,
+    **names: str | None,
 ) -> BookEntry:
     """An override of model m-1 unless told otherwise; `usd` None withdraws."""
     values: dict[str, str | None] = {"provider": None, "model": "m-1", "deployment": None} | names
     return BookEntry(
-        entry_id=number, origin=PriceOrigin.OVERRIDE, dated=Dated(valid_from=at, price=usd and price(usd), daily=daily),
-        source="contract", author="ada", reason="because", created_at=NOW, **values,
-    )  # fmt: skip
+        entry_id=number,
+        origin=PriceOrigin.OVERRIDE,
+        dated=Dated(valid_from=at, price=usd and price(usd), daily=daily),
+        source="contract",
+        author="ada",
+        reason="because",
+        created_at=NOW,
+        **values,
+    )
 
 
-def listed(number: int, usd: str, *, at: datetime = EVER, daily: DailyWindow | None = None) -> BookEntry:
+def listed(
+    number: int, usd: str, *, at: datetime = EVER, daily: DailyWindow | None = None
+) -> BookEntry:
     """An imported entry of `KEY`."""
     made = entry(number, usd, at=at, daily=daily, provider=KEY.provider, model=KEY.model)
     return replace(made, origin=PriceOrigin.LIST)
@@ -55,11 +70,18 @@ def usd(found: Price | None) -> str | None:
     ("since", "until", "inside", "outside"),
     [
         (time(8), time(18), [time(8), time(17, 59)], [time(7, 59), time(18), time()]),
-        (time(16, 30), time(0, 30), [time(16, 30), time(23, 59), time(), time(0, 29)], [time(0, 30), time(12)]),
+        (
+            time(16, 30),
+            time(0, 30),
+            [time(16, 30), time(23, 59), time(), time(0, 29)],
+            [time(0, 30), time(12)],
+        ),
         (time(8), time(8), [time(), time(7, 59), time(8), time(23, 59)], []),
     ],
 )
-def test_a_daily_window_may_cross_midnight(since: time, until: time, inside: list[time], outside: list[time]) -> None:
+def test_a_daily_window_may_cross_midnight(
+    since: time, until: time, inside: list[time], outside: list[time]
+) -> None:
     """Off-peak hours are a night."""
     window = DailyWindow(since, until)
     assert all(window.holds(clock) for clock in inside)
@@ -81,12 +103,19 @@ def test_of_entries_of_one_moment_the_newest_is_in_force() -> None:
 def test_a_window_wins_over_the_price_of_its_day_alone() -> None:
     """And a later price of the day ends the windows before it."""
     night = DailyWindow(time(16, 30), time(0, 30))
-    book = PriceBook(entries=(listed(1, "2"), listed(2, "1", daily=night), listed(3, "5", at=NOW + 2 * DAY)))
+    book = PriceBook(
+        entries=(listed(1, "2"), listed(2, "1", daily=night), listed(3, "5", at=NOW + 2 * DAY))
+    )
     noon = NOW.replace(hour=12)
-    found = [usd(book.listed(KEY, at)) for at in (noon, noon.replace(hour=20), noon.replace(hour=20) + 3 * DAY)]
+    found = [
+        usd(book.listed(KEY, at))
+        for at in (noon, noon.replace(hour=20), noon.replace(hour=20) + 3 * DAY)
+    ]
     assert found == ["2", "1", "5"]
     east = noon.replace(hour=20).astimezone(timezone(timedelta(hours=9)))
-    assert usd(book.listed(KEY, east)) == "1", "the hour is UTC's, whatever the moment is written in"
+    assert usd(book.listed(KEY, east)) == "1", (
+        "the hour is UTC's, whatever the moment is written in"
+    )
 
 
 def test_an_imported_model_is_known_and_others_are_not() -> None:
@@ -104,9 +133,15 @@ def test_the_nearest_override_wins() -> None:
     everywhere = entry(1, "1")
     at_provider = entry(2, "2", provider="openai_compatible")
     own = entry(3, "3", model=None, deployment="one")
-    elsewhere = (entry(4, "4", provider="openai"), entry(5, "5", model=None, deployment="two"), listed(6, "6"))
+    elsewhere = (
+        entry(4, "4", provider="openai"),
+        entry(5, "5", model=None, deployment="two"),
+        listed(6, "6"),
+    )
     one = deployment("one")
-    assert usd(PriceBook(entries=(own, at_provider, everywhere, *elsewhere)).override(one, NOW)) == "3"
+    assert (
+        usd(PriceBook(entries=(own, at_provider, everywhere, *elsewhere)).override(one, NOW)) == "3"
+    )
     assert usd(PriceBook(entries=(at_provider, everywhere, *elsewhere)).override(one, NOW)) == "2"
     assert usd(PriceBook(entries=(everywhere, *elsewhere)).override(one, NOW)) == "1"
     assert PriceBook(entries=elsewhere).override(one, NOW) is None
@@ -114,7 +149,10 @@ def test_the_nearest_override_wins() -> None:
 
 def test_a_withdrawn_override_lets_the_next_one_through() -> None:
     """The contract of one deployment ends; the model's own contract goes on."""
-    ended = (entry(1, "3", model=None, deployment="one"), entry(2, None, model=None, deployment="one", at=NOW))
+    ended = (
+        entry(1, "3", model=None, deployment="one"),
+        entry(2, None, model=None, deployment="one", at=NOW),
+    )
     book = PriceBook(entries=(*ended, entry(3, "1")))
     assert usd(book.override(deployment("one"), NOW - DAY)) == "3"
     assert usd(book.override(deployment("one"), NOW)) == "1"
@@ -124,33 +162,52 @@ def test_a_withdrawn_override_lets_the_next_one_through() -> None:
 def test_the_history_has_all_that_ever_spoke_of_a_deployment() -> None:
     """In the order of their beginnings, withdrawn ones included."""
     spoke = (
-        entry(4, "4", at=NOW), entry(3, "3", provider="openai_compatible"),
-        entry(2, None, model=None, deployment="one"), listed(1, "1"),
-    )  # fmt: skip
-    silent = (entry(5, "5", provider="openai"), entry(6, "6", model="m-2"), entry(7, "7", model=None, deployment="two"))
+        entry(4, "4", at=NOW),
+        entry(3, "3", provider="openai_compatible"),
+        entry(2, None, model=None, deployment="one"),
+        listed(1, "1"),
+    )
+    silent = (
+        entry(5, "5", provider="openai"),
+        entry(6, "6", model="m-2"),
+        entry(7, "7", model=None, deployment="two"),
+    )
     book = PriceBook(entries=(*spoke, *silent))
     assert [e.entry_id for e in book.history(deployment("one"), KEY)] == [1, 2, 3, 4]
     assert [e.entry_id for e in book.history(deployment("one"), None)] == [2, 3, 4]
 
 
 def test_the_history_tells_each_entry_once() -> None:
-    """A deployment named as the list names its model is spoken of by name and by key: still one line of its history."""
+    """A deployment named as the list names its model is spoken of by name and by key: still one
+    line of its history.
+    """
     named = deployment("one", provider=KEY.provider, model=KEY.model)
     book = PriceBook(entries=(listed(1, "1"), entry(2, "2", model=KEY.model)))
     assert [e.entry_id for e in book.history(named, KEY)] == [1, 2]
-    assert [e.entry_id for e in book.history(named, None)] == [2], "without a key the list says nothing"
+    assert [e.entry_id for e in book.history(named, None)] == [2], (
+        "without a key the list says nothing"
+    )
 
 
 def test_prices_are_compared_by_what_they_charge() -> None:
     """A new version of the list is no new price."""
-    assert same_rates(price("1", source="genai-prices 1"), replace(price("1.0", source="genai-prices 2"), model="x"))
+    assert same_rates(
+        price("1", source="genai-prices 1"),
+        replace(price("1.0", source="genai-prices 2"), model="x"),
+    )
     assert not same_rates(price("1"), price("2"))
     assert not same_rates(price("1"), None)
     assert same_rates(None, None)
 
 
-@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=8), st.integers(-4, 4), st.integers(0, 23))
-def test_adding_an_entry_never_changes_the_time_before_it(moments: list[tuple[int, bool]], at: int, hour: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=8),
+    st.integers(-4, 4),
+    st.integers(0, 23),
+)
+def test_adding_an_entry_never_changes_the_time_before_it(
+    moments: list[tuple[int, bool]], at: int, hour: int
+) -> None:
     """What was true of a day stays true of it, but for an entry that speaks of that very day."""
     night = DailyWindow(time(20), time(6))
     entries = tuple(
@@ -165,17 +222,30 @@ def test_adding_an_entry_never_changes_the_time_before_it(moments: list[tuple[in
 
 def event(times: int = 0, attempt: int = 1) -> PricedEvent:
     return PricedEvent(
-        request_id=REQUEST_ID, attempt=attempt, occurred_at=NOW, team="payments", cost_centre="CC-1",
-        deployment="one", model="m-1", policy_version=1, service_tier=None,
-        usage=TokenUsage(input_tokens=1, output_tokens=1), price_id="price_0", cost_nusd=5, adjusted_nusd=0,
+        request_id=REQUEST_ID,
+        attempt=attempt,
+        occurred_at=NOW,
+        team="payments",
+        cost_centre="CC-1",
+        deployment="one",
+        model="m-1",
+        policy_version=1,
+        service_tier=None,
+        usage=TokenUsage(input_tokens=1, output_tokens=1),
+        price_id="price_0",
+        cost_nusd=5,
+        adjusted_nusd=0,
         times=times,
-    )  # fmt: skip
+    )
 
 
 def test_the_same_correction_has_the_same_id() -> None:
-    """Two people who reprice a month at once post each difference once; the next change is another one."""
+    """Two people who reprice a month at once post each difference once; the next change is another
+    one.
+    """
     ids = [
-        Adjustment(event=e, amount_nusd=1, reason="").adjustment_id for e in (event(), event(), event(1), event(0, 2))
+        Adjustment(event=e, amount_nusd=1, reason="").adjustment_id
+        for e in (event(), event(), event(1), event(0, 2))
     ]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3

@@ -1,4 +1,6 @@
-"""Syncing with the built-in list and pricing a month again, over values and a ledger that remembers."""
+"""Syncing with the built-in list and pricing a month again, over values and a ledger that
+remembers.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,22 @@ def usd_at(book: PriceBook, at: datetime) -> str | None:
 
 def test_the_first_sync_takes_the_list_as_it_is() -> None:
     """Past, present and announced prices, with their windows."""
-    listed = [dated("4"), dated("3", NOW - DAY), dated("2", NOW + DAY), dated("1", NOW + DAY, NIGHT)]
+    listed = [
+        dated("4"),
+        dated("3", NOW - DAY),
+        dated("2", NOW + DAY),
+        dated("1", NOW + DAY, NIGHT),
+    ]
     assert synced(listed, book_of([])) == tuple(listed)
 
 
 def test_a_second_sync_finds_nothing_to_do() -> None:
     """Also where the list's source has another name since."""
     listed = [dated("4"), dated("3", NOW - DAY), dated("1", NOW - DAY, NIGHT)]
-    renamed = [replace(one, price=one.price and replace(one.price, source="genai-prices 9")) for one in listed]
+    renamed = [
+        replace(one, price=one.price and replace(one.price, source="genai-prices 9"))
+        for one in listed
+    ]
     assert synced(renamed, book_of(listed)) == ()
 
 
@@ -79,7 +89,9 @@ def test_an_announced_price_that_changes_before_its_day_is_dated_from_its_day() 
 
 
 def test_what_is_past_and_replaced_is_left_alone() -> None:
-    """The list is best effort about history; what was charged then was charged by what was known."""
+    """The list is best effort about history; what was charged then was charged by what was
+    known.
+    """
     listed = [dated("9"), dated("3", NOW - DAY)]
     assert synced(listed, book_of([dated("4"), dated("3", NOW - DAY)])) == ()
 
@@ -95,11 +107,16 @@ def test_a_new_window_brings_the_price_of_its_day_along() -> None:
     """A price of the day that began later than its window would end the window."""
     listed = [dated("4"), dated("2", EVER, NIGHT)]
     assert synced(listed, book_of([dated("4")])) == (dated("4", NOW), dated("2", NOW, NIGHT))
-    assert synced([dated("4")], book_of([dated("4"), dated("2", EVER, NIGHT)])) == (dated("4", NOW),)
+    assert synced([dated("4")], book_of([dated("4"), dated("2", EVER, NIGHT)])) == (
+        dated("4", NOW),
+    )
 
 
 def test_a_model_that_the_list_cannot_price_any_more_loses_its_price() -> None:
-    """A fee per request came: tokens alone are too little. Its requests are refused until an admin says more."""
+    """A fee per request came: tokens alone are too little.
+
+    Its requests are refused until an admin says more.
+    """
     listed = [dated("4"), dated(None, NOW - DAY)]
     assert synced(listed, book_of([dated("4")])) == (dated(None, NOW - DAY),)
     assert synced([dated(None)], book_of([])) == ()
@@ -111,7 +128,9 @@ by_day_and_night = st.tuples(st.sampled_from("123"), st.none() | st.sampled_from
 
 @st.composite
 def schedules(draw: st.DrawFn) -> list[Dated]:
-    """What a list may say of a model: a price since ever, later ones, some with another for the night."""
+    """What a list may say of a model: a price since ever, later ones, some with another for the
+    night.
+    """
     later = sorted(draw(st.dictionaries(moments, by_day_and_night, max_size=4)).items())
     found: list[Dated] = []
     for at, (day, night) in [(EVER, draw(by_day_and_night)), *later]:
@@ -122,14 +141,20 @@ def schedules(draw: st.DrawFn) -> list[Dated]:
 
 
 @given(st.lists(schedules(), min_size=1, max_size=4))
-def test_after_any_history_of_lists_the_book_says_what_the_last_one_says(lists: list[list[Dated]]) -> None:
-    """Today and on every day to come; syncing again adds nothing; no entry that was there is touched."""
+def test_after_any_history_of_lists_the_book_says_what_the_last_one_says(
+    lists: list[list[Dated]],
+) -> None:
+    """Today and on every day to come; syncing again adds nothing; no entry that was there is
+    touched.
+    """
     book, now = book_of([]), NOW - 2 * DAY
     for listed in lists:
         now += DAY / 2
         before = book.entries
         book = added(book, synced(listed, book, now))
-        assert [entry.dated for entry in book.entries[: len(before)]] == [entry.dated for entry in before]
+        assert [entry.dated for entry in book.entries[: len(before)]] == [
+            entry.dated for entry in before
+        ]
         assert synced(listed, book, now) == ()
     last = book_of(lists[-1])
     for hours in range(0, 240, 6):
@@ -139,7 +164,9 @@ def test_after_any_history_of_lists_the_book_says_what_the_last_one_says(lists: 
 
 def test_an_announcement_that_is_taken_back_does_not_come() -> None:
     """The list named a day and a price, and then did not."""
-    assert synced([dated("4")], book_of([dated("4"), dated("9", NOW + DAY)])) == (dated("4", NOW + DAY),)
+    assert synced([dated("4")], book_of([dated("4"), dated("9", NOW + DAY)])) == (
+        dated("4", NOW + DAY),
+    )
 
 
 def test_the_difference_names_every_rate_that_changes() -> None:
@@ -148,9 +175,14 @@ def test_the_difference_names_every_rate_that_changes() -> None:
     new = price("3", "10", reasoning="12")
     book = book_of([Dated(valid_from=EVER, price=old)])
     changes = list(rate_changes(KEY, [Dated(valid_from=NOW, price=new)], book))
-    assert [(c.rate.kind, c.was and c.was.usd_per_mtok, c.becomes and c.becomes.usd_per_mtok) for c in changes] == [
-        (TokenKind.INPUT, 4, 3), (TokenKind.REASONING, None, 12), (TokenKind.CACHED_INPUT, Decimal("0.4"), None),
-    ]  # fmt: skip
+    assert [
+        (c.rate.kind, c.was and c.was.usd_per_mtok, c.becomes and c.becomes.usd_per_mtok)
+        for c in changes
+    ] == [
+        (TokenKind.INPUT, 4, 3),
+        (TokenKind.REASONING, None, 12),
+        (TokenKind.CACHED_INPUT, Decimal("0.4"), None),
+    ]
 
 
 def test_the_difference_of_a_window_is_with_that_window() -> None:
@@ -164,11 +196,21 @@ def test_the_difference_of_a_window_is_with_that_window() -> None:
 def event(number: int = 1, **changes: object) -> PricedEvent:
     """1,000 tokens in and 100 out, charged at 1 and 4 USD per million: 1,400,000 nano-dollars."""
     values: dict[str, object] = {
-        "request_id": UUID(int=REQUEST_ID.int + number), "attempt": 1, "occurred_at": NOW, "team": "payments",
-        "cost_centre": "CC-1", "deployment": "one", "model": "m-1", "policy_version": 1, "service_tier": None,
-        "usage": TokenUsage(input_tokens=1000, output_tokens=100), "price_id": price().price_id,
-        "cost_nusd": 1_400_000, "adjusted_nusd": 0, "times": 0,
-    }  # fmt: skip
+        "request_id": UUID(int=REQUEST_ID.int + number),
+        "attempt": 1,
+        "occurred_at": NOW,
+        "team": "payments",
+        "cost_centre": "CC-1",
+        "deployment": "one",
+        "model": "m-1",
+        "policy_version": 1,
+        "service_tier": None,
+        "usage": TokenUsage(input_tokens=1000, output_tokens=100),
+        "price_id": price().price_id,
+        "cost_nusd": 1_400_000,
+        "adjusted_nusd": 0,
+        "times": 0,
+    }
     return PricedEvent(**values | changes)  # type: ignore[arg-type]
 
 
@@ -184,7 +226,9 @@ class Books:
     def state(self, month: date) -> str | None:
         return self.month_state
 
-    def events(self, month: date, *, route: str | None, deployment: str | None) -> Iterator[PricedEvent]:
+    def events(
+        self, month: date, *, route: str | None, deployment: str | None
+    ) -> Iterator[PricedEvent]:
         for one in self.stored:
             mine = [a for a in self.posted.values() if a.event.request_id == one.request_id]
             yield replace(one, adjusted_nusd=sum(a.amount_nusd for a in mine), times=len(mine))
@@ -209,23 +253,40 @@ def no_list(*, provider: str, model: str, base_url: str, at: datetime) -> Price 
 
 
 def repricing(books: Books, **policies: Policy) -> Repricing:
-    known = {1: policy(deployment("one")), **{int(name[1:]): made for name, made in policies.items()}}
-    return Repricing(ledger=books, policy_of=known.get, book_of=lambda _: books, builtin=no_list, month=MONTH)
+    known = {
+        1: policy(deployment("one")),
+        **{int(name[1:]): made for name, made in policies.items()},
+    }
+    return Repricing(
+        ledger=books, policy_of=known.get, book_of=lambda _: books, builtin=no_list, month=MONTH
+    )
 
 
 def test_a_difference_is_posted_once_and_a_way_back_too() -> None:
-    """Running it twice adds nothing; when the price is fixed again, the sum of all adjustments is zero."""
+    """Running it twice adds nothing; when the price is fixed again, the sum of all adjustments is
+    zero.
+    """
     books = Books([event(1), event(2)], override_price=price("2", "4", source="contract"))
     asked = repricing(books)
     (found,), kept = asked.differences()
     assert (found.team, found.model, found.events, found.was_nusd, found.becomes_nusd) == (
-        "payments", "m-1", 2, 2_800_000, 4_800_000,
-    )  # fmt: skip
+        "payments",
+        "m-1",
+        2,
+        2_800_000,
+        4_800_000,
+    )
     assert kept == {}
     first = list(asked.adjustments())
-    assert (books.post(MONTH, first, author="ada"), books.post(MONTH, first, author="eve")) == (2, 0)
+    assert (books.post(MONTH, first, author="ada"), books.post(MONTH, first, author="eve")) == (
+        2,
+        0,
+    )
     assert [a.amount_nusd for a in books.posted.values()] == [1_000_000, 1_000_000]
-    assert first[0].reason == f"repriced from {price().price_id} to {books.override_price.price_id} (contract)"
+    assert (
+        first[0].reason
+        == f"repriced from {price().price_id} to {books.override_price.price_id} (contract)"
+    )
     assert repricing(books).differences() == ([], {"same cost": 2})
     books.override_price = price()
     assert books.post(MONTH, repricing(books).adjustments(), author="ada") == 2
@@ -234,7 +295,10 @@ def test_a_difference_is_posted_once_and_a_way_back_too() -> None:
 
 FLEX = replace(
     price("2", "8"),
-    rates=(*price("2", "8").rates, *(replace(rate, service_tier="flex") for rate in price("1", "4").rates)),
+    rates=(
+        *price("2", "8").rates,
+        *(replace(rate, service_tier="flex") for rate in price("1", "4").rates),
+    ),
 )
 
 
@@ -253,7 +317,9 @@ FLEX = replace(
         ({"service_tier": "flex"}, "same cost"),
     ],
 )
-def test_an_event_that_cannot_be_priced_again_keeps_its_cost(changes: dict[str, object], why: str) -> None:
+def test_an_event_that_cannot_be_priced_again_keeps_its_cost(
+    changes: dict[str, object], why: str
+) -> None:
     """And the operator hears how many there are, and why."""
     asked = repricing(Books([event(**changes)], override_price=FLEX))
     assert asked.differences() == ([], {why: 1})
@@ -270,9 +336,15 @@ def test_the_price_is_that_of_the_events_own_policy_and_moment() -> None:
 
 @pytest.mark.parametrize(
     ("state", "error", "said"),
-    [(None, NothingFound, "nothing in 2026-11"), ("closed", OperatorError, "is closed"), ("open", None, "")],
+    [
+        (None, NothingFound, "nothing in 2026-11"),
+        ("closed", OperatorError, "is closed"),
+        ("open", None, ""),
+    ],
 )
-def test_only_an_open_month_is_priced_again(state: str | None, error: type[Exception] | None, said: str) -> None:
+def test_only_an_open_month_is_priced_again(
+    state: str | None, error: type[Exception] | None, said: str
+) -> None:
     """A closed one never changes."""
     asked = repricing(Books([], month_state=state))
     if error is None:

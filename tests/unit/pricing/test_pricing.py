@@ -1,4 +1,6 @@
-"""Tokens × price = cost: rounded once per line, half-even, nothing counted twice, nothing missing at zero."""
+"""Tokens × price = cost: rounded once per line, half-even, nothing counted twice, nothing missing
+at zero.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,23 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.domain.money import NUSD_PER_USD
-from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, Rate, UnknownTier, cost_nusd, hold_nusd, lines
-from gateway.domain.pricing.tokens import CALL_KINDS, INPUT_KINDS, OUTPUT_KINDS, TokenKind, TokenUsage
+from gateway.domain.pricing.pricing import (
+    MOST_NUSD,
+    Line,
+    Price,
+    Rate,
+    UnknownTier,
+    cost_nusd,
+    hold_nusd,
+    lines,
+)
+from gateway.domain.pricing.tokens import (
+    CALL_KINDS,
+    INPUT_KINDS,
+    OUTPUT_KINDS,
+    TokenKind,
+    TokenUsage,
+)
 from tests.factories import price
 
 rates = st.integers(0, 10**9).map(lambda micros: Decimal(micros).scaleb(-6))
@@ -37,40 +54,66 @@ def parts(draw: st.DrawFn, whole: int, number: int) -> list[int | None]:
 
 @st.composite
 def usages(draw: st.DrawFn) -> TokenUsage:
-    """Usage that contradicts nothing; cached tokens and images overlap as they like. Half of it is of text alone."""
+    """Usage that contradicts nothing; cached tokens and images overlap as they like.
+
+    Half of it is of text alone.
+    """
     whole, out = draw(counts), draw(counts)
     if draw(st.booleans()):
         cached, written = draw(parts(whole, 2))
         (reasoning,) = draw(parts(out, 1))
         return TokenUsage(
-            input_tokens=whole, cached_input_tokens=cached, cache_write_tokens=written, output_tokens=out,
+            input_tokens=whole,
+            cached_input_tokens=cached,
+            cache_write_tokens=written,
+            output_tokens=out,
             reasoning_tokens=reasoning,
-        )  # fmt: skip
+        )
     cached, written = draw(parts(whole, 2))
     half_hour, hour, half_day = draw(parts(written or 0, 3))
     audio, image = draw(parts(whole, 2))
     reasoning, spoken, drawn = draw(parts(out, 3))
     calls = st.none() | st.integers(0, 1000)
     return TokenUsage(
-        input_tokens=whole, cached_input_tokens=cached, cache_write_tokens=written, cache_write_30m_tokens=half_hour,
-        cache_write_1h_tokens=hour, cache_write_12h_tokens=half_day, audio_input_tokens=audio,
-        image_input_tokens=image, output_tokens=out, reasoning_tokens=reasoning, audio_output_tokens=spoken,
-        image_output_tokens=drawn, web_search_calls=draw(calls), file_search_calls=draw(calls),
-        code_interpreter_calls=draw(calls), image_generation_calls=draw(calls),
-    )  # fmt: skip
+        input_tokens=whole,
+        cached_input_tokens=cached,
+        cache_write_tokens=written,
+        cache_write_30m_tokens=half_hour,
+        cache_write_1h_tokens=hour,
+        cache_write_12h_tokens=half_day,
+        audio_input_tokens=audio,
+        image_input_tokens=image,
+        output_tokens=out,
+        reasoning_tokens=reasoning,
+        audio_output_tokens=spoken,
+        image_output_tokens=drawn,
+        web_search_calls=draw(calls),
+        file_search_calls=draw(calls),
+        code_interpreter_calls=draw(calls),
+        image_generation_calls=draw(calls),
+    )
 
 
 @st.composite
 def prices(draw: st.DrawFn) -> Price:
-    """A price that covers every count, in some service tiers, with or without rates for the parts, and a long tier."""
+    """A price that covers every count, in some service tiers, with or without rates for the parts,
+    and a long tier.
+    """
     found: list[Rate] = []
     for tier in (None, *draw(st.sets(st.sampled_from(SOME_TIERS)))):
-        kinds = [TokenKind.INPUT, TokenKind.OUTPUT, *MUST_HAVE, *draw(st.sets(st.sampled_from(FALLS_BACK)))]
+        kinds = [
+            TokenKind.INPUT,
+            TokenKind.OUTPUT,
+            *MUST_HAVE,
+            *draw(st.sets(st.sampled_from(FALLS_BACK))),
+        ]
         for kind in kinds:
             low, high = sorted((draw(rates), draw(rates)))
             found.append(Rate(kind=kind, usd_per_mtok=low, service_tier=tier))
             if draw(st.booleans()):
-                found.append(Rate(kind=kind, usd_per_mtok=high, from_input_tokens=200_001, service_tier=tier))
+                found.append(
+                    Rate(kind=kind, usd_per_mtok=high, from_input_tokens=200_001, service_tier=tier)
+                )
     return Price(provider="p", model="m", source="test", rates=tuple(draw(st.permutations(found))))
 
 
@@ -91,7 +134,9 @@ def test_cached_tokens_with_a_rate_leave_the_input_line() -> None:
     assert receipt == (
         Line(kind=TokenKind.INPUT, tokens=600, usd_per_mtok=Decimal("1"), cost_nusd=600_000),
         Line(kind=TokenKind.OUTPUT, tokens=50, usd_per_mtok=Decimal("4"), cost_nusd=200_000),
-        Line(kind=TokenKind.CACHED_INPUT, tokens=400, usd_per_mtok=Decimal("0.25"), cost_nusd=100_000),
+        Line(
+            kind=TokenKind.CACHED_INPUT, tokens=400, usd_per_mtok=Decimal("0.25"), cost_nusd=100_000
+        ),
     )
     assert cost_nusd(receipt) == 900_000
 
@@ -99,43 +144,68 @@ def test_cached_tokens_with_a_rate_leave_the_input_line() -> None:
 def test_parts_without_a_rate_cost_what_their_whole_costs() -> None:
     """A price list that does not split must still charge every token, once."""
     usage = TokenUsage(
-        input_tokens=1000, cached_input_tokens=400, cache_write_tokens=100, output_tokens=50, reasoning_tokens=20
+        input_tokens=1000,
+        cached_input_tokens=400,
+        cache_write_tokens=100,
+        output_tokens=50,
+        reasoning_tokens=20,
     )
     assert by_kind(lines(usage, price("1", "4"))) == {TokenKind.INPUT: 1000, TokenKind.OUTPUT: 50}
 
 
 def test_reasoning_with_a_rate_of_its_own_leaves_the_output_line() -> None:
-    """Reasoning is part of the output; a rate of its own replaces the output's, it does not add to it."""
+    """Reasoning is part of the output; a rate of its own replaces the output's, it does not add to
+    it.
+    """
     usage = TokenUsage(input_tokens=1, output_tokens=50, reasoning_tokens=20)
     found = by_kind(lines(usage, price("1", "4", reasoning="8")))
     assert found == {TokenKind.INPUT: 1, TokenKind.OUTPUT: 30, TokenKind.REASONING: 20}
 
 
 def test_reasoning_keeps_its_rate_beside_calls_of_tools() -> None:
-    """A web search must not make the reasoning behind it cheaper: such usage is priced by the longer way."""
+    """A web search must not make the reasoning behind it cheaper: such usage is priced by the
+    longer way.
+    """
     usage = TokenUsage(input_tokens=1, output_tokens=50, reasoning_tokens=20, web_search_calls=2)
     listed = priced(
-        (TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "4"), (TokenKind.REASONING, "8"), (TokenKind.WEB_SEARCH, "10000")
+        (TokenKind.INPUT, "1"),
+        (TokenKind.OUTPUT, "4"),
+        (TokenKind.REASONING, "8"),
+        (TokenKind.WEB_SEARCH, "10000"),
     )
     receipt = lines(usage, listed)
     assert by_kind(receipt) == {
-        TokenKind.INPUT: 1, TokenKind.OUTPUT: 30, TokenKind.REASONING: 20, TokenKind.WEB_SEARCH: 2,
-    }  # fmt: skip
+        TokenKind.INPUT: 1,
+        TokenKind.OUTPUT: 30,
+        TokenKind.REASONING: 20,
+        TokenKind.WEB_SEARCH: 2,
+    }
     assert cost_nusd(receipt) == 1000 + 30 * 4000 + 20 * 8000 + 2 * 10_000_000
 
 
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        (TokenUsage(input_tokens=100, image_input_tokens=60), {TokenKind.INPUT: 40, TokenKind.IMAGE_INPUT: 60}),
-        (TokenUsage(output_tokens=5, web_search_calls=1), {TokenKind.OUTPUT: 5, TokenKind.WEB_SEARCH: 1}),
+        (
+            TokenUsage(input_tokens=100, image_input_tokens=60),
+            {TokenKind.INPUT: 40, TokenKind.IMAGE_INPUT: 60},
+        ),
+        (
+            TokenUsage(output_tokens=5, web_search_calls=1),
+            {TokenKind.OUTPUT: 5, TokenKind.WEB_SEARCH: 1},
+        ),
         (TokenUsage(web_search_calls=1), {TokenKind.WEB_SEARCH: 1}),
     ],
 )
-def test_a_side_that_is_not_there_has_no_line(usage: TokenUsage, expected: dict[TokenKind, int]) -> None:
+def test_a_side_that_is_not_there_has_no_line(
+    usage: TokenUsage, expected: dict[TokenKind, int]
+) -> None:
     """Image embeddings report no output: what they did use is priced all the same."""
     listed = priced(
-        (TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "4"), (TokenKind.IMAGE_INPUT, "5"), (TokenKind.WEB_SEARCH, "10000")
+        (TokenKind.INPUT, "1"),
+        (TokenKind.OUTPUT, "4"),
+        (TokenKind.IMAGE_INPUT, "5"),
+        (TokenKind.WEB_SEARCH, "10000"),
     )
     assert by_kind(lines(usage, listed)) == expected
 
@@ -149,13 +219,17 @@ def test_cache_writes_with_a_rate_leave_the_input_line() -> None:
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, 0), (3, 2), (5, 2), (7, 4)])
 def test_a_line_is_rounded_half_even(tokens: int, expected: int) -> None:
-    """0.0005 USD per million is half a nano-dollar a token: ties go to the even one, so no drift in one direction."""
+    """0.0005 USD per million is half a nano-dollar a token: ties go to the even one, so no drift in
+    one direction.
+    """
     receipt = lines(TokenUsage(input_tokens=tokens, output_tokens=0), price("0.0005"))
     assert cost_nusd(receipt) == expected
 
 
 def test_the_highest_tier_that_the_input_reaches_prices_every_kind() -> None:
-    """Long-context tiers apply to the whole request, its answer included, not to the tokens above the bound."""
+    """Long-context tiers apply to the whole request, its answer included, not to the tokens above
+    the bound.
+    """
     tiered = replace(
         price("1", "4"),
         rates=(
@@ -198,7 +272,9 @@ def test_every_token_is_on_exactly_one_line(usage: TokenUsage, some_price: Price
 
 @given(usages(), prices())
 def test_the_short_way_for_text_comes_to_the_same(usage: TokenUsage, some_price: Price) -> None:
-    """Nearly every answer goes the short way: a call that costs nothing sends the same one the long way."""
+    """Nearly every answer goes the short way: a call that costs nothing sends the same one the long
+    way.
+    """
     free = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(0))
     rates = (free, *(rate for rate in some_price.rates if rate.kind is not TokenKind.WEB_SEARCH))
     searched = structs.replace(usage, web_search_calls=1)
@@ -220,7 +296,10 @@ def test_a_hold_is_the_exact_sum_rounded_up_once(usd: list[Decimal], into: int, 
 
 @given(usages(), prices())
 def test_each_line_is_the_exact_product_rounded_once(usage: TokenUsage, some_price: Price) -> None:
-    """An oracle in rational numbers: Python rounds a Fraction half-even. No line is off by more than half a nUSD."""
+    """An oracle in rational numbers: Python rounds a Fraction half-even.
+
+    No line is off by more than half a nUSD.
+    """
     receipt = lines(usage, some_price)
     for line in receipt:
         exact = line.tokens * Fraction(line.usd_per_mtok) / 1_000_000 * NUSD_PER_USD
@@ -230,32 +309,44 @@ def test_each_line_is_the_exact_product_rounded_once(usage: TokenUsage, some_pri
 
 
 @given(usages(), prices(), st.sampled_from([None, "default", *SOME_TIERS]))
-def test_a_hold_is_never_less_than_the_cost(usage: TokenUsage, some_price: Price, tier: str | None) -> None:
-    """A budget is kept by the hold: whatever the usage within its bounds and whatever tier answers, it is enough."""
+def test_a_hold_is_never_less_than_the_cost(
+    usage: TokenUsage, some_price: Price, tier: str | None
+) -> None:
+    """A budget is kept by the hold: whatever the usage within its bounds and whatever tier answers,
+    it is enough.
+    """
     assert usage.input_tokens is not None
     assert usage.output_tokens is not None
     calls = (usage.web_search_calls, usage.file_search_calls, usage.code_interpreter_calls)
     held = hold_nusd(
-        some_price, input_bound_tokens=usage.input_tokens, output_bound_tokens=usage.output_tokens,
+        some_price,
+        input_bound_tokens=usage.input_tokens,
+        output_bound_tokens=usage.output_tokens,
         tool_calls_bound=sum(n or 0 for n in (*calls, usage.image_generation_calls)),
-    )  # fmt: skip
+    )
     if not some_price.covers_tier(tier or "auto"):
         return
     assert held >= cost_nusd(lines(usage, some_price.for_tier(tier)))
 
 
 @given(usages(), prices(), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_more_tokens_never_cost_less(usage: TokenUsage, some_price: Price, more_in: int, more_out: int) -> None:
+def test_more_tokens_never_cost_less(
+    usage: TokenUsage, some_price: Price, more_in: int, more_out: int
+) -> None:
     """A meter that runs backwards for somebody is gamed by somebody."""
     more = structs.replace(
-        usage, input_tokens=(usage.input_tokens or 0) + more_in, output_tokens=(usage.output_tokens or 0) + more_out
+        usage,
+        input_tokens=(usage.input_tokens or 0) + more_in,
+        output_tokens=(usage.output_tokens or 0) + more_out,
     )
     assert cost_nusd(lines(more, some_price)) >= cost_nusd(lines(usage, some_price))
 
 
 def test_a_hold_of_a_price_without_a_side_takes_the_other() -> None:
     """An embedding price has no output rate: its side of the bound is zero."""
-    assert hold_nusd(price("1", None), input_bound_tokens=1000, output_bound_tokens=1000) == 1_000_000
+    assert (
+        hold_nusd(price("1", None), input_bound_tokens=1000, output_bound_tokens=1000) == 1_000_000
+    )
 
 
 def test_the_price_id_is_the_content() -> None:
@@ -268,7 +359,11 @@ def test_the_price_id_is_the_content() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [price("1.11", "4"), price("1.1", "4", cached="1.1"), price("1.1", "4", source="genai-prices 0.2.3")],
+    [
+        price("1.11", "4"),
+        price("1.1", "4", cached="1.1"),
+        price("1.1", "4", source="genai-prices 0.2.3"),
+    ],
 )
 def test_another_rate_or_source_is_another_price(changed: Price) -> None:
     """A price is never edited: what an event stored must still say what it meant."""
@@ -284,11 +379,14 @@ def test_a_stand_in_has_the_id_of_its_content() -> None:
 def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenKind) -> None:
     """Audio costs ten times what text costs; a twelve-hour cache more than a five-minute one."""
     members = {
-        "cache_write_30m": "cache_write_30m_tokens", "cache_write_1h": "cache_write_1h_tokens",
-        "cache_write_12h": "cache_write_12h_tokens", "audio_input": "audio_input_tokens",
-        "image_input": "image_input_tokens", "audio_output": "audio_output_tokens",
+        "cache_write_30m": "cache_write_30m_tokens",
+        "cache_write_1h": "cache_write_1h_tokens",
+        "cache_write_12h": "cache_write_12h_tokens",
+        "audio_input": "audio_input_tokens",
+        "image_input": "image_input_tokens",
+        "audio_output": "audio_output_tokens",
         "image_output": "image_output_tokens",
-    }  # fmt: skip
+    }
     member = members.get(kind, f"{kind}_calls")
     usage = TokenUsage(input_tokens=1000, cache_write_tokens=60, output_tokens=100, **{member: 50})
     bare = price("1", "4", cache_write="1.25")
@@ -297,24 +395,36 @@ def test_a_kind_that_nothing_falls_back_to_is_never_charged_as_text(kind: TokenK
         lines(usage, bare)
     covered = replace(bare, rates=(*bare.rates, Rate(kind=kind, usd_per_mtok=Decimal(64))))
     assert by_kind(lines(usage, covered))[kind] == 50
-    assert lines(structs.replace(usage, **{member: 0}), bare) == lines(structs.replace(usage, **{member: None}), bare)
+    assert lines(structs.replace(usage, **{member: 0}), bare) == lines(
+        structs.replace(usage, **{member: None}), bare
+    )
 
 
 def test_writes_for_a_time_are_input_where_no_write_is_listed() -> None:
     """A price that does not know of cache writes charges them as what they are besides: input."""
-    usage = TokenUsage(input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0)
+    usage = TokenUsage(
+        input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0
+    )
     assert by_kind(lines(usage, price("1", "4"))) == {TokenKind.INPUT: 100}
-    listed = priced((TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "1"), (TokenKind.CACHE_WRITE_1H, "2"))
+    listed = priced(
+        (TokenKind.INPUT, "1"), (TokenKind.OUTPUT, "1"), (TokenKind.CACHE_WRITE_1H, "2")
+    )
     assert by_kind(lines(usage, listed)) == {TokenKind.INPUT: 50, TokenKind.CACHE_WRITE_1H: 50}
 
 
 def test_each_write_is_charged_by_its_time() -> None:
     """Anthropic takes 1.25 times the input rate for five minutes and twice for an hour."""
-    usage = TokenUsage(input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0)
-    listed = priced((TokenKind.INPUT, "4"), (TokenKind.CACHE_WRITE, "5"), (TokenKind.CACHE_WRITE_1H, "8"))
+    usage = TokenUsage(
+        input_tokens=100, cache_write_tokens=60, cache_write_1h_tokens=50, output_tokens=0
+    )
+    listed = priced(
+        (TokenKind.INPUT, "4"), (TokenKind.CACHE_WRITE, "5"), (TokenKind.CACHE_WRITE_1H, "8")
+    )
     assert by_kind(lines(usage, listed)) == {
-        TokenKind.INPUT: 40, TokenKind.CACHE_WRITE: 10, TokenKind.CACHE_WRITE_1H: 50,
-    }  # fmt: skip
+        TokenKind.INPUT: 40,
+        TokenKind.CACHE_WRITE: 10,
+        TokenKind.CACHE_WRITE_1H: 50,
+    }
 
 
 @pytest.mark.parametrize(
@@ -323,7 +433,11 @@ def test_each_write_is_charged_by_its_time() -> None:
         (0, 0, {TokenKind.INPUT: 400, TokenKind.CACHED_INPUT: 600}),
         (100, 0, {TokenKind.INPUT: 300, TokenKind.AUDIO_INPUT: 100, TokenKind.CACHED_INPUT: 600}),
         (0, 900, {TokenKind.IMAGE_INPUT: 400, TokenKind.CACHED_INPUT: 600}),
-        (300, 600, {TokenKind.IMAGE_INPUT: 100, TokenKind.AUDIO_INPUT: 300, TokenKind.CACHED_INPUT: 600}),
+        (
+            300,
+            600,
+            {TokenKind.IMAGE_INPUT: 100, TokenKind.AUDIO_INPUT: 300, TokenKind.CACHED_INPUT: 600},
+        ),
         (700, 200, {TokenKind.AUDIO_INPUT: 400, TokenKind.CACHED_INPUT: 600}),
     ],
 )
@@ -332,12 +446,18 @@ def test_cached_tokens_beyond_the_text_are_taken_from_images_and_audio(
 ) -> None:
     """A mixed prompt of 1,000 with 600 cached: another gateway makes -400 text tokens of it."""
     usage = TokenUsage(
-        input_tokens=1000, cached_input_tokens=600, audio_input_tokens=audio, image_input_tokens=image, output_tokens=0
+        input_tokens=1000,
+        cached_input_tokens=600,
+        audio_input_tokens=audio,
+        image_input_tokens=image,
+        output_tokens=0,
     )
     listed = priced(
-        (TokenKind.INPUT, "1"), (TokenKind.CACHED_INPUT, "0.1"), (TokenKind.AUDIO_INPUT, "32"),
+        (TokenKind.INPUT, "1"),
+        (TokenKind.CACHED_INPUT, "0.1"),
+        (TokenKind.AUDIO_INPUT, "32"),
         (TokenKind.IMAGE_INPUT, "5"),
-    )  # fmt: skip
+    )
     assert by_kind(lines(usage, listed)) == expected
 
 
@@ -356,9 +476,13 @@ def test_cached_tokens_beyond_the_text_are_taken_from_images_and_audio(
         TokenUsage(input_tokens=1, output_tokens=0, code_interpreter_calls=-1),
         TokenUsage(input_tokens=1, output_tokens=0, image_generation_calls=-1),
         TokenUsage(input_tokens=10, cached_input_tokens=6, cache_write_tokens=5, output_tokens=0),
-        TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_30m_tokens=6, output_tokens=0),
+        TokenUsage(
+            input_tokens=10, cache_write_tokens=5, cache_write_30m_tokens=6, output_tokens=0
+        ),
         TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_1h_tokens=6, output_tokens=0),
-        TokenUsage(input_tokens=10, cache_write_tokens=5, cache_write_12h_tokens=6, output_tokens=0),
+        TokenUsage(
+            input_tokens=10, cache_write_tokens=5, cache_write_12h_tokens=6, output_tokens=0
+        ),
         TokenUsage(input_tokens=10, audio_input_tokens=6, image_input_tokens=5, output_tokens=0),
         TokenUsage(input_tokens=0, output_tokens=10, reasoning_tokens=6, audio_output_tokens=5),
         TokenUsage(input_tokens=0, output_tokens=10, reasoning_tokens=6, image_output_tokens=5),
@@ -377,13 +501,22 @@ anything = st.none() | st.integers(-2, 4) | st.sampled_from([10**11 - 1, 10**11,
 
 @given(anything, anything, anything, anything, anything)
 def test_what_contradicts_itself_does_so_the_short_way_too(
-    into: int | None, cached: int | None, written: int | None, out: int | None, reasoning: int | None
+    into: int | None,
+    cached: int | None,
+    written: int | None,
+    out: int | None,
+    reasoning: int | None,
 ) -> None:
-    """Text alone is looked at by a shorter rule; one call of a tool sends the same counts to the whole one."""
+    """Text alone is looked at by a shorter rule; one call of a tool sends the same counts to the
+    whole one.
+    """
     usage = TokenUsage(
-        input_tokens=into, cached_input_tokens=cached, cache_write_tokens=written, output_tokens=out,
+        input_tokens=into,
+        cached_input_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=out,
         reasoning_tokens=reasoning,
-    )  # fmt: skip
+    )
     assert usage.is_plausible == structs.replace(usage, web_search_calls=1).is_plausible
 
 
@@ -402,29 +535,50 @@ TIERED = replace(
 @pytest.mark.parametrize(
     ("tier", "usd"),
     [
-        (None, "11.25"), ("default", "11.25"), ("auto", "11.25"), ("standard", "11.25"), ("on_demand", "11.25"),
-        ("STANDARD", "11.25"), ("", "11.25"), ("flex", "5.625"), ("priority", "22.5"), ("Priority", "22.5"),
+        (None, "11.25"),
+        ("default", "11.25"),
+        ("auto", "11.25"),
+        ("standard", "11.25"),
+        ("on_demand", "11.25"),
+        ("STANDARD", "11.25"),
+        ("", "11.25"),
+        ("flex", "5.625"),
+        ("priority", "22.5"),
+        ("Priority", "22.5"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_is_charged_by_the_tier_it_came_from(tier: str | None, usd: str) -> None:
-    """A list's own calculator ignores the tier in the answer: flex twice too dear, priority at half."""
+    """A list's own calculator ignores the tier in the answer: flex twice too dear, priority at
+    half.
+    """
     usage = TokenUsage(input_tokens=10**6, output_tokens=10**6)
     found = TIERED.for_tier(tier)
     assert cost_nusd(lines(usage, found)) == int(Decimal(usd) * NUSD_PER_USD)
-    assert found.price_id == TIERED.price_id, "the event names the whole price, which is the one that is stored"
+    assert found.price_id == TIERED.price_id, (
+        "the event names the whole price, which is the one that is stored"
+    )
 
 
 def test_the_standard_rates_are_those_of_no_tier() -> None:
-    """`/v1/models` shows the whole price: no tier that is listed first may shine through, nor its long context."""
-    long_flex = Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(9), from_input_tokens=1, service_tier="flex")
+    """`/v1/models` shows the whole price: no tier that is listed first may shine through, nor its
+    long context.
+    """
+    long_flex = Rate(
+        kind=TokenKind.INPUT, usd_per_mtok=Decimal(9), from_input_tokens=1, service_tier="flex"
+    )
     whole = replace(TIERED, rates=(*reversed(TIERED.rates), long_flex))
     for some_price in (whole, whole.for_tier(None)):
-        shown = [some_price.rate(kind, input_tokens=10**6) for kind in (TokenKind.INPUT, TokenKind.OUTPUT)]
+        shown = [
+            some_price.rate(kind, input_tokens=10**6)
+            for kind in (TokenKind.INPUT, TokenKind.OUTPUT)
+        ]
         assert shown == [Decimal("1.25"), Decimal(10)]
 
 
 def test_a_tier_takes_no_rate_of_another() -> None:
-    """Cached input without a rate in this tier is input of this tier, not the standard tier's cached input."""
+    """Cached input without a rate in this tier is input of this tier, not the standard tier's
+    cached input.
+    """
     usage = TokenUsage(input_tokens=100, cached_input_tokens=100, output_tokens=0)
     (line,) = lines(usage, TIERED.for_tier("priority"))
     assert (line.kind, line.usd_per_mtok) == (TokenKind.INPUT, Decimal("2.5"))
@@ -435,7 +589,9 @@ def test_an_unknown_tier_is_never_charged_as_standard() -> None:
     assert TIERED.service_tiers == ("flex", "priority")
     assert TIERED.covers_tier("flex")
     assert not TIERED.covers_tier("scale")
-    with pytest.raises(UnknownTier, match=r"no price for tier scale \(there is: standard, flex, priority\)"):
+    with pytest.raises(
+        UnknownTier, match=r"no price for tier scale \(there is: standard, flex, priority\)"
+    ):
         TIERED.for_tier("scale")
     with pytest.raises(UnknownTier):
         price().for_tier("flex")
@@ -453,25 +609,38 @@ def test_a_price_of_tiers_alone_has_no_standard() -> None:
 def test_the_hold_takes_the_dearest_tier() -> None:
     """`auto` may be answered by whatever tier a project's own setting says."""
     assert hold_nusd(TIERED, input_bound_tokens=10**6, output_bound_tokens=10**6) == 22_500_000_001
-    assert hold_nusd(TIERED.for_tier("flex"), input_bound_tokens=10**6, output_bound_tokens=10**6) == 5_625_000_001
+    assert (
+        hold_nusd(TIERED.for_tier("flex"), input_bound_tokens=10**6, output_bound_tokens=10**6)
+        == 5_625_000_001
+    )
 
 
 def test_a_hold_never_outgrows_what_the_ledger_can_hold() -> None:
     """BIGINT is the ledger's; a hold of ten billion dollars is as good as one of nine."""
-    assert hold_nusd(price("1000000"), input_bound_tokens=10**11, output_bound_tokens=0) == MOST_NUSD
+    assert (
+        hold_nusd(price("1000000"), input_bound_tokens=10**11, output_bound_tokens=0) == MOST_NUSD
+    )
 
 
 def test_a_tier_is_part_of_the_price_id_and_standard_is_not() -> None:
-    """Prices from before there were tiers keep their ids; another tier's rate makes another price."""
+    """Prices from before there were tiers keep their ids; another tier's rate makes another
+    price.
+    """
     assert TIERED.price_id != price("1.25", "10", cached="0.125").price_id
-    moved = replace(TIERED, rates=tuple(replace(r, service_tier=r.service_tier and "scale") for r in TIERED.rates))
+    moved = replace(
+        TIERED,
+        rates=tuple(replace(r, service_tier=r.service_tier and "scale") for r in TIERED.rates),
+    )
     assert moved.price_id != TIERED.price_id
 
 
 def test_many_digits_are_rounded_once() -> None:
-    """28 digits, the usual context, would round the product before it is rounded to the nano-dollar."""
+    """28 digits, the usual context, would round the product before it is rounded to the
+    nano-dollar.
+    """
     usd_per_mtok = Decimal("999999.001499999999")  # a billionth above the half, in the 29th digit
     (line,) = lines(
-        TokenUsage(input_tokens=99_999_999_999, output_tokens=0), priced((TokenKind.INPUT, str(usd_per_mtok)))
+        TokenUsage(input_tokens=99_999_999_999, output_tokens=0),
+        priced((TokenKind.INPUT, str(usd_per_mtok))),
     )
     assert line.cost_nusd == round(99_999_999_999 * Fraction(usd_per_mtok) * 1000)

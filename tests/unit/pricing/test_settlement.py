@@ -1,4 +1,6 @@
-"""What an attempt is charged: the decision table of everything that can be known about its usage."""
+"""What an attempt is charged: the decision table of everything that can be known about its
+usage.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def charged(final: TokenUsage | None, **known: Any) -> Settlement:
     return settle(final, **defaults | known)
 
 
-def summary(found: Settlement) -> tuple[UsageSource, int | None, int | None, TokenUsage | None, bool]:
+def summary(
+    found: Settlement,
+) -> tuple[UsageSource, int | None, int | None, TokenUsage | None, bool]:
     return found.source, found.cost_nusd, found.held_nusd, found.reported, found.is_suspect
 
 
@@ -59,7 +63,13 @@ def test_a_last_word_after_running_figures_is_charged_once() -> None:
 
 def test_usage_of_a_refused_attempt_is_charged_all_the_same() -> None:
     """An error that reports tokens did cost them."""
-    assert summary(charged(USAGE, was_served=False)) == (UsageSource.PROVIDER, 30_000, None, None, False)
+    assert summary(charged(USAGE, was_served=False)) == (
+        UsageSource.PROVIDER,
+        30_000,
+        None,
+        None,
+        False,
+    )
 
 
 def test_zero_tokens_are_not_unknown() -> None:
@@ -72,43 +82,90 @@ def test_zero_tokens_are_not_unknown() -> None:
 def test_nothing_served_costs_zero_and_says_why() -> None:
     """Zero is a fact here and not a guess: the connection was refused, or the upstream said no."""
     found = charged(None, was_served=False)
-    assert (found.usage, *summary(found)) == (NOTHING_SERVED, UsageSource.NONE, 0, None, None, False)
+    assert (found.usage, *summary(found)) == (
+        NOTHING_SERVED,
+        UsageSource.NONE,
+        0,
+        None,
+        None,
+        False,
+    )
 
 
 def test_unknown_usage_is_held_and_never_zero() -> None:
     """An answer without usage did cost something: the bound stands for it until someone knows."""
     found = charged(None)
-    assert (found.usage, *summary(found)) == (TokenUsage(), UsageSource.UNKNOWN, None, HELD_NUSD, None, False)
+    assert (found.usage, *summary(found)) == (
+        TokenUsage(),
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        None,
+        False,
+    )
 
 
 def test_embeddings_have_no_output_side() -> None:
     """Their usage says nothing of an output because there is none: that is not unknown."""
     usage = TokenUsage(input_tokens=10)
     found = charged(usage, writes_output=False, price=price("1", None))
-    assert (found.usage, *summary(found)) == (usage, UsageSource.PROVIDER, 10_000, None, None, False)
+    assert (found.usage, *summary(found)) == (
+        usage,
+        UsageSource.PROVIDER,
+        10_000,
+        None,
+        None,
+        False,
+    )
 
 
 def test_tokens_without_a_price_are_held_and_flagged() -> None:
     """An embedding price meets output tokens: held with its tokens, not billed at zero."""
     found = charged(USAGE, price=price("1", None))
-    assert (found.usage, *summary(found)) == (USAGE, UsageSource.UNKNOWN, None, HELD_NUSD, None, True)
+    assert (found.usage, *summary(found)) == (
+        USAGE,
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        None,
+        True,
+    )
 
 
 def test_a_service_tier_without_a_price_is_held_and_flagged() -> None:
     """Flex costs half and priority twice as much: neither is charged as standard."""
     found = charged(USAGE, service_tier="priority")
-    assert (found.usage, *summary(found)) == (USAGE, UsageSource.UNKNOWN, None, HELD_NUSD, None, True)
+    assert (found.usage, *summary(found)) == (
+        USAGE,
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        None,
+        True,
+    )
     assert charged(USAGE, service_tier="default").cost_nusd == 30_000
 
 
 def test_a_service_tier_with_a_price_is_charged_at_it() -> None:
     """The tier that answered, not the one that was asked for."""
     both = price()
-    tiered = replace(both, rates=(*both.rates, *(replace(rate, service_tier="flex", usd_per_mtok=rate.usd_per_mtok / 2)
-                                                 for rate in both.rates)))  # fmt: skip
-    assert (charged(USAGE, price=tiered, service_tier="flex").cost_nusd, charged(USAGE, price=tiered).cost_nusd) == (
-        15_000, 30_000,
-    )  # fmt: skip
+    tiered = replace(
+        both,
+        rates=(
+            *both.rates,
+            *(
+                replace(rate, service_tier="flex", usd_per_mtok=rate.usd_per_mtok / 2)
+                for rate in both.rates
+            ),
+        ),
+    )
+    assert (
+        charged(USAGE, price=tiered, service_tier="flex").cost_nusd,
+        charged(USAGE, price=tiered).cost_nusd,
+    ) == (
+        15_000,
+        30_000,
+    )
 
 
 # ---- above the hold
@@ -117,7 +174,14 @@ def test_a_service_tier_with_a_price_is_charged_at_it() -> None:
 def test_a_cost_above_the_hold_is_charged_and_flagged_with_both_figures() -> None:
     """The provider will bill it; that the bound was none is for a person to look at."""
     found = charged(USAGE, held_nusd=29_999)
-    assert (found.usage, *summary(found)) == (USAGE, UsageSource.PROVIDER, 30_000, 29_999, None, True)
+    assert (found.usage, *summary(found)) == (
+        USAGE,
+        UsageSource.PROVIDER,
+        30_000,
+        29_999,
+        None,
+        True,
+    )
     assert not charged(USAGE, held_nusd=30_000).is_suspect
 
 
@@ -125,8 +189,17 @@ def test_a_cost_that_no_ledger_can_hold_is_held() -> None:
     """Tokens that pass as plausible times a dear price must not break the column."""
     usage = TokenUsage(input_tokens=10**11 - 1, output_tokens=0)
     found = charged(usage, price=price("1000000"))
-    assert (found.usage, *summary(found)) == (usage, UsageSource.UNKNOWN, None, HELD_NUSD, None, True)
-    assert charged(usage, price=price("90000")).cost_nusd == (10**11 - 1) * 90_000 * 1000 < MOST_NUSD
+    assert (found.usage, *summary(found)) == (
+        usage,
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        None,
+        True,
+    )
+    assert (
+        charged(usage, price=price("90000")).cost_nusd == (10**11 - 1) * 90_000 * 1000 < MOST_NUSD
+    )
 
 
 # ---- running figures
@@ -141,7 +214,13 @@ def test_a_running_figure_is_charged_as_derived() -> None:
 def test_a_running_figure_that_cannot_be_true_is_held(usage: TokenUsage) -> None:
     """Half a figure is kept but not charged; one that contradicts itself is flagged as well."""
     found = charged(None, running=usage)
-    assert summary(found) == (UsageSource.UNKNOWN, None, HELD_NUSD, usage, usage not in CONTRADICTIONS[-2:])
+    assert summary(found) == (
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        usage,
+        usage not in CONTRADICTIONS[-2:],
+    )
 
 
 # ---- figures that cannot be true
@@ -151,7 +230,14 @@ def test_a_running_figure_that_cannot_be_true_is_held(usage: TokenUsage) -> None
 def test_usage_that_contradicts_itself_is_held_and_flagged(usage: TokenUsage) -> None:
     """A figure that cannot be true is not charged to anybody, and not dropped either."""
     found = charged(usage)
-    assert (found.usage, *summary(found)) == (TokenUsage(), UsageSource.UNKNOWN, None, HELD_NUSD, usage, True)
+    assert (found.usage, *summary(found)) == (
+        TokenUsage(),
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        usage,
+        True,
+    )
 
 
 @pytest.mark.parametrize("usage", CONTRADICTIONS)
@@ -163,7 +249,11 @@ def test_our_own_figure_stands_in_for_one_that_cannot_be_true(usage: TokenUsage)
 
 @pytest.mark.parametrize(
     "final",
-    [LESS, TokenUsage(input_tokens=9, output_tokens=5), TokenUsage(input_tokens=0, output_tokens=0)],
+    [
+        LESS,
+        TokenUsage(input_tokens=9, output_tokens=5),
+        TokenUsage(input_tokens=0, output_tokens=0),
+    ],
 )
 def test_a_last_word_below_what_was_said_on_the_way_is_not_believed(final: TokenUsage) -> None:
     """Otherwise an upstream that resets its counters would make a long answer cheap."""
@@ -179,8 +269,16 @@ def test_a_broken_running_figure_does_not_discredit_the_last_word() -> None:
 
 @pytest.mark.parametrize("half", [INPUT_ONLY, TokenUsage(output_tokens=3), TokenUsage()])
 def test_half_a_running_figure_does_not_discredit_the_last_word(half: TokenUsage) -> None:
-    """Some upstreams say the prompt first and the answer at the end; what was not said yet is not zero, nor more."""
-    assert summary(charged(USAGE, running=half)) == (UsageSource.PROVIDER, 30_000, None, None, False)
+    """Some upstreams say the prompt first and the answer at the end; what was not said yet is not
+    zero, nor more.
+    """
+    assert summary(charged(USAGE, running=half)) == (
+        UsageSource.PROVIDER,
+        30_000,
+        None,
+        None,
+        False,
+    )
 
 
 def test_a_last_word_without_an_output_side_follows_one_without() -> None:
@@ -193,7 +291,13 @@ def test_a_last_word_without_an_output_side_follows_one_without() -> None:
 def test_zero_output_with_content_seen_is_not_believed() -> None:
     """The caller read an answer: it did not cost nothing. LiteLLM billed such streams at zero."""
     zero = TokenUsage(input_tokens=10, output_tokens=0)
-    assert summary(charged(zero, least_output_tokens=1)) == (UsageSource.UNKNOWN, None, HELD_NUSD, zero, True)
+    assert summary(charged(zero, least_output_tokens=1)) == (
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+        zero,
+        True,
+    )
     counted = Counted(usage=COUNTED, is_exact=True)
     found = charged(zero, least_output_tokens=1, counted=counted)
     assert found.usage == TokenUsage(input_tokens=10, output_tokens=4)
@@ -207,7 +311,13 @@ def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
     found = charged(free, counted=Counted(usage=COUNTED, is_exact=True))
     assert found.usage == TokenUsage(input_tokens=12, output_tokens=5, reasoning_tokens=2)
     assert summary(found) == (UsageSource.ESTIMATED, 32_000, None, free, True)
-    assert summary(charged(free, has_prompt=False)) == (UsageSource.PROVIDER, 20_000, None, None, False)
+    assert summary(charged(free, has_prompt=False)) == (
+        UsageSource.PROVIDER,
+        20_000,
+        None,
+        None,
+        False,
+    )
     filtered = TokenUsage(input_tokens=0, output_tokens=0)
     assert summary(charged(filtered)) == (UsageSource.PROVIDER, 0, None, None, False)
 
@@ -220,18 +330,28 @@ def test_a_prompt_of_nothing_that_was_answered_is_counted() -> None:
     [
         (None, True, UsageSource.ESTIMATED, COUNTED),
         (None, False, UsageSource.ESTIMATED, COUNTED),
-        (INPUT_ONLY, False, UsageSource.ESTIMATED,
-         TokenUsage(input_tokens=10, cached_input_tokens=4, output_tokens=4)),
-        (INPUT_ONLY, True, UsageSource.DERIVED,
-         TokenUsage(input_tokens=10, cached_input_tokens=4, output_tokens=4)),
+        (
+            INPUT_ONLY,
+            False,
+            UsageSource.ESTIMATED,
+            TokenUsage(input_tokens=10, cached_input_tokens=4, output_tokens=4),
+        ),
+        (
+            INPUT_ONLY,
+            True,
+            UsageSource.DERIVED,
+            TokenUsage(input_tokens=10, cached_input_tokens=4, output_tokens=4),
+        ),
         (TokenUsage(input_tokens=-1), True, UsageSource.ESTIMATED, COUNTED),
         (TokenUsage(output_tokens=3), True, UsageSource.ESTIMATED, COUNTED),
     ],
-)  # fmt: skip
+)
 def test_a_count_is_derived_only_where_both_sides_are_sure(
     running: TokenUsage | None, is_exact: bool, source: UsageSource, usage: TokenUsage
 ) -> None:
-    """The output counted by the model's own tokenizer, the input said by the provider; all else is an estimate."""
+    """The output counted by the model's own tokenizer, the input said by the provider; all else is
+    an estimate.
+    """
     found = charged(None, running=running, counted=Counted(usage=COUNTED, is_exact=is_exact))
     assert (found.usage, found.source, found.reported) == (usage, source, running)
     assert found.is_suspect == (running is not None and running.input_tokens == -1)
@@ -250,7 +370,9 @@ def test_half_a_count_is_no_figure() -> None:
 
 
 def test_our_own_figure_stops_at_the_bound_that_was_sent() -> None:
-    """An upstream that writes on beyond it cannot bill that; what is strange about it is flagged."""
+    """An upstream that writes on beyond it cannot bill that; what is strange about it is
+    flagged.
+    """
     many = TokenUsage(input_tokens=12, output_tokens=400, reasoning_tokens=300)
     counted = Counted(usage=many, is_exact=False)
     found = charged(None, counted=counted, sent_output_tokens=30, least_output_tokens=90)
@@ -265,18 +387,28 @@ def test_our_own_figure_stops_at_the_bound_that_was_sent() -> None:
 
 # ---- every combination
 
-maybe = st.none() | st.integers(min_value=-2, max_value=20) | st.sampled_from([10**10, 10**11, 10**30])
+maybe = (
+    st.none() | st.integers(min_value=-2, max_value=20) | st.sampled_from([10**10, 10**11, 10**30])
+)
 usages = st.none() | st.builds(
-    TokenUsage, input_tokens=maybe, cached_input_tokens=maybe, cache_write_tokens=maybe, output_tokens=maybe,
+    TokenUsage,
+    input_tokens=maybe,
+    cached_input_tokens=maybe,
+    cache_write_tokens=maybe,
+    output_tokens=maybe,
     reasoning_tokens=maybe,
-)  # fmt: skip
+)
 few = st.integers(min_value=0, max_value=30)
 counts = st.none() | st.builds(
-    Counted, usage=st.builds(TokenUsage, input_tokens=few, output_tokens=few), is_exact=st.booleans()
+    Counted,
+    usage=st.builds(TokenUsage, input_tokens=few, output_tokens=few),
+    is_exact=st.booleans(),
 )
 
 
-@given(usages, usages, counts, st.booleans(), st.booleans(), st.integers(0, 5), st.integers(0, 200_000))
+@given(
+    usages, usages, counts, st.booleans(), st.booleans(), st.integers(0, 5), st.integers(0, 200_000)
+)
 def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
     final: TokenUsage | None,
     running: TokenUsage | None,
@@ -286,11 +418,18 @@ def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
     least: int,
     held_nusd: int,
 ) -> None:
-    """Unknown is never zero, zero is never unknown, nothing above the hold goes unnoticed, no figure is lost."""
+    """Unknown is never zero, zero is never unknown, nothing above the hold goes unnoticed, no
+    figure is lost.
+    """
     found = charged(
-        final, running=running, counted=counted, was_served=was_served, writes_output=writes_output,
-        least_output_tokens=least, held_nusd=held_nusd,
-    )  # fmt: skip
+        final,
+        running=running,
+        counted=counted,
+        was_served=was_served,
+        writes_output=writes_output,
+        least_output_tokens=least,
+        held_nusd=held_nusd,
+    )
     assert (found.source is UsageSource.UNKNOWN) == (found.cost_nusd is None)
     if found.cost_nusd is None:
         assert found.held_nusd == held_nusd
@@ -303,14 +442,20 @@ def test_every_attempt_has_a_cost_or_a_hold_and_says_how_we_know(
         assert (final, running, was_served) == (None, None, False)
     if found.source is UsageSource.PROVIDER:
         assert (found.usage, found.reported) == (final, None)
-        assert not writes_output or (final and final.output_tokens is not None and final.output_tokens >= least)
+        assert not writes_output or (
+            final and final.output_tokens is not None and final.output_tokens >= least
+        )
     if final is not None:
         assert final in (found.usage, found.reported)
         assert found.source is UsageSource.PROVIDER or found.is_suspect
 
 
 def test_a_count_of_any_length_is_kept_short() -> None:
-    """What is kept of a report must fit in the room that was reserved for it; such a count is false either way."""
+    """What is kept of a report must fit in the room that was reserved for it; such a count is false
+    either way.
+    """
     said = TokenUsage(input_tokens=10**4000, cached_input_tokens=-(10**4000), output_tokens=7)
-    assert said.bounded == TokenUsage(input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7)
+    assert said.bounded == TokenUsage(
+        input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7
+    )
     assert not said.bounded.is_plausible

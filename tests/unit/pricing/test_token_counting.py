@@ -36,7 +36,9 @@ def by_words(path: str) -> Tokenizer:
 
 
 @asynccontextmanager
-async def counter(load: LoadTokenizer = by_words, **more: Any) -> AsyncIterator[OfflineTokenCounter]:
+async def counter(
+    load: LoadTokenizer = by_words, **more: Any
+) -> AsyncIterator[OfflineTokenCounter]:
     made = OfflineTokenCounter({"m-1": "/words", "m-broken": "/missing"}, load=load, **more)
     try:
         yield made
@@ -67,7 +69,8 @@ async def test_the_models_own_tokenizer_counts_what_was_sent_and_received() -> N
         found = await made.count("m-1", body, observed("four five", " six"))
     roles, kinds, around = 2, 1, 2 * 3
     assert found == Counted(
-        usage=TokenUsage(input_tokens=2 + 3 + roles + kinds + around, output_tokens=3), is_exact=True
+        usage=TokenUsage(input_tokens=2 + 3 + roles + kinds + around, output_tokens=3),
+        is_exact=True,
     )
 
 
@@ -76,7 +79,11 @@ async def test_the_models_own_tokenizer_counts_what_was_sent_and_received() -> N
     [
         (Operation.COMPLETIONS, {"prompt": "one two"}, 2),
         (Operation.COMPLETIONS, {"prompt": [5, 6, 7, True]}, 3),
-        (Operation.RESPONSES, {"input": [{"role": "user", "content": "one two"}], "instructions": "be brief"}, 5),
+        (
+            Operation.RESPONSES,
+            {"input": [{"role": "user", "content": "one two"}], "instructions": "be brief"},
+            5,
+        ),
         (Operation.CHAT, {"messages": "odd", "tools": [{"function": {"name": "get"}}]}, 2),
         (Operation.CHAT, {"model": "not counted"}, 0),
     ],
@@ -94,7 +101,9 @@ async def test_every_operation_says_its_input_somewhere(
 async def test_calls_of_tools_are_not_counted_exactly() -> None:
     """They are rewritten on their way to us."""
     async with counter() as made:
-        found = await made.count("m-1", chat(tools=[{"type": "function", "function": {"name": "f"}}]), observed("x"))
+        found = await made.count(
+            "m-1", chat(tools=[{"type": "function", "function": {"name": "f"}}]), observed("x")
+        )
     assert not found.is_exact
 
 
@@ -103,7 +112,9 @@ async def test_text_that_was_not_kept_is_estimated() -> None:
     rest = 40_000
     async with counter() as made:
         found = await made.count("m-1", chat(), observed("x" * MAX_TEXT_CHARS, "y" * rest))
-    assert found == Counted(usage=TokenUsage(input_tokens=0, output_tokens=1 + rest // 4), is_exact=False)
+    assert found == Counted(
+        usage=TokenUsage(input_tokens=0, output_tokens=1 + rest // 4), is_exact=False
+    )
 
 
 async def test_a_large_request_is_not_read_again() -> None:
@@ -114,7 +125,11 @@ async def test_a_large_request_is_not_read_again() -> None:
     assert found.usage.input_tokens == tokens_in(len(body.body)) > MAX_INPUT_BYTES // 4
 
 
-MEDIA = {"messages": [{"role": "user", "content": [{"image_url": {"url": "data:image/png;base64,AAAA"}}]}]}
+MEDIA = {
+    "messages": [
+        {"role": "user", "content": [{"image_url": {"url": "data:image/png;base64,AAAA"}}]}
+    ]
+}
 
 
 async def test_what_an_image_costs_is_not_guessed() -> None:
@@ -133,14 +148,18 @@ async def test_without_a_tokenizer_it_is_an_estimate(model: str) -> None:
     body = chat()
     async with counter() as made:
         found = await made.count(model, body, observed("12345"))
-    assert found == Counted(usage=TokenUsage(input_tokens=tokens_in(len(body.body)), output_tokens=2), is_exact=False)
+    assert found == Counted(
+        usage=TokenUsage(input_tokens=tokens_in(len(body.body)), output_tokens=2), is_exact=False
+    )
     settled = settle(None, counted=found, was_served=True, price=price(), held_nusd=10**9)
     assert settled.source is UsageSource.ESTIMATED
 
 
 @pytest.mark.parametrize("model", ["m-1", "m-unnamed"])
 async def test_nothing_seen_is_nothing_counted(model: str) -> None:
-    """An answer of which nothing came may have been written all the same: unknown, not the price of its input."""
+    """An answer of which nothing came may have been written all the same: unknown, not the price of
+    its input.
+    """
     async with counter() as made:
         found = await made.count(model, chat(), observed())
     assert found.usage.output_tokens is None
@@ -149,7 +168,9 @@ async def test_nothing_seen_is_nothing_counted(model: str) -> None:
 
 
 async def test_the_event_loop_is_never_held() -> None:
-    """Counting waits in its own thread, for as long as it likes; the loop goes on, and the estimate comes in time."""
+    """Counting waits in its own thread, for as long as it likes; the loop goes on, and the estimate
+    comes in time.
+    """
     is_counting, may_end = threading.Event(), threading.Event()
 
     def stuck(path: str) -> Tokenizer:
@@ -165,14 +186,18 @@ async def test_the_event_loop_is_never_held() -> None:
         await asyncio.to_thread(is_counting.wait)
         assert await first == estimate(chat().facts, output_bytes=5)
         # The only place is still taken, so the next is not even asked.
-        assert await made.count("m-1", chat(), observed("12345")) == estimate(chat().facts, output_bytes=5)
+        assert await made.count("m-1", chat(), observed("12345")) == estimate(
+            chat().facts, output_bytes=5
+        )
         may_end.set()
 
 
 async def test_a_place_is_given_back() -> None:
     """Otherwise the sixty-fifth answer and all after it would be estimates."""
     async with counter(max_waiting=1) as made:
-        assert [(await made.count("m-1", chat(), observed("x"))).is_exact for _ in range(3)] == [True] * 3
+        assert [(await made.count("m-1", chat(), observed("x"))).is_exact for _ in range(3)] == [
+            True
+        ] * 3
 
 
 async def test_a_count_that_fails_is_an_estimate() -> None:
@@ -204,8 +229,12 @@ def test_an_estimate_comes_from_sizes_alone() -> None:
 
 def test_a_real_tokenizer_file(tmp_path: Path) -> None:
     """Read from a file, offline; special tokens are not added."""
-    tokenizers = pytest.importorskip("tokenizers", reason="needs the package tokenizers: pip install -e '.[counting]'")
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"one": 0, "two": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="needs the package tokenizers: pip install -e '.[counting]'"
+    )
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"one": 0, "two": 1, "[UNK]": 2}, unk_token="[UNK]")
+    )
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
     count = load_tokenizer(str(tmp_path / "tokenizer.json"))

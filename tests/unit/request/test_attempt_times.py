@@ -1,4 +1,6 @@
-"""The times of an attempt: what it waited here and in its engine, its longest silence, and what is our own."""
+"""The times of an attempt: what it waited here and in its engine, its longest silence, and what is
+our own.
+"""
 
 from __future__ import annotations
 
@@ -26,53 +28,85 @@ from tests.fakes import FakeClock, FakeEjections, FakeJournal
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
 METRICS = {
-    "time_to_first_token_ms": 15.2, "generation_time_ms": 3739.6, "queue_time_ms": 250.5, "mean_itl_ms": 4.68,
-    "tokens_per_second": 213.0, "speculative_decoding": None,
-}  # fmt: skip
+    "time_to_first_token_ms": 15.2,
+    "generation_time_ms": 3739.6,
+    "queue_time_ms": 250.5,
+    "mean_itl_ms": 4.68,
+    "tokens_per_second": 213.0,
+    "speculative_decoding": None,
+}
 COMMENT, DONE = b": keep-alive\n\n", b"data: [DONE]\n\n"
 
 
 def chunk(text: str | None, **more: object) -> bytes:
     delta = {"role": "assistant", "content": ""} if text is None else {"content": text}
-    said = {"id": "c", "model": "m-1", "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more}
+    said = {
+        "id": "c",
+        "model": "m-1",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+        **more,
+    }
     return b"data: " + json.dumps(said, separators=(",", ":")).encode() + b"\n\n"
 
 
-TAIL = b"data: " + json.dumps({"model": "m-1", "choices": [], "usage": USAGE, "metrics": METRICS}).encode() + b"\n\n"
+TAIL = (
+    b"data: "
+    + json.dumps({"model": "m-1", "choices": [], "usage": USAGE, "metrics": METRICS}).encode()
+    + b"\n\n"
+)
 
 
 class Running:
     """One attempt under way, and time."""
 
     def __init__(
-        self, *, waited_s: float | None = None, degraded: str | None = None, left: str | None = None,
-        asked: str = "assistant", received_s: float = 999.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        waited_s: float | None = None,
+        degraded: str | None = None,
+        left: str | None = None,
+        asked: str = "assistant",
+        received_s: float = 999.0,
+    ) -> None:
         self.clock, self.journal = FakeClock(), FakeJournal()
         ejections = Ejections(FakeEjections(), self.clock, on_ejected=lambda _: None)
         meter = Meter(self.journal, on_settled=(), ejections=ejections)
         document, request, price = factories.policy(), factories.request(), factories.price()
         assert isinstance(price, Price)
         decision = decide(
-            factories.version(document), team=document.teams["payments"], route=document.routes["assistant"],
-            data_class=request.data_class, facts=request.body.facts, prices={"one": price}, day=factories.NOW.date(),
-        )  # fmt: skip
+            factories.version(document),
+            team=document.teams["payments"],
+            route=document.routes["assistant"],
+            data_class=request.data_class,
+            facts=request.body.facts,
+            prices={"one": price},
+            day=factories.NOW.date(),
+        )
         (candidate,) = decision.eligible
         choice, of_asked = Choice(decision=decision, candidate=candidate), decision
         if asked != decision.route.name:
             of_asked = replace(decision, route=replace(decision.route, name=asked))
         now_s = self.clock.monotonic()
         ranking = Ranking(decision=of_asked, choices=(choice,), degraded=degraded, preferred=left)
-        admitted = AdmittedRequest(request, ranking, (), needs_bound=False, received_s=received_s, deadline_s=9999.0)
+        admitted = AdmittedRequest(
+            request, ranking, (), needs_bound=False, received_s=received_s, deadline_s=9999.0
+        )
         health = Health()
         self.attempt: Attempt = Attempts(meter, self.clock).begin(
-            admitted, choice, NOTHING_TAKEN, health.take_slot(health.of(candidate.deployment)), number=1,
+            admitted,
+            choice,
+            NOTHING_TAKEN,
+            health.take_slot(health.of(candidate.deployment)),
+            number=1,
             wanted_s=None if waited_s is None else now_s - waited_s,
-        )  # fmt: skip
+        )
         self.stream: ChatStream = chat_stream(
-            model="assistant", cost=lambda _: None, wants_usage=True, wants_running_usage=False,
+            model="assistant",
+            cost=lambda _: None,
+            wants_usage=True,
+            wants_running_usage=False,
             asked_running_usage=False,
-        )  # fmt: skip
+        )
 
     async def play(self, *pieces: tuple[float, bytes]) -> UsageEvent:
         """Let pieces come, each so many seconds after the one before; return what is settled."""
@@ -87,9 +121,16 @@ class Running:
 
 
 async def test_the_longest_silence_is_between_two_pieces_of_content() -> None:
-    """What a reader felt: not the wait for the first token, which is the TTFT, nor the end of the stream."""
+    """What a reader felt: not the wait for the first token, which is the TTFT, nor the end of the
+    stream.
+    """
     event = await Running().play(
-        (1, chunk(None)), (5, chunk("a")), (0.5, chunk("b")), (2, chunk("c")), (0.25, chunk("d")), (9, TAIL + DONE)
+        (1, chunk(None)),
+        (5, chunk("a")),
+        (0.5, chunk("b")),
+        (2, chunk("c")),
+        (0.25, chunk("d")),
+        (9, TAIL + DONE),
     )
     assert (event.ttft_s, event.max_gap_s) == (6, 2)
     assert event.tpot_s == pytest.approx(2.75 / 2)
@@ -97,7 +138,9 @@ async def test_the_longest_silence_is_between_two_pieces_of_content() -> None:
 
 async def test_what_keeps_a_line_open_is_silence() -> None:
     """A comment every second would hide a minute without a word, and make every token look slow."""
-    event = await Running().play((1, chunk("a")), (3, COMMENT), (3, COMMENT), (3, chunk("b")), (4, COMMENT), (1, DONE))
+    event = await Running().play(
+        (1, chunk("a")), (3, COMMENT), (3, COMMENT), (3, chunk("b")), (4, COMMENT), (1, DONE)
+    )
     assert (event.ttft_s, event.max_gap_s) == (1, 9)
 
 
@@ -116,9 +159,14 @@ async def test_the_longest_of_all_silences_is_kept(silences: list[int]) -> None:
 
 
 async def test_pieces_of_other_streams_are_counted_too() -> None:
-    """A response's deltas and an engine's stream that is put together have silences as a chat's chunks have."""
+    """A response's deltas and an engine's stream that is put together have silences as a chat's
+    chunks have.
+    """
     responses = response_stream(model="assistant", cost=lambda _: None)
-    delta = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"a"}\n\n'
+    delta = (
+        b"event: response.output_text.delta\ndata: "
+        b'{"type":"response.output_text.delta","delta":"a"}\n\n'
+    )
     responses.feed(delta + COMMENT + b'data: {"type":"response.in_progress"}\n\n' + delta)
     assert responses.observed.pieces == 2
     assembler = Assembler(operation=factories.facts().operation, choices=1, limit_bytes=10_000)
@@ -132,18 +180,32 @@ async def test_what_the_engine_says_that_it_waited_is_kept() -> None:
     assert event.engine_queue_s == 0.2505
     running = Running()
     whole = {"id": "c", "model": "m-1", "choices": [], "usage": USAGE, "metrics": METRICS}
-    rewrite_chat(json.dumps(whole).encode(), running.attempt.observed, model="assistant", cost=lambda _: None)
+    rewrite_chat(
+        json.dumps(whole).encode(), running.attempt.observed, model="assistant", cost=lambda _: None
+    )
     await running.attempt.intend()
     assert running.attempt.settle(Outcome.OK).engine_queue_s == 0.2505
 
 
 @pytest.mark.parametrize(
     "metrics",
-    ["null", "{}", "7", "[]", '{"queue_time_ms": null}', '{"queue_time_ms": -1}', '{"queue_time_ms": true}',
-     '{"queue_time_ms": "3"}', '{"queue_time_ms": 1e300}', "{"],
-)  # fmt: skip
+    [
+        "null",
+        "{}",
+        "7",
+        "[]",
+        '{"queue_time_ms": null}',
+        '{"queue_time_ms": -1}',
+        '{"queue_time_ms": true}',
+        '{"queue_time_ms": "3"}',
+        '{"queue_time_ms": 1e300}',
+        "{",
+    ],
+)
 def test_a_wait_that_cannot_be_is_unknown(metrics: str) -> None:
-    """Others have a member of that name as well; it must neither end an answer nor bend a percentile."""
+    """Others have a member of that name as well; it must neither end an answer nor bend a
+    percentile.
+    """
     assert engine_queue_s(metrics.encode()) is None
 
 
@@ -167,13 +229,21 @@ async def test_an_attempt_that_is_never_heard_of_again_keeps_what_it_waited() ->
 
 @pytest.mark.parametrize(
     ("asked", "kind", "left", "kept"),
-    [("assistant", "spill", "two", "spill"), ("assistant", "spill", "one", None),
-     ("assistant", "route:small", "one", None), ("large", "route:assistant", "two", "route:assistant")],
-)  # fmt: skip
-async def test_a_degraded_attempt_says_so(asked: str, kind: str, left: str, kept: str | None) -> None:
-    """Never silent: whoever asks in a year why an answer was worse finds it; and no attempt that was not is called so.
+    [
+        ("assistant", "spill", "two", "spill"),
+        ("assistant", "spill", "one", None),
+        ("assistant", "route:small", "one", None),
+        ("large", "route:assistant", "two", "route:assistant"),
+    ],
+)
+async def test_a_degraded_attempt_says_so(
+    asked: str, kind: str, left: str, kept: str | None
+) -> None:
+    """Never silent: whoever asks in a year why an answer was worse finds it; and no attempt that
+    was not is called so.
 
-    The attempt goes to `one` of the route `assistant`: that may be what was left, after the others have failed.
+    The attempt goes to `one` of the route `assistant`: that may be what was left, after the others
+    have failed.
     """
     event = await Running(degraded=kind, left=left, asked=asked).play((1, chunk("a")))
     assert (event.degraded, event.route) == (kept, asked)
@@ -185,6 +255,11 @@ async def test_new_times_pass_through_the_journal() -> None:
     running = Running(waited_s=0.5, degraded="spill", left="two")
     event = await running.play((1, chunk("a")), (2, chunk("b")), (1, TAIL + DONE))
     again = decode_event(encode_event(event))
-    assert (again.queue_s, again.max_gap_s, again.engine_queue_s, again.degraded) == (0.5, 2, 0.2505, "spill")
+    assert (again.queue_s, again.max_gap_s, again.engine_queue_s, again.degraded) == (
+        0.5,
+        2,
+        0.2505,
+        "spill",
+    )
     plain = encode_event(await Running().play((1, DONE)))
     assert not any(name in plain for name in (b"queue_s", b"max_gap_s", b"degraded"))

@@ -15,19 +15,30 @@ from gateway.domain.request.bound import MOST_TOOL_CALLS, UNBOUNDED_OUTPUT_TOKEN
 from tests import factories
 
 
-def bound(*, route: dict[str, Any] | None = None, deployment: dict[str, Any] | None = None, **asked: Any) -> Bound:
+def bound(
+    *, route: dict[str, Any] | None = None, deployment: dict[str, Any] | None = None, **asked: Any
+) -> Bound:
     """The bound of a request of 1,000 bytes at one deployment."""
     facts = factories.facts(**{"output_bound_tokens": None, "body_bytes": 1000} | asked)
     return bound_of(
-        facts, route=Route(name="assistant", deployments=("one",), **(route or {})),
-        deployment=factories.deployment(**(deployment or {})), price=factories.price(),
-    )  # fmt: skip
+        facts,
+        route=Route(name="assistant", deployments=("one",), **(route or {})),
+        deployment=factories.deployment(**(deployment or {})),
+        price=factories.price(),
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "route", "deployment", "output_tokens", "cap_tokens", "is_certain"),
     [
-        ({"output_bound_tokens": 50}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 50, None, True),
+        (
+            {"output_bound_tokens": 50},
+            {"max_output_tokens": 9},
+            {"max_output_tokens": 8},
+            50,
+            None,
+            True,
+        ),
         ({"output_bound_tokens": 50, "choices": 3}, {}, {}, 150, None, True),
         ({}, {"max_output_tokens": 9}, {"max_output_tokens": 8}, 8, 8, True),
         ({}, {"max_output_tokens": 9}, {}, 9, 9, True),
@@ -39,12 +50,22 @@ def bound(*, route: dict[str, Any] | None = None, deployment: dict[str, Any] | N
     ],
 )
 def test_the_answer_is_bounded_by_the_first_that_says(
-    asked: dict[str, Any], route: dict[str, Any], deployment: dict[str, Any], output_tokens: int,
-    cap_tokens: int | None, is_certain: bool,
-) -> None:  # fmt: skip
-    """The caller, else the lower cap of route and deployment, which is sent, else the context window, else nobody."""
+    asked: dict[str, Any],
+    route: dict[str, Any],
+    deployment: dict[str, Any],
+    output_tokens: int,
+    cap_tokens: int | None,
+    is_certain: bool,
+) -> None:
+    """The caller, else the lower cap of route and deployment, which is sent, else the context
+    window, else nobody.
+    """
     found = bound(route=route, deployment=deployment, **asked)
-    assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (output_tokens, cap_tokens, is_certain)
+    assert (found.output_tokens, found.output_cap_tokens, found.is_certain) == (
+        output_tokens,
+        cap_tokens,
+        is_certain,
+    )
 
 
 def test_a_prompt_has_no_more_tokens_than_bytes_and_template_nor_than_the_window() -> None:
@@ -70,7 +91,11 @@ def test_a_request_that_may_be_answered_by_another_model_has_no_bound() -> None:
 
 def test_each_prompt_of_a_list_is_answered_and_has_a_window_of_its_own() -> None:
     """A batch is bounded like as many requests."""
-    listed: dict[str, Any] = {"operation": Operation.COMPLETIONS, "output_bound_tokens": 50, "choices": 2}
+    listed: dict[str, Any] = {
+        "operation": Operation.COMPLETIONS,
+        "output_bound_tokens": 50,
+        "choices": 2,
+    }
     assert bound(prompts=7, **listed).output_tokens == 700
     window = {"context_window": 100}
     assert bound(deployment=window, prompts=7, **listed).input_tokens == 700
@@ -85,7 +110,9 @@ def test_prompts_that_cannot_be_counted_have_no_bound() -> None:
     assert (found.input_tokens, found.is_certain) == (1064, False)
 
 
-@pytest.mark.parametrize("unseen", [{"capabilities": frozenset({"vision"})}, {"expansion_tokens": None}])
+@pytest.mark.parametrize(
+    "unseen", [{"capabilities": frozenset({"vision"})}, {"expansion_tokens": None}]
+)
 def test_pictures_and_pages_hold_the_window(unseen: dict[str, Any]) -> None:
     """Providers charge them by their pixels, so that the bytes of the body bound nothing."""
     assert not bound(output_bound_tokens=5, **unseen).is_certain
@@ -113,7 +140,10 @@ def test_what_a_template_and_a_prediction_add_is_held_for() -> None:
 def test_a_bound_that_is_relied_on_is_sent(
     asked: dict[str, Any], deployment: dict[str, Any], sent: int | None, sent_in_all: int | None
 ) -> None:
-    """A maximum in a member that the upstream does not know is none. Of a window the engine knows itself."""
+    """A maximum in a member that the upstream does not know is none.
+
+    Of a window the engine knows itself.
+    """
     facts = factories.facts(**{"output_bound_tokens": None} | asked)
     found = bound_of(
         facts,
@@ -129,7 +159,9 @@ def test_hosted_tools_are_held_for_by_the_call() -> None:
     """A search costs by the call, and the model decides how often it searches."""
     search = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(10_000))  # ten dollars a thousand
     priced = replace(factories.price(), rates=(*factories.price().rates, search))
-    facts = factories.facts(features=frozenset({"hosted_tools"}), output_bound_tokens=1, body_bytes=0)
+    facts = factories.facts(
+        features=frozenset({"hosted_tools"}), output_bound_tokens=1, body_bytes=0
+    )
     route = Route(name="assistant", deployments=("one",))
     held = bound_of(facts, route=route, deployment=factories.deployment(), price=priced)
     assert held.nusd >= MOST_TOOL_CALLS * 10_000_000

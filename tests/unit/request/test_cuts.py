@@ -1,4 +1,6 @@
-"""A stream cut at every byte of recorded transcripts, on the upstream's side: what is passed on, what is charged."""
+"""A stream cut at every byte of recorded transcripts, on the upstream's side: what is passed on,
+what is charged.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,15 @@ from tests.factories import price
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TRANSCRIPTS = [
-    "vllm/chat-stream", "openai/chat-stream", "openai/chat-stream-tools", "openai/chat-stream-usage-not-asked",
-    "openai/responses-stream", "groq/chat-stream", "mistral/chat-stream", "deepseek/chat-stream",
-]  # fmt: skip
+    "vllm/chat-stream",
+    "openai/chat-stream",
+    "openai/chat-stream-tools",
+    "openai/chat-stream-usage-not-asked",
+    "openai/responses-stream",
+    "groq/chat-stream",
+    "mistral/chat-stream",
+    "deepseek/chat-stream",
+]
 HELD_NUSD = 10**9
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -39,7 +47,9 @@ def transcript(case: str) -> tuple[AnswerStream, bytes, bool]:
 
 
 def oracle(sent: bytes, says_running: bool) -> tuple[int, int, int]:
-    """Read by hand: the offsets at which the first content, the final usage and the dialect's end are complete."""
+    """Read by hand: the offsets at which the first content, the final usage and the dialect's end
+    are complete.
+    """
     content = final = end = len(sent) + 1
     offset = 0
     for event in sent.split(b"\n\n"):
@@ -69,7 +79,9 @@ def has_last_word(value: dict[str, Any], says_running: bool) -> bool:
     if (value.get("x_groq") or {}).get("usage"):
         return True
     choices = value.get("choices", [])
-    ends = not choices or (not says_running and any(choice.get("finish_reason") for choice in choices))
+    ends = not choices or (
+        not says_running and any(choice.get("finish_reason") for choice in choices)
+    )
     return bool(value.get("usage")) and ends
 
 
@@ -81,9 +93,15 @@ def rest_of(passed_on: bytes) -> bytes:
 
 def settled(observed: Observed, counted: Counted | None = None) -> Settlement:
     return settle(
-        observed.final, running=observed.running, counted=counted, was_served=True, price=price(), held_nusd=HELD_NUSD,
-        least_output_tokens=observed.least_output_tokens, service_tier=observed.service_tier,
-    )  # fmt: skip
+        observed.final,
+        running=observed.running,
+        counted=counted,
+        was_served=True,
+        price=price(),
+        held_nusd=HELD_NUSD,
+        least_output_tokens=observed.least_output_tokens,
+        service_tier=observed.service_tier,
+    )
 
 
 @pytest.mark.parametrize("case", TRANSCRIPTS)
@@ -106,7 +124,11 @@ def test_a_stream_cut_at_every_byte_is_never_free_and_never_looks_whole(case: st
             cut >= end,
         )
         if observed.is_final:
-            assert (found.source, found.is_suspect, found.reported) == (UsageSource.PROVIDER, False, None)
+            assert (found.source, found.is_suspect, found.reported) == (
+                UsageSource.PROVIDER,
+                False,
+                None,
+            )
         elif observed.running is not None:
             assert says_running
             assert found.source is UsageSource.DERIVED

@@ -1,4 +1,6 @@
-"""End users are told apart, never named, and not recognisable without the pepper or across teams."""
+"""End users are told apart, never named, and not recognisable without the pepper or across
+teams.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ HASHING, KEEPING = factories.team(), factories.team(end_user=EndUserRule.KEEP)
 
 
 def test_names_are_hashed_unless_the_policy_keeps_them() -> None:
-    """The default must be the safe one: a team that says nothing has nobody's name in the ledger."""
-    assert recorded_end_user("ada@example.org", HASHING, key=KEY) == "eu_d78acc9cbe95dc90e00f24bd2612478a"
+    """The default must be the safe one: a team that says nothing has nobody's name in the
+    ledger.
+    """
+    assert (
+        recorded_end_user("ada@example.org", HASHING, key=KEY)
+        == "eu_d78acc9cbe95dc90e00f24bd2612478a"
+    )
     assert recorded_end_user("ada@example.org", KEEPING, key=KEY) == "ada@example.org"
     assert recorded_end_user(None, HASHING, key=KEY) is None
 
@@ -45,7 +52,9 @@ def test_the_same_person_is_another_one_elsewhere() -> None:
 
 
 def test_the_key_serves_this_purpose_alone() -> None:
-    """A key that also checked API keys would turn each hash into material for attacking the other."""
+    """A key that also checked API keys would turn each hash into material for attacking the
+    other.
+    """
     assert factories.PEPPER.secret != KEY
     assert factories.PEPPER.digest("tollgate end user") != KEY
     assert len(KEY) == 32

@@ -1,4 +1,6 @@
-"""Idempotency keys without a database: what is kept of them, what a repeat is told, and that no end is ever lost."""
+"""Idempotency keys without a database: what is kept of them, what a repeat is told, and that no end
+is ever lost.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ import pytest
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.request import idempotency
 from gateway.domain.request.idempotency import Claim, Earlier, claim_secret
-from gateway.errors import DatabaseUnavailable, IdempotencyConflict, IdempotencyMismatch, Unavailable
+from gateway.errors import (
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    IdempotencyMismatch,
+    Unavailable,
+)
 from gateway.services.request.idempotency import BATCH, FORGET_EVERY_S, SLOTS, Claims
 from tests.fakes import FakeClock
 from tests.waiting import soon
@@ -26,7 +33,10 @@ LONG_S = 60.0  # longer than any test: what is not waited for in vain ends befor
 
 @dataclass
 class FakeClaims:
-    """Claims in memory. It can be away, lose an answer, or make whoever asks wait at the `admission`."""
+    """Claims in memory.
+
+    It can be away, lose an answer, or make whoever asks wait at the `admission`.
+    """
 
     rows: dict[tuple[str, bytes], tuple[UUID, bytes, bool]] = field(default_factory=dict)
     is_away: bool = False
@@ -44,7 +54,9 @@ class FakeClaims:
         self.asked += 1
         self._wait()
         with self.lock:
-            row = self.rows.setdefault((claim.team, claim.key_hash), (claim.request_id, body_hash, False))
+            row = self.rows.setdefault(
+                (claim.team, claim.key_hash), (claim.request_id, body_hash, False)
+            )
         if self.loses_next_answer:
             self.loses_next_answer = False
             raise DatabaseUnavailable("committed, but the answer was lost")
@@ -84,17 +96,32 @@ class FakeClaims:
 class Stage:
     """One worker's claims over a store that it may share with another's."""
 
-    def __init__(self, store: FakeClaims | None = None, *, patience_s: float = LONG_S, most_waiting: int = 99) -> None:
+    def __init__(
+        self, store: FakeClaims | None = None, *, patience_s: float = LONG_S, most_waiting: int = 99
+    ) -> None:
         self.store, self.clock = store or FakeClaims(), FakeClock()
         self.claims = Claims(
-            self.store, self.clock, secret=SECRET, journal_id=JOURNAL, patience_s=patience_s, most_waiting=most_waiting
+            self.store,
+            self.clock,
+            secret=SECRET,
+            journal_id=JOURNAL,
+            patience_s=patience_s,
+            most_waiting=most_waiting,
         )
 
     async def claim(
-        self, number: int = 1, *, team: str = "payments", key: str = "k", body: bytes = b"{}", endpoint: str = CHAT
+        self,
+        number: int = 1,
+        *,
+        team: str = "payments",
+        key: str = "k",
+        body: bytes = b"{}",
+        endpoint: str = CHAT,
     ) -> Claim:
         """Claim for request `number`."""
-        return await self.claims.claim(team, key, endpoint=endpoint, body=body, request_id=UUID(int=number))
+        return await self.claims.claim(
+            team, key, endpoint=endpoint, body=body, request_id=UUID(int=number)
+        )
 
 
 @pytest.fixture
@@ -110,8 +137,16 @@ async def on() -> AsyncIterator[Stage]:
 
 def test_a_hash_tells_teams_keys_endpoints_and_bodies_apart() -> None:
     """What two requests share here is one request."""
-    keys = {idempotency.key_hash(team, key, secret=SECRET) for team in ("a", "ab") for key in ("k", "bk", "")}
-    bodies = {idempotency.body_hash(path, body, secret=SECRET) for path in ("/a", "/ab") for body in (b"", b"k", b"bk")}
+    keys = {
+        idempotency.key_hash(team, key, secret=SECRET)
+        for team in ("a", "ab")
+        for key in ("k", "bk", "")
+    }
+    bodies = {
+        idempotency.body_hash(path, body, secret=SECRET)
+        for path in ("/a", "/ab")
+        for body in (b"", b"k", b"bk")
+    }
     assert (len(keys), len(bodies), len(keys | bodies)) == (6, 6, 12)
     assert {len(made) for made in keys | bodies} == {idempotency.HASH_BYTES}
 
@@ -119,13 +154,19 @@ def test_a_hash_tells_teams_keys_endpoints_and_bodies_apart() -> None:
 def test_a_hash_needs_the_pepper() -> None:
     """Keys and prompts can be guessed; a plain hash would say which guess was right."""
     other = claim_secret(Pepper(b"another pepper of thirty-two bytes"))
-    assert idempotency.key_hash("a", "k", secret=SECRET) != idempotency.key_hash("a", "k", secret=other)
-    assert idempotency.body_hash("/", b"", secret=SECRET) != idempotency.body_hash("/", b"", secret=other)
+    assert idempotency.key_hash("a", "k", secret=SECRET) != idempotency.key_hash(
+        "a", "k", secret=other
+    )
+    assert idempotency.body_hash("/", b"", secret=SECRET) != idempotency.body_hash(
+        "/", b"", secret=other
+    )
 
 
 def test_a_team_with_half_a_surrogate_pair_has_a_hash() -> None:
     """A YAML escape can make such a name; it must not end in an error for every keyed request."""
-    assert idempotency.key_hash("\ud800", "k", secret=SECRET) != idempotency.key_hash("\ud801", "k", secret=SECRET)
+    assert idempotency.key_hash("\ud800", "k", secret=SECRET) != idempotency.key_hash(
+        "\ud801", "k", secret=SECRET
+    )
 
 
 # ---- what a repeat is told
@@ -134,7 +175,9 @@ def test_a_team_with_half_a_surrogate_pair_has_a_hash() -> None:
 async def test_a_twin_of_a_running_request_is_told_to_ask_again(on: Stage) -> None:
     """Two at once are the same click twice: one is sent."""
     await on.claim(1)
-    with pytest.raises(IdempotencyConflict, match=f"under way: x-request-id {UUID(int=1)}") as refused:
+    with pytest.raises(
+        IdempotencyConflict, match=f"under way: x-request-id {UUID(int=1)}"
+    ) as refused:
         await on.claim(2)
     assert (refused.value.request_id, refused.value.retry_after_s) == (UUID(int=1), 1.0)
     assert f"GET /v1/requests/{UUID(int=1)}" in refused.value.message
@@ -144,7 +187,9 @@ async def test_a_repeat_of_what_was_charged_is_told_where_its_receipt_is(on: Sta
     """It is never sent again, so trying again does not help."""
     on.claims.finish(await on.claim(1), was_charged=True)
     await on.claims.look()
-    with pytest.raises(IdempotencyConflict, match=f"receipt is at GET /v1/requests/{UUID(int=1)}") as refused:
+    with pytest.raises(
+        IdempotencyConflict, match=f"receipt is at GET /v1/requests/{UUID(int=1)}"
+    ) as refused:
         await on.claim(2)
     assert (refused.value.request_id, refused.value.retry_after_s) == (UUID(int=1), None)
 
@@ -158,13 +203,17 @@ async def test_what_cost_nothing_may_be_tried_again(on: Stage) -> None:
 
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("change", [{"body": b"{ }"}, {"endpoint": "/v1/responses"}])
-async def test_another_request_under_the_same_key_is_refused(on: Stage, is_finished: bool, change: dict) -> None:
+async def test_another_request_under_the_same_key_is_refused(
+    on: Stage, is_finished: bool, change: dict
+) -> None:
     """The caller believes it has asked something that was never sent."""
     first = await on.claim(1)
     if is_finished:
         on.claims.finish(first, was_charged=True)
         await on.claims.look()
-    with pytest.raises(IdempotencyMismatch, match=f"{UUID(int=1)} had another body or endpoint") as refused:
+    with pytest.raises(
+        IdempotencyMismatch, match=f"{UUID(int=1)} had another body or endpoint"
+    ) as refused:
         await on.claim(2, **change)
     assert (refused.value.param, refused.value.retry_after_s) == ("Idempotency-Key", None)
 
@@ -188,7 +237,9 @@ async def test_no_message_repeats_the_key_or_the_body(on: Stage) -> None:
 
 
 async def test_a_worker_knows_what_it_did_not_write_yet() -> None:
-    """Postgres went away after the answer: the repeat must not hear that it is still under way for ever."""
+    """Postgres went away after the answer: the repeat must not hear that it is still under way for
+    ever.
+    """
     on = Stage()
     on.claims.finish(await on.claim(1), was_charged=True)
     with pytest.raises(IdempotencyConflict, match="has ended"):
@@ -199,7 +250,9 @@ async def test_a_worker_knows_what_it_did_not_write_yet() -> None:
 
 
 async def test_a_late_end_does_not_touch_who_came_after() -> None:
-    """The first release is made by the repeat itself; written again in the background it must find nothing."""
+    """The first release is made by the repeat itself; written again in the background it must find
+    nothing.
+    """
     on = Stage()
     on.claims.finish(await on.claim(1), was_charged=False)
     second = await on.claim(2)
@@ -258,7 +311,9 @@ async def test_an_error_nobody_foresaw_loses_no_end(on: Stage) -> None:
 async def test_a_keyed_request_needs_postgres() -> None:
     """Sent unclaimed, it would be sent by its twin too."""
     on = Stage(FakeClaims(is_away=True))
-    with pytest.raises(Unavailable, match="keyed requests need the database; nothing was sent") as refused:
+    with pytest.raises(
+        Unavailable, match="keyed requests need the database; nothing was sent"
+    ) as refused:
         await on.claim(1)
     assert refused.value.retry_after_s == 2.0
     await on.claims.close()
@@ -276,7 +331,9 @@ async def test_a_claim_whose_answer_was_lost_does_not_block_its_key() -> None:
 
 
 async def test_a_claim_that_hangs_is_cut_off_and_undone() -> None:
-    """A caller waits a bounded time; what the thread does after that is released, and not before it is done."""
+    """A caller waits a bounded time; what the thread does after that is released, and not before it
+    is done.
+    """
     on = Stage(FakeClaims(admission=threading.Event()), patience_s=0.01)
     with pytest.raises(Unavailable):
         await on.claim(1)
@@ -325,11 +382,15 @@ async def test_more_than_the_slots_wait_a_bounded_time() -> None:
     """A hung server must not pile callers up behind the first four."""
     on = Stage(FakeClaims(admission=threading.Event()), patience_s=0.01)
     assert on.store.admission is not None
-    asked = await asyncio.gather(*(on.claim(n, key=f"k{n}") for n in range(SLOTS + 3)), return_exceptions=True)
+    asked = await asyncio.gather(
+        *(on.claim(n, key=f"k{n}") for n in range(SLOTS + 3)), return_exceptions=True
+    )
     assert {type(one) for one in asked} == {Unavailable}
     assert on.store.asked == SLOTS, "the others never reached a thread, so there is nothing to undo"
     on.store.admission.set()
-    await soon(lambda: on.claims.waiting == SLOTS, "every claim that was made among those to be released")
+    await soon(
+        lambda: on.claims.waiting == SLOTS, "every claim that was made among those to be released"
+    )
     await on.claims.close()
 
 

@@ -20,11 +20,15 @@ from tests.factories import NOW, key
     st.binary(min_size=10, max_size=10),
 )
 def test_the_moment_is_inside_the_id(moment: datetime, random: bytes) -> None:
-    """`occurred_at` is read from the id: so all attempts of a request agree, and a month prunes by id."""
+    """`occurred_at` is read from the id: so all attempts of a request agree, and a month prunes by
+    id.
+    """
     milliseconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     made = uuid7(milliseconds, random)
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
-    assert (occurred_at(made) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1) == milliseconds
+    assert (occurred_at(made) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+        milliseconds=1
+    ) == milliseconds
 
 
 def test_random_bytes_fill_the_rest_of_the_id() -> None:
@@ -56,7 +60,9 @@ def test_a_typo_in_a_key_is_noticed(place: int, letter: str) -> None:
     assert (key_id_of(typo) is None) == (typo != good)
 
 
-@pytest.mark.parametrize("token", ["", "sk-abc", "tg_", key()[:-1], key() + "x", key().upper(), " " + key()])
+@pytest.mark.parametrize(
+    "token", ["", "sk-abc", "tg_", key()[:-1], key() + "x", key().upper(), " " + key()]
+)
 def test_other_tokens_are_no_keys(token: str) -> None:
     """A key of another product has no id here."""
     assert key_id_of(token) is None
@@ -70,7 +76,9 @@ def checksum(head: str) -> str:
 
 @pytest.mark.parametrize("head", ["tg_", "tg_short_secret", key()[:-7], "sk_" + key()[3:-6]])
 def test_a_right_checksum_does_not_make_a_key(head: str) -> None:
-    """Whoever reads the published format can compute one: the answer is 401, not a fault of ours."""
+    """Whoever reads the published format can compute one: the answer is 401, not a fault of
+    ours.
+    """
     assert key_id_of(head + checksum(head)) is None
     assert key().endswith(checksum(key()[:-6]))
 
@@ -82,7 +90,9 @@ def test_too_little_entropy_is_our_mistake() -> None:
 
 
 def test_a_digest_needs_the_pepper() -> None:
-    """A stolen table of digests is worth nothing without the pepper, and its id reveals nothing of it."""
+    """A stolen table of digests is worth nothing without the pepper, and its id reveals nothing of
+    it.
+    """
     one, other = Pepper(b"one"), Pepper(b"other")
     assert one.digest(key()) != other.digest(key())
     assert len(one.digest(key())) == 32
@@ -93,9 +103,16 @@ def test_a_digest_needs_the_pepper() -> None:
 def test_outcomes_are_stable_names() -> None:
     """Reports and alerts are written against these words (docs/reference/outcomes.md)."""
     assert [outcome.value for outcome in Outcome] == [
-        "ok", "upstream_error", "upstream_cut", "upstream_timeout", "upstream_unreachable", "client_gone",
-        "gateway_error", "gateway_stopped", "interrupted",
-    ]  # fmt: skip
+        "ok",
+        "upstream_error",
+        "upstream_cut",
+        "upstream_timeout",
+        "upstream_unreachable",
+        "client_gone",
+        "gateway_error",
+        "gateway_stopped",
+        "interrupted",
+    ]
 
 
 def test_the_clock_of_tests_stands_still() -> None:

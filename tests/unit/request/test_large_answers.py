@@ -1,4 +1,6 @@
-"""Large answers are read beside the event loop, and nothing of them is lost where their callers leave meanwhile."""
+"""Large answers are read beside the event loop, and nothing of them is lost where their callers
+leave meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,24 @@ from gateway.services.request.upstream_answer import _LARGE_ANSWERS, MAX_ANSWER_
 from gateway.wire.openai.vectors import LARGE_BYTES
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
-from tests.unit.request.test_request_service import DONE, TAIL, VLLM, WHOLE, body, once, piece, rest_of, stage
+from tests.unit.request.test_request_service import (
+    DONE,
+    TAIL,
+    VLLM,
+    WHOLE,
+    body,
+    once,
+    piece,
+    rest_of,
+    stage,
+)
 from tests.waiting import soon
 
 TEXT = "word " * (LARGE_BYTES // 5 + 1)
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
-LARGE = json.dumps({"model": "m-1", "choices": [{"message": {"content": TEXT}}], "usage": USAGE}).encode()
+LARGE = json.dumps(
+    {"model": "m-1", "choices": [{"message": {"content": TEXT}}], "usage": USAGE}
+).encode()
 INPUT = b'{"model":"assistant","input":"x"}'
 
 
@@ -37,7 +51,9 @@ async def test_a_stream_that_comes_at_once_leaves_the_loop_its_turns() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    answer = await stage(FakeUpstreamAnswer([piece("a"), blanks + TAIL + DONE])).answer(body(stream=True))
+    answer = await stage(FakeUpstreamAnswer([piece("a"), blanks + TAIL + DONE])).answer(
+        body(stream=True)
+    )
     waiting = asyncio.create_task(others())
     assert (await rest_of(answer)).count(b"\n") >= len(blanks)
     waiting.cancel()
@@ -57,7 +73,10 @@ async def test_a_caller_who_leaves_while_its_large_answer_is_read_pays_once() ->
     on, others = stage(FakeUpstreamAnswer([LARGE])), threading.Event()
     _LARGE_ANSWERS.submit(others.wait)
     asked = asyncio.create_task(on.answer(body()))
-    await soon(lambda: on.transport.answers == [] and _LARGE_ANSWERS._work_queue.qsize(), "the answer waits")
+    await soon(
+        lambda: on.transport.answers == [] and _LARGE_ANSWERS._work_queue.qsize(),
+        "the answer waits",
+    )
     asked.cancel()
     await asyncio.sleep(0)
     others.set()
@@ -65,14 +84,18 @@ async def test_a_caller_who_leaves_while_its_large_answer_is_read_pays_once() ->
         await asked
     await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
-        Outcome.CLIENT_GONE, UsageSource.PROVIDER, 30_000,
-    )  # fmt: skip
+        Outcome.CLIENT_GONE,
+        UsageSource.PROVIDER,
+        30_000,
+    )
 
 
 async def test_a_large_answer_that_is_no_json_is_refused_and_estimated() -> None:
     """As a small one; it was bought."""
     on = stage(FakeUpstreamAnswer([b"<html>" + b"a" * LARGE_BYTES]), FakeUpstreamAnswer([WHOLE]))
-    on.counter.counted = Counted(usage=TokenUsage(input_tokens=10, output_tokens=LARGE_BYTES // 4), is_exact=False)
+    on.counter.counted = Counted(
+        usage=TokenUsage(input_tokens=10, output_tokens=LARGE_BYTES // 4), is_exact=False
+    )
     with pytest.raises(UpstreamError, match="no JSON"):
         await on.answer(body())
     await soon(lambda: on.journal.events, "the event")
@@ -81,7 +104,11 @@ async def test_a_large_answer_that_is_no_json_is_refused_and_estimated() -> None
 
 async def test_an_answer_of_too_many_choices_keeps_its_stated_usage() -> None:
     """It is handed on as it came, and what it says that it cost is believed."""
-    many = b'{"choices":[' + b",".join([b"{}"] * 6000) + b'],"usage":{"prompt_tokens":10,"completion_tokens":5000}}'
+    many = (
+        b'{"choices":['
+        + b",".join([b"{}"] * 6000)
+        + b'],"usage":{"prompt_tokens":10,"completion_tokens":5000}}'
+    )
     on = stage(FakeUpstreamAnswer([many]))
     assert (await on.answer(body())).body == many
     assert (on.event.usage_source, on.event.usage.output_tokens) == (UsageSource.PROVIDER, 5000)
@@ -89,7 +116,11 @@ async def test_an_answer_of_too_many_choices_keeps_its_stated_usage() -> None:
 
 async def test_large_vectors_of_no_known_form_are_handed_on_and_estimated() -> None:
     """Nothing is looked for in so many bytes."""
-    odd = b'{"data":[{"embedding":"' + b"\xc3\xa4" * (MAX_ANSWER_BYTES // 2) + b'"}],"usage":{"prompt_tokens":1}}'
+    odd = (
+        b'{"data":[{"embedding":"'
+        + b"\xc3\xa4" * (MAX_ANSWER_BYTES // 2)
+        + b'"}],"usage":{"prompt_tokens":1}}'
+    )
     on = stage(FakeUpstreamAnswer([odd]))
     answer = await on.answer(INPUT, operation=Operation.EMBEDDINGS)
     assert answer.body == odd

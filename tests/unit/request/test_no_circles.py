@@ -1,4 +1,6 @@
-"""A request that is over leaves nothing for the collector to find: what it knows goes with its last reference."""
+"""A request that is over leaves nothing for the collector to find: what it knows goes with its last
+reference.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,12 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("happens", [whole, streamed, left, tried_elsewhere, failed, cut])
-async def test_a_request_leaves_no_circle(collector: None, happens: Callable[[Stage], Awaitable[None]]) -> None:
-    """Else each keeps its body and its event in memory until the collector comes by, and then all wait for that."""
+async def test_a_request_leaves_no_circle(
+    collector: None, happens: Callable[[Stage], Awaitable[None]]
+) -> None:
+    """Else each keeps its body and its event in memory until the collector comes by, and then all
+    wait for that.
+    """
     on = Stage(FakeTransport([]), health=Health())
     for _ in range(3):
         gc.collect()
@@ -81,5 +87,7 @@ async def test_a_request_leaves_no_circle(collector: None, happens: Callable[[St
         await happens(on)
         on.journal.events.clear()  # the requests here have one id
     gc.collect()
-    found = Counter(type(one) for one in gc.garbage if isinstance(one, (Attempt, Slot, Observed, UsageEvent)))
+    found = Counter(
+        type(one) for one in gc.garbage if isinstance(one, (Attempt, Slot, Observed, UsageEvent))
+    )
     assert not found

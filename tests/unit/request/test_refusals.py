@@ -1,4 +1,6 @@
-"""Refused requests leave no event; they are counted by rule, and a count that is written twice is the same."""
+"""Refused requests leave no event; they are counted by rule, and a count that is written twice is
+the same.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests import factories
 from tests.fakes import FakeClock, FakeRefusals
 
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
-REFUSED = Refused(HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",))
+REFUSED = Refused(
+    HOUR, "payments", "assistant", "confidential", "residency_denied", ("class:confidential",)
+)
 
 
 def refused_decision() -> Decision:
@@ -23,9 +27,14 @@ def refused_decision() -> Decision:
     version = factories.version(factories.policy(classes={DataClass.CONFIDENTIAL: rule}))
     policy = version.policy
     decision = decide(
-        version, team=policy.teams["payments"], route=policy.routes["assistant"], data_class=DataClass.CONFIDENTIAL,
-        facts=factories.facts(), prices={"one": factories.price()}, day=HOUR.date(),
-    )  # fmt: skip
+        version,
+        team=policy.teams["payments"],
+        route=policy.routes["assistant"],
+        data_class=DataClass.CONFIDENTIAL,
+        facts=factories.facts(),
+        prices={"one": factories.price()},
+        day=HOUR.date(),
+    )
     assert decision.refusal() is not None
     return decision
 
@@ -70,7 +79,9 @@ def test_nothing_is_lost_while_postgres_is_away() -> None:
 
 
 def test_a_stop_in_the_middle_of_a_write_loses_no_count() -> None:
-    """The job is cancelled at every clean stop, and the close after it must find what it had not written."""
+    """The job is cancelled at every clean stop, and the close after it must find what it had not
+    written.
+    """
 
     async def story() -> None:
         store, journal = FakeRefusals(is_away=True), uuid4()

@@ -53,9 +53,13 @@ from tests.waiting import soon
 
 USD = 10**9
 WHOLE = json.dumps(
-    {"id": "c-1", "model": "m-1", "choices": [{"finish_reason": "stop"}],
-     "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
-).encode()  # fmt: skip
+    {
+        "id": "c-1",
+        "model": "m-1",
+        "choices": [{"finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+    }
+).encode()
 COST_NUSD = 30_000  # of that answer
 
 
@@ -68,7 +72,9 @@ class ClaimsInMemory:
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
         held = self.claimed.get(claim.key_hash)
         if held is not None:
-            return Earlier(request_id=held[0].request_id, is_same_body=True, is_finished=held[1] is True)
+            return Earlier(
+                request_id=held[0].request_id, is_same_body=True, is_finished=held[1] is True
+            )
         self.claimed[claim.key_hash] = (claim, None)
         return None
 
@@ -132,8 +138,12 @@ class Stage:
         )
         self.leases.limits["payments/month"] = (self.limit_usd or 0) * USD
 
-    async def answer(self, *deployments: Any, key: str | None = None, **members: Any) -> CallerAnswer:
-        body = json.dumps({"model": "assistant", "messages": [], "max_tokens": 100} | members).encode()
+    async def answer(
+        self, *deployments: Any, key: str | None = None, **members: Any
+    ) -> CallerAnswer:
+        body = json.dumps(
+            {"model": "assistant", "messages": [], "max_tokens": 100} | members
+        ).encode()
         read = factories.read(body)
         service = RequestService(
             transport=self.transport,
@@ -151,14 +161,17 @@ class Stage:
         )
         snapshot = factories.snapshot(
             document=factories.policy(
-                *deployments, teams={"payments": factories.team(budgets=self.rules(), limits=self.limits)}
+                *deployments,
+                teams={"payments": factories.team(budgets=self.rules(), limits=self.limits)},
             )
         )
         task = asyncio.create_task(self.budget_leases.run())
         try:
             request = factories.request(read, idempotency_key=key, request_id=uuid4_as_7())
             terms = factories.terms(snapshot, request)
-            return await service.answer(request, snapshot, terms=terms, received_s=self.clock.monotonic())
+            return await service.answer(
+                request, snapshot, terms=terms, received_s=self.clock.monotonic()
+            )
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -169,10 +182,14 @@ class Stage:
             return ()
         return (
             BudgetRule(
-                rule_id="payments/month", scope=BudgetScope.TEAM, team="payments", owner="payments",
-                period=BudgetPeriod.MONTH, limit_nusd=self.limit_usd * USD,
+                rule_id="payments/month",
+                scope=BudgetScope.TEAM,
+                team="payments",
+                owner="payments",
+                period=BudgetPeriod.MONTH,
+                limit_nusd=self.limit_usd * USD,
             ),
-        )  # fmt: skip
+        )
 
     @property
     def held_nusd(self) -> int:
@@ -247,7 +264,10 @@ async def test_an_unbounded_request_is_refused_under_a_hard_budget_alone() -> No
 async def test_a_full_deployment_is_passed_over() -> None:
     """Its limit is nobody's fault: the next one answers, and the attempt counts as the first."""
     on = Stage([FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE])])
-    one, two = factories.deployment("one", limits=Limits(requests_per_minute=1)), factories.deployment("two")
+    one, two = (
+        factories.deployment("one", limits=Limits(requests_per_minute=1)),
+        factories.deployment("two"),
+    )
     await on.answer(one, two)
     second = await on.answer(one, two)
     assert [event.deployment for event in on.journal.events] == ["one", "two"]
@@ -266,11 +286,14 @@ async def test_where_every_deployment_is_full_the_caller_hears_when() -> None:
 
 
 async def test_a_slot_is_free_again_however_the_request_ended() -> None:
-    """A leak would close the team out for ever: answered, failed, refused by its budget, cancelled."""
+    """A leak would close the team out for ever: answered, failed, refused by its budget,
+    cancelled.
+    """
     on = Stage(
-        [FakeUpstreamAnswer([WHOLE]), UpstreamError("x"), FakeUpstreamAnswer([WHOLE])], limits=Limits(concurrent=1),
+        [FakeUpstreamAnswer([WHOLE]), UpstreamError("x"), FakeUpstreamAnswer([WHOLE])],
+        limits=Limits(concurrent=1),
         max_attempts=1,
-    )  # fmt: skip
+    )
     await on.answer()
     with pytest.raises(UpstreamError):
         await on.answer()
@@ -310,14 +333,18 @@ async def test_a_request_that_is_refused_leaves_its_key_free() -> None:
 
 
 async def test_a_limit_in_shadow_refuses_nothing_and_is_counted() -> None:
-    """Whoever turns it on later knows beforehand whom it will hurt: the team's, and a deployment's."""
+    """Whoever turns it on later knows beforehand whom it will hurt: the team's, and a
+    deployment's.
+    """
     shadow = Limits(requests_per_minute=1, is_shadow=True)
     on = Stage([FakeUpstreamAnswer([WHOLE]) for _ in range(3)], limits=shadow)
     for _ in range(3):
         await on.answer(factories.deployment("one", limits=shadow))
     assert len(on.journal.events) == 3
     await on.refusals.write()
-    counted = {(refused.code, refused.rules): times for (_, refused), times in on.counted.counts.items()}
+    counted = {
+        (refused.code, refused.rules): times for (_, refused), times in on.counted.counts.items()
+    }
     assert counted == {
         ("shadow:rate_limited", ("payments",)): 2,
         ("shadow:rate_limited", ("deployment:one",)): 2,
@@ -325,8 +352,12 @@ async def test_a_limit_in_shadow_refuses_nothing_and_is_counted() -> None:
 
 
 async def test_what_is_in_shadow_gives_back_what_it_took() -> None:
-    """A slot that is only counted must be free again, or the count would say that all is full for ever."""
-    on = Stage([FakeUpstreamAnswer([WHOLE]) for _ in range(3)], limits=Limits(concurrent=1, is_shadow=True))
+    """A slot that is only counted must be free again, or the count would say that all is full for
+    ever.
+    """
+    on = Stage(
+        [FakeUpstreamAnswer([WHOLE]) for _ in range(3)], limits=Limits(concurrent=1, is_shadow=True)
+    )
     for _ in range(3):
         await on.answer()
     await on.refusals.write()

@@ -60,16 +60,23 @@ from tests.fakes import (
 from tests.waiting import soon
 
 WHOLE = json.dumps(
-    {"id": "c-1", "model": "m-1", "choices": [{"finish_reason": "stop"}],
-     "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
-).encode()  # fmt: skip
+    {
+        "id": "c-1",
+        "model": "m-1",
+        "choices": [{"finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+    }
+).encode()
 DONE = b"data: [DONE]\n\n"
 A_NUSD_A_LINE = 20  # each line of a receipt is rounded once, and a hold is above all of them
 
 
 def piece(text: str, made: int | None = None) -> bytes:
     """One chunk with a token; `made` is vLLM's running count."""
-    chunk: dict[str, Any] = {"model": "m-1", "choices": [{"delta": {"content": text}, "finish_reason": None}]}
+    chunk: dict[str, Any] = {
+        "model": "m-1",
+        "choices": [{"delta": {"content": text}, "finish_reason": None}],
+    }
     if made is not None:
         chunk["usage"] = {"prompt_tokens": 10, "completion_tokens": made}
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
@@ -87,15 +94,21 @@ class Stage:
     clock: FakeClock = field(default_factory=FakeClock)
     leases: FakeLeases = field(default_factory=FakeLeases)
     counter: FakeCounter = field(default_factory=FakeCounter)
-    limits: DrainLimits = field(default_factory=lambda: DrainLimits(answers=2, seconds=60, events=100))
+    limits: DrainLimits = field(
+        default_factory=lambda: DrainLimits(answers=2, seconds=60, events=100)
+    )
     is_stopping: bool = False
     max_attempts: int = 3
     health: Health = field(default_factory=Health)
 
     def __post_init__(self) -> None:
-        self.abandoned = AbandonedAnswers(self.counter, self.limits, is_stopping=lambda: self.is_stopping)
+        self.abandoned = AbandonedAnswers(
+            self.counter, self.limits, is_stopping=lambda: self.is_stopping
+        )
         self.budget_leases = BudgetLeases(self.leases, self.clock, worker=uuid4(), lease_s=900)
-        database = Database("postgresql://nobody@localhost/none")  # opened by the first limit or key
+        database = Database(
+            "postgresql://nobody@localhost/none"
+        )  # opened by the first limit or key
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
         self.counted = FakeRefusals()
@@ -127,12 +140,17 @@ class Stage:
             draw=lambda: 0.0,
         )
 
-    async def answer(self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT) -> CallerAnswer:
+    async def answer(
+        self, body: bytes, *deployments: Any, operation: Operation = Operation.CHAT
+    ) -> CallerAnswer:
         read = factories.read(body, operation)
         snapshot = factories.snapshot(document=factories.policy(*deployments))
         request = factories.request(read)
         return await self.service().answer(
-            request, snapshot, terms=factories.terms(snapshot, request), received_s=self.clock.monotonic()
+            request,
+            snapshot,
+            terms=factories.terms(snapshot, request),
+            received_s=self.clock.monotonic(),
         )
 
     @property
@@ -168,10 +186,24 @@ async def test_a_whole_answer_makes_one_event() -> None:
     answer = await on.answer(body(user="u-1"))
     assert json.loads(answer.body)["usage"]["cost_usd"] == 0.00003
     event = on.event
-    assert (event.outcome, event.http_status, event.usage_source) == (Outcome.OK, 200, UsageSource.PROVIDER)
+    assert (event.outcome, event.http_status, event.usage_source) == (
+        Outcome.OK,
+        200,
+        UsageSource.PROVIDER,
+    )
     assert (event.usage.input_tokens, event.usage.output_tokens, event.cost_nusd) == (10, 5, 30_000)
-    assert (event.team, event.cost_centre, event.route, event.deployment) == ("payments", "CC-1", "assistant", "one")
-    assert (event.attempt, event.end_user, event.upstream_request_id, event.streamed) == (1, "u-1", "c-1", False)
+    assert (event.team, event.cost_centre, event.route, event.deployment) == (
+        "payments",
+        "CC-1",
+        "assistant",
+        "one",
+    )
+    assert (event.attempt, event.end_user, event.upstream_request_id, event.streamed) == (
+        1,
+        "u-1",
+        "c-1",
+        False,
+    )
     assert (event.finish_reason, event.occurred_at) == ("stop", factories.NOW)
     assert event.decision["ranked"] == ["one"]
     assert event.decision["candidates"] == [
@@ -187,11 +219,17 @@ async def test_a_stream_passes_as_it_comes_and_is_settled_at_its_end() -> None:
     sent = await rest_of(answer)
     assert sent.count(b"data: ") == 3
     assert sent.endswith(DONE)
-    assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (Outcome.OK, UsageSource.PROVIDER, 18_000)
+    assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
+        Outcome.OK,
+        UsageSource.PROVIDER,
+        18_000,
+    )
 
 
 async def test_times_are_measured_from_the_start_of_the_attempt() -> None:
-    """TTFT ends at the first token, not at the first chunk; TPOT spreads the rest over the tokens after it."""
+    """TTFT ends at the first token, not at the first chunk; TPOT spreads the rest over the tokens
+    after it.
+    """
     role = b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n'
     on = stage()
 
@@ -199,29 +237,49 @@ async def test_times_are_measured_from_the_start_of_the_attempt() -> None:
         on.clock.advance(count)
 
     waits = {0: lambda: second(1), 1: lambda: second(1), 2: lambda: second(3)}
-    on.transport.answers.append(FakeUpstreamAnswer([role, piece("a"), piece("b") + TAIL + DONE], waits_for=waits))
+    on.transport.answers.append(
+        FakeUpstreamAnswer([role, piece("a"), piece("b") + TAIL + DONE], waits_for=waits)
+    )
     await rest_of(await on.answer(body(stream=True)))
     assert (on.event.ttft_s, on.event.tpot_s, on.event.duration_s) == (2, 3, 5)
 
 
 async def test_a_figure_that_cannot_be_true_is_kept_beside_the_hold() -> None:
-    """What was said, by which tier, that it was not believed, and how long we took: finance asks for each of them."""
-    said = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 11}}
-    whole = json.dumps({"model": "m-1", "choices": [], "service_tier": "default", "usage": said}).encode()
+    """What was said, by which tier, that it was not believed, and how long we took: finance asks
+    for each of them.
+    """
+    said = {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 11},
+    }
+    whole = json.dumps(
+        {"model": "m-1", "choices": [], "service_tier": "default", "usage": said}
+    ).encode()
     on = stage(FakeUpstreamAnswer([whole]))
     on.clock = FakeClock(step_s=1)
     await on.answer(body())
     event = on.event
     assert event.reported == TokenUsage(input_tokens=10, output_tokens=5, cached_input_tokens=11)
-    assert (event.is_suspect, event.usage_source, event.cost_nusd) == (True, UsageSource.UNKNOWN, None)
+    assert (event.is_suspect, event.usage_source, event.cost_nusd) == (
+        True,
+        UsageSource.UNKNOWN,
+        None,
+    )
     assert event.held_nusd == on.journal.intents[0].event.held_nusd
     assert (event.service_tier, event.overhead_s) == ("default", 1)
 
 
 REFUSALS = [
-    (429, RateLimited), (500, UpstreamError), (503, Overloaded), (529, Overloaded), (401, UpstreamAuth),
-    (403, UpstreamAuth), (302, UpstreamError), (304, UpstreamError),
-]  # fmt: skip
+    (429, RateLimited),
+    (500, UpstreamError),
+    (503, Overloaded),
+    (529, Overloaded),
+    (401, UpstreamAuth),
+    (403, UpstreamAuth),
+    (302, UpstreamError),
+    (304, UpstreamError),
+]
 
 
 @pytest.mark.parametrize(("status", "expected"), REFUSALS)
@@ -230,23 +288,35 @@ async def test_a_refusal_costs_zero_and_says_so(status: int, expected: type[Requ
     on = once(FakeUpstreamAnswer([b"{}"], status=status))
     with pytest.raises(expected):
         await on.answer(body())
-    assert (on.event.http_status, on.event.usage_source, on.event.cost_nusd) == (status, UsageSource.NONE, 0)
+    assert (on.event.http_status, on.event.usage_source, on.event.cost_nusd) == (
+        status,
+        UsageSource.NONE,
+        0,
+    )
 
 
 @pytest.mark.parametrize(("status", "expected"), REFUSALS)
-async def test_before_the_first_byte_another_deployment_is_tried(status: int, expected: type[RequestError]) -> None:
+async def test_before_the_first_byte_another_deployment_is_tried(
+    status: int, expected: type[RequestError]
+) -> None:
     """The caller sees one answer; the ledger sees both attempts."""
     on = stage(FakeUpstreamAnswer([b"{}"], status=status), FakeUpstreamAnswer([WHOLE]))
     answer = await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert answer.attempt.number == 2
-    assert [(e.deployment, e.attempt, e.cost_nusd) for e in on.journal.events] == [("one", 1, 0), ("two", 2, 30_000)]
+    assert [(e.deployment, e.attempt, e.cost_nusd) for e in on.journal.events] == [
+        ("one", 1, 0),
+        ("two", 2, 30_000),
+    ]
     assert {event.request_id for event in on.journal.events} == {factories.REQUEST_ID}
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
 async def test_a_mistake_of_the_caller_is_not_tried_elsewhere(status: int) -> None:
     """Another deployment would refuse it too, and a second refusal hides the first."""
-    on = stage(FakeUpstreamAnswer([b'{"error":{"message":"no"}}'], status=status), FakeUpstreamAnswer([WHOLE]))
+    on = stage(
+        FakeUpstreamAnswer([b'{"error":{"message":"no"}}'], status=status),
+        FakeUpstreamAnswer([WHOLE]),
+    )
     with pytest.raises(RequestError) as caught:
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert caught.value.attempts == 1
@@ -262,8 +332,13 @@ async def test_a_mistake_of_the_caller_is_not_tried_elsewhere(status: int) -> No
         (ResidencyDenied("x"), Outcome.GATEWAY_ERROR, UsageSource.NONE),
     ],
 )
-async def test_a_failure_before_headers(failure: RequestError, outcome: Outcome, source: UsageSource) -> None:
-    """No connection: nothing was served. A timeout: the upstream may be working, so its cost is unknown."""
+async def test_a_failure_before_headers(
+    failure: RequestError, outcome: Outcome, source: UsageSource
+) -> None:
+    """No connection: nothing was served.
+
+    A timeout: the upstream may be working, so its cost is unknown.
+    """
     was_sent = isinstance(failure, (UpstreamTimeout, UpstreamError))
     on = once(FakeUpstreamAnswer(fails=failure) if was_sent else failure)
     with pytest.raises(type(failure)):
@@ -281,17 +356,24 @@ async def test_a_broken_plain_answer_is_unknown() -> None:
 
 
 async def test_a_plain_answer_that_is_no_json_is_an_error_and_bought_once() -> None:
-    """It came whole under a status of success: whoever made it may bill it, and would bill a second one too."""
+    """It came whole under a status of success: whoever made it may bill it, and would bill a second
+    one too.
+    """
     on = stage(FakeUpstreamAnswer([b"<html>"]), FakeUpstreamAnswer([WHOLE]))
     with pytest.raises(UpstreamError, match="no JSON"):
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert len(on.transport.sent) == 1
     await soon(lambda: on.journal.events, "the event, which takes a count")
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_ERROR, UsageSource.ESTIMATED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.UPSTREAM_ERROR,
+        UsageSource.ESTIMATED,
+    )
 
 
 async def test_a_cut_stream_ends_with_an_error_event_and_what_was_generated() -> None:
-    """A clean close looks like success to official SDKs; vLLM's running usage says what to charge."""
+    """A clean close looks like success to official SDKs; vLLM's running usage says what to
+    charge.
+    """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2)], then=UpstreamError("broke")))
     one = factories.deployment(provider="vllm", is_self_hosted=True)
     sent = await rest_of(await on.answer(body(stream=True), one))
@@ -306,7 +388,10 @@ async def test_a_stream_without_done_is_cut() -> None:
     on = stage(FakeUpstreamAnswer([piece("a")]))
     sent = await rest_of(await on.answer(body(stream=True)))
     assert b'"code":"upstream_error"' in sent
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.ESTIMATED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.UPSTREAM_CUT,
+        UsageSource.ESTIMATED,
+    )
 
 
 async def test_a_connection_that_breaks_after_done_is_no_error() -> None:
@@ -323,23 +408,37 @@ async def test_a_stalled_stream_is_a_timeout() -> None:
     one = factories.deployment(provider="vllm", is_self_hosted=True)
     sent = await rest_of(await on.answer(body(stream=True), one))
     assert b'"code":"upstream_timeout"' in sent
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_TIMEOUT, UsageSource.DERIVED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.UPSTREAM_TIMEOUT,
+        UsageSource.DERIVED,
+    )
 
 
 async def test_a_stream_that_dies_before_its_first_byte_is_tried_elsewhere() -> None:
     """Nothing reached the caller yet; the first attempt stays in the ledger as unknown."""
-    on = stage(FakeUpstreamAnswer([], then=UpstreamError("died")), FakeUpstreamAnswer([piece("a"), TAIL, DONE]))
-    answer = await on.answer(body(stream=True), factories.deployment("one"), factories.deployment("two"))
+    on = stage(
+        FakeUpstreamAnswer([], then=UpstreamError("died")),
+        FakeUpstreamAnswer([piece("a"), TAIL, DONE]),
+    )
+    answer = await on.answer(
+        body(stream=True), factories.deployment("one"), factories.deployment("two")
+    )
     await rest_of(answer)
     assert [(e.deployment, e.usage_source) for e in on.journal.events] == [
-        ("one", UsageSource.UNKNOWN), ("two", UsageSource.PROVIDER),
-    ]  # fmt: skip
+        ("one", UsageSource.UNKNOWN),
+        ("two", UsageSource.PROVIDER),
+    ]
 
 
 async def test_after_the_first_byte_nothing_is_tried_elsewhere() -> None:
     """Half an answer from each of two models is not an answer."""
-    on = stage(FakeUpstreamAnswer([piece("a")], then=UpstreamError("broke")), FakeUpstreamAnswer([piece("b"), DONE]))
-    await rest_of(await on.answer(body(stream=True), factories.deployment("one"), factories.deployment("two")))
+    on = stage(
+        FakeUpstreamAnswer([piece("a")], then=UpstreamError("broke")),
+        FakeUpstreamAnswer([piece("b"), DONE]),
+    )
+    await rest_of(
+        await on.answer(body(stream=True), factories.deployment("one"), factories.deployment("two"))
+    )
     assert [event.deployment for event in on.journal.events] == ["one"]
 
 
@@ -361,18 +460,26 @@ async def test_an_endless_event_ends_the_stream() -> None:
 
 
 async def test_a_caller_who_leaves_mid_stream_is_charged_for_what_was_made() -> None:
-    """Closing the answer settles it: the last running figure, marked as derived, and the upstream is closed."""
+    """Closing the answer settles it: the last running figure, marked as derived, and the upstream
+    is closed.
+    """
     upstream = FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE])
     on = stage(upstream)
-    answer = await on.answer(body(stream=True), factories.deployment(provider="vllm", is_self_hosted=True))
+    answer = await on.answer(
+        body(stream=True), factories.deployment(provider="vllm", is_self_hosted=True)
+    )
     assert answer.rest is not None
     await answer.rest.aclose()
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
     assert (on.event.usage.output_tokens, upstream.closed) == (1, 1)
 
 
-async def leaves(on: Stage, sent: bytes, *deployments: Any, at: int = 0, stalls: bool = False) -> None:
-    """Cancel the request while it waits for piece `at` of its answer, which never comes if it `stalls`."""
+async def leaves(
+    on: Stage, sent: bytes, *deployments: Any, at: int = 0, stalls: bool = False
+) -> None:
+    """Cancel the request while it waits for piece `at` of its answer, which never comes if it
+    `stalls`.
+    """
     waits, never = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
@@ -402,13 +509,17 @@ VLLM = {"provider": "vllm", "is_self_hosted": True}
 
 
 async def test_a_caller_who_leaves_an_engine_before_the_first_byte_is_settled_at_once() -> None:
-    """The cancellation arrives while the engine is silent: it is stopped, and the event still made, with its hold."""
+    """The cancellation arrives while the engine is silent: it is stopped, and the event still made,
+    with its hold.
+    """
     upstream = FakeUpstreamAnswer([piece("a", 1), TAIL, DONE])
     on = stage(upstream)
     await leaves(on, body(stream=True), factories.deployment(**VLLM))
     assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
-        Outcome.CLIENT_GONE, UsageSource.UNKNOWN, None,
-    )  # fmt: skip
+        Outcome.CLIENT_GONE,
+        UsageSource.UNKNOWN,
+        None,
+    )
     assert on.event.held_nusd
     assert upstream.closed == 1
 
@@ -419,35 +530,48 @@ async def test_a_plain_answer_of_an_engine_is_known_though_its_caller_left() -> 
     on = stage(upstream)
     await leaves(on, body(), factories.deployment(**VLLM, capabilities=frozenset()), at=2)
     assert (on.event.outcome, on.event.usage_source, on.event.usage.output_tokens) == (
-        Outcome.CLIENT_GONE, UsageSource.DERIVED, 2,
-    )  # fmt: skip
+        Outcome.CLIENT_GONE,
+        UsageSource.DERIVED,
+        2,
+    )
     assert upstream.closed == 1
 
 
 @pytest.mark.parametrize(("streams", "at"), [(True, 0), (True, 1), (False, 0)])
-async def test_an_abandoned_answer_that_is_billed_anyway_is_read_to_its_end(streams: bool, at: int) -> None:
-    """A paid provider goes on generating and bills it: its final figure is what the team is charged."""
+async def test_an_abandoned_answer_that_is_billed_anyway_is_read_to_its_end(
+    streams: bool, at: int
+) -> None:
+    """A paid provider goes on generating and bills it: its final figure is what the team is
+    charged.
+    """
     pieces = [piece("a"), piece("b"), TAIL, DONE] if streams else [WHOLE[:20], WHOLE[20:]]
     upstream = FakeUpstreamAnswer(pieces)
     on = stage(upstream)
     await leaves(on, body(stream=streams), at=at)
     await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.PROVIDER)
-    assert (on.event.cost_nusd, upstream.closed, on.counter.asked) == (18_000 if streams else 30_000, 1, 0)
+    assert (on.event.cost_nusd, upstream.closed, on.counter.asked) == (
+        18_000 if streams else 30_000,
+        1,
+        0,
+    )
 
 
 async def test_an_abandoned_answer_beyond_the_limit_is_counted() -> None:
     """Where no more answers may be read on, ours is the only count there is, and it says so."""
     counted = Counted(usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False)
     on = Stage(
-        FakeTransport([FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])]), counter=FakeCounter(counted),
+        FakeTransport([FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])]),
+        counter=FakeCounter(counted),
         limits=DrainLimits(answers=5, seconds=60, events=0),
-    )  # fmt: skip
+    )
     await leaves(on, body(stream=True), at=1)
     await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
-        Outcome.CLIENT_GONE, UsageSource.ESTIMATED, 14_000,
-    )  # fmt: skip
+        Outcome.CLIENT_GONE,
+        UsageSource.ESTIMATED,
+        14_000,
+    )
 
 
 async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
@@ -455,7 +579,10 @@ async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE]))
     on.is_stopping = True
     await leaves(on, body(stream=True), factories.deployment(**VLLM), at=2)
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.GATEWAY_STOPPED, UsageSource.DERIVED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.GATEWAY_STOPPED,
+        UsageSource.DERIVED,
+    )
 
 
 async def test_closing_settles_what_is_still_read_on() -> None:
@@ -479,11 +606,16 @@ async def test_closing_settles_what_was_to_be_counted_and_had_not_begun() -> Non
         pass
     assert on.journal.events == []
     await on.abandoned.close()
-    assert (on.event.outcome, on.event.usage_source) == (Outcome.UPSTREAM_CUT, UsageSource.ESTIMATED)
+    assert (on.event.outcome, on.event.usage_source) == (
+        Outcome.UPSTREAM_CUT,
+        UsageSource.ESTIMATED,
+    )
 
 
 async def test_an_intent_is_durable_before_anything_is_sent() -> None:
-    """A crash after the first byte must find that there was an attempt, and what it can cost at most."""
+    """A crash after the first byte must find that there was an attempt, and what it can cost at
+    most.
+    """
     on = stage(FakeUpstreamAnswer([WHOLE]))
     on.journal.admission = asyncio.Event()
     task = asyncio.create_task(on.answer(body()))
@@ -494,7 +626,11 @@ async def test_an_intent_is_durable_before_anything_is_sent() -> None:
     await task
     assert len(on.transport.sent) == 1
     event = intent.event
-    assert (event.outcome, event.usage_source, event.cost_nusd) == (Outcome.INTERRUPTED, UsageSource.UNKNOWN, None)
+    assert (event.outcome, event.usage_source, event.cost_nusd) == (
+        Outcome.INTERRUPTED,
+        UsageSource.UNKNOWN,
+        None,
+    )
     assert event.key == on.event.key
     assert (event.held_nusd or 0) >= (on.event.cost_nusd or 0) > 0
 
@@ -521,7 +657,9 @@ async def test_a_full_journal_admits_nothing() -> None:
 
 
 async def test_running_usage_is_noted_for_a_crash() -> None:
-    """What a stream has generated so far is on disk before it ends, and no longer once it is settled."""
+    """What a stream has generated so far is on disk before it ends, and no longer once it is
+    settled.
+    """
     on = stage(FakeUpstreamAnswer([piece("a", 1), piece("b", 2), TAIL, DONE]))
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
     await soon(lambda: on.journal.progress, "progress")
@@ -539,7 +677,9 @@ async def test_an_unforeseen_error_is_settled_too() -> None:
 
 
 async def test_an_unforeseen_error_in_a_stream_is_settled_too() -> None:
-    """Part of the answer is with the caller already: its attempt must not stay open until the process ends."""
+    """Part of the answer is with the caller already: its attempt must not stay open until the
+    process ends.
+    """
     upstream = FakeUpstreamAnswer([piece("a", 1)], then=ZeroDivisionError())
     on = stage(upstream)
     answer = await on.answer(body(stream=True), factories.deployment(**VLLM))
@@ -550,7 +690,9 @@ async def test_an_unforeseen_error_in_a_stream_is_settled_too() -> None:
 
 
 @pytest.mark.parametrize("refusal", [InvalidRequest("too long"), OSError("the disk broke")])
-async def test_what_could_not_be_written_down_is_neither_sent_nor_settled(refusal: Exception) -> None:
+async def test_what_could_not_be_written_down_is_neither_sent_nor_settled(
+    refusal: Exception,
+) -> None:
     """Without an intent there is no room for a settlement, and nothing that one could be about."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
     on.journal.refuses = refusal
@@ -565,8 +707,9 @@ async def test_a_missing_credential_sends_nothing() -> None:
     one = factories.deployment("one", api_key="env:TOLLGATE_TEST_NOT_SET")
     await on.answer(body(), one, factories.deployment("two"))
     assert [(e.deployment, e.usage_source) for e in on.journal.events] == [
-        ("one", UsageSource.NONE), ("two", UsageSource.PROVIDER),
-    ]  # fmt: skip
+        ("one", UsageSource.NONE),
+        ("two", UsageSource.PROVIDER),
+    ]
     assert len(on.transport.sent) == 1
 
 
@@ -607,13 +750,17 @@ async def test_settling_twice_charges_once() -> None:
 async def test_a_hold_is_the_upper_bound_of_the_attempt(
     members: dict[str, Any], changes: dict[str, Any], output_bound: int
 ) -> None:
-    """Input in bytes plus the template's tokens, output as the first that bounds it, times the choices."""
+    """Input in bytes plus the template's tokens, output as the first that bounds it, times the
+    choices.
+    """
     on = once(FakeUpstreamAnswer(fails=UpstreamTimeout("x")))
     sent = body(**members)
     with pytest.raises(UpstreamTimeout):
         await on.answer(sent, factories.deployment(**changes))
     input_bound = min(len(sent) + 64, changes.get("context_window", 10**6))
-    assert 0 <= (on.event.held_nusd or 0) - (input_bound * 1000 + output_bound * 4000) <= A_NUSD_A_LINE
+    assert (
+        0 <= (on.event.held_nusd or 0) - (input_bound * 1000 + output_bound * 4000) <= A_NUSD_A_LINE
+    )
     assert on.event.features["input_bound_tokens"] == input_bound
 
 
@@ -629,10 +776,15 @@ async def test_embeddings_hold_no_output() -> None:
 async def test_every_attempt_has_its_own_permit() -> None:
     """A retry needs leave as the first try did."""
     on = stage(FakeUpstreamAnswer([b"{}"], status=500), FakeUpstreamAnswer([WHOLE]))
-    await on.answer(body(), factories.deployment("one"), factories.deployment("two", base_url="http://127.0.0.1:10/v1"))
+    await on.answer(
+        body(),
+        factories.deployment("one"),
+        factories.deployment("two", base_url="http://127.0.0.1:10/v1"),
+    )
     assert [(permit.attempt, permit.origin) for permit, _ in on.transport.sent] == [
-        (1, "http://127.0.0.1:9"), (2, "http://127.0.0.1:10"),
-    ]  # fmt: skip
+        (1, "http://127.0.0.1:9"),
+        (2, "http://127.0.0.1:10"),
+    ]
 
 
 def test_the_fake_read_body_is_a_real_one() -> None:
@@ -644,23 +796,31 @@ def test_the_fake_read_body_is_a_real_one() -> None:
 
 
 GEO = json.dumps(
-    {"id": "c-1", "model": "m-1", "choices": [{"finish_reason": "stop"}],
-     "usage": {"prompt_tokens": 10, "completion_tokens": 5, "inference_geo": "us"}}
-).encode()  # fmt: skip
+    {
+        "id": "c-1",
+        "model": "m-1",
+        "choices": [{"finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "inference_geo": "us"},
+    }
+).encode()
 
 
 @pytest.mark.parametrize(
     "answered",
     [
         FakeUpstreamAnswer([GEO]),
-        FakeUpstreamAnswer([WHOLE], headers={"content-type": "application/json", "x-ms-region": "East US"}),
+        FakeUpstreamAnswer(
+            [WHOLE], headers={"content-type": "application/json", "x-ms-region": "East US"}
+        ),
     ],
     ids=["usage", "header"],
 )
 async def test_an_answer_from_elsewhere_is_flagged_and_its_deployment_not_used_again(
     answered: FakeUpstreamAnswer,
 ) -> None:
-    """Its bytes have left already: what can be done is to say so, to raise an alarm, and never to send there again."""
+    """Its bytes have left already: what can be done is to say so, to raise an alarm, and never to
+    send there again.
+    """
     on = stage(answered, FakeUpstreamAnswer([WHOLE]))
     here = [factories.deployment("liar", region="eu"), factories.deployment("honest", region="eu")]
     await on.answer(body(), *here)
@@ -690,7 +850,9 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
     on = stage(FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE]))
     used, other = factories.deployment("used"), factories.deployment("other", is_self_hosted=True)
     document = factories.policy(used, other)
-    route = replace(document.routes["assistant"], deployments=("used",), shadow_deployments=("other", "used"))
+    route = replace(
+        document.routes["assistant"], deployments=("used",), shadow_deployments=("other", "used")
+    )
     read = factories.read(body())
     snapshot = factories.snapshot(document=replace(document, routes={"assistant": route}))
     request = factories.request(read)
@@ -703,11 +865,15 @@ async def test_a_shadow_route_is_ranked_and_never_followed() -> None:
 
 
 async def test_what_was_readmitted_is_used_again_without_another_policy() -> None:
-    """Told, and readmitted before a snapshot had it: nothing else changes, so the decision itself must be made anew."""
+    """Told, and readmitted before a snapshot had it: nothing else changes, so the decision itself
+    must be made anew.
+    """
     headers = {"content-type": "application/json", "x-ms-region": "East US"}
     on = stage(FakeUpstreamAnswer([WHOLE], headers=headers), FakeUpstreamAnswer([WHOLE]))
     read = factories.read(body())
-    snapshot = factories.snapshot(document=factories.policy(factories.deployment("liar", region="eu")))
+    snapshot = factories.snapshot(
+        document=factories.policy(factories.deployment("liar", region="eu"))
+    )
     request, service = factories.request(read), on.service()
 
     async def answer() -> CallerAnswer:

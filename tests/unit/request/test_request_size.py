@@ -1,4 +1,6 @@
-"""How much a request can come to, read from its bytes: its maximum, its prompts, and what is not shown."""
+"""How much a request can come to, read from its bytes: its maximum, its prompts, and what is not
+shown.
+"""
 
 from __future__ import annotations
 
@@ -88,12 +90,18 @@ def test_a_maximum_of_the_wrong_type_is_refused_by_name() -> None:
         (Operation.RESPONSES, {"max_output_tokens": MAX_OUTPUT_TOKENS}),
     ],
 )
-def test_so_many_tokens_pass_and_not_one_answer_more(operation: Operation, members: dict[str, Any]) -> None:
+def test_so_many_tokens_pass_and_not_one_answer_more(
+    operation: Operation, members: dict[str, Any]
+) -> None:
     """No engine writes so much for one request; larger figures would only fill a column."""
     name = next(iter(members))
     assert facts(operation, **members).output_bound_tokens == members[name]
     error = refused(operation, **{**members, name: members[name] + 1})
-    assert (error.code, error.param, "16,777,216" in error.message) == ("invalid_request", name, True)
+    assert (error.code, error.param, "16,777,216" in error.message) == (
+        "invalid_request",
+        name,
+        True,
+    )
     assert ("answers" in error.message) == (len(members) > 1), "nobody asked for more than one"
 
 
@@ -135,7 +143,9 @@ def test_prompts_are_counted_or_not_known(encoded: bytes, prompts: int | None) -
 
 
 def test_items_of_a_conversation_are_one_prompt() -> None:
-    """A list of objects is what a response answers as a whole; a list of strings is not known to be."""
+    """A list of objects is what a response answers as a whole; a list of strings is not known to
+    be.
+    """
     assert counted(b'[{"role":"user","content":"[a]"}, {"role":"user"}]', Operation.RESPONSES) == 1
     assert counted(b'["a","b"]', Operation.RESPONSES) == 2
     assert facts(messages=[{"role": "user", "content": "a"}] * 3).prompts == 1
@@ -192,7 +202,9 @@ def size(value: object) -> int:
         ({"messages": "a_\u00e4"}, 0),
     ],
 )
-def test_what_a_template_may_add_is_known_or_not_bounded(members: dict[str, Any], tokens: int | None) -> None:
+def test_what_a_template_may_add_is_known_or_not_bounded(
+    members: dict[str, Any], tokens: int | None
+) -> None:
     """Templates write schemas out, and charge pages as pictures: bytes alone are no bound there."""
     assert facts(**members).expansion_tokens == tokens
 

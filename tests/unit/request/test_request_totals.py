@@ -78,7 +78,9 @@ def test_one_unknown_attempt_makes_the_tokens_of_its_request_unknown() -> None:
         told = heard(totals)
         for cost_nusd in costs:
             totals.note_started()
-            totals.note_settled(event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd))
+            totals.note_settled(
+                event(usage=TokenUsage(input_tokens=1, output_tokens=1), cost_nusd=cost_nusd)
+            )
         totals.close()
         assert told == [(None, True)]
 

@@ -1,4 +1,6 @@
-"""A session stays with its replica; one that leaves moves its own sessions alone; none is filled over its share."""
+"""A session stays with its replica; one that leaves moves its own sessions alone; none is filled
+over its share.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,24 @@ NAMES = [f"qwen-{letter}" for letter in "abcdefghij"]
 def loaded(draw: st.DrawFn) -> tuple[list[str], dict[str, int]]:
     """Members and what runs there; of some nothing is known."""
     members = draw(MEMBERS)
-    return members, draw(st.dictionaries(st.sampled_from([*members, "another"]), st.integers(0, 50)))
+    return members, draw(
+        st.dictionaries(st.sampled_from([*members, "another"]), st.integers(0, 50))
+    )
 
 
 @given(SESSIONS, loaded())
-def test_every_member_is_tried_once(session: str, given_load: tuple[list[str], dict[str, int]]) -> None:
+def test_every_member_is_tried_once(
+    session: str, given_load: tuple[list[str], dict[str, int]]
+) -> None:
     """Whom the hash does not like is still there when the others have failed."""
     members, in_flight = given_load
     assert sorted(spread(session, members, in_flight)) == sorted(members)
 
 
 @given(SESSIONS, MEMBERS, st.randoms(use_true_random=False))
-def test_the_order_does_not_depend_on_how_members_are_listed(session: str, members: list[str], rng: Random) -> None:
+def test_the_order_does_not_depend_on_how_members_are_listed(
+    session: str, members: list[str], rng: Random
+) -> None:
     """Two workers may read one policy in another order, and a cache is warm in one place."""
     shuffled = rng.sample(members, len(members))
     assert spread(session, shuffled, {}) == spread(session, members, {})
@@ -55,7 +63,9 @@ def test_a_member_that_leaves_moves_its_own_sessions_alone(
 
 @pytest.mark.parametrize("count", [2, 3, 7, 10])
 def test_sessions_are_shared_out_evenly(count: int) -> None:
-    """Over 10,000 sessions nobody has more than 10 % over or under its part: 3 of its own standard deviations."""
+    """Over 10,000 sessions nobody has more than 10 % over or under its part: 3 of its own standard
+    deviations.
+    """
     members = NAMES[:count]
     first = Counter(spread(f"session-{number}", members, {})[0] for number in range(10_000))
     assert set(first) == set(members)
@@ -74,14 +84,23 @@ def test_who_comes_second_is_shared_out_too() -> None:
 def test_full_members_come_last_and_in_the_same_order(
     session: str, given_load: tuple[list[str], dict[str, int]]
 ) -> None:
-    """At a quarter over the mean, the newcomer counted in, a warm cache is not worth the wait; one is never full."""
+    """At a quarter over the mean, the newcomer counted in, a warm cache is not worth the wait; one
+    is never full.
+    """
     members, in_flight = given_load
     load = [in_flight.get(member, 0) for member in members]
-    full = {m for m, had in zip(members, load, strict=True) if had * 4 * len(members) >= 5 * (sum(load) + 1)}
+    full = {
+        m
+        for m, had in zip(members, load, strict=True)
+        if had * 4 * len(members) >= 5 * (sum(load) + 1)
+    }
     ordered = spread(session, members, in_flight)
     by_hash = spread(session, members, {})
     if len(members) > 1:
-        is_full = [had >= most_in_flight(sum(load), len(members)) for had in (in_flight.get(m, 0) for m in ordered)]
+        is_full = [
+            had >= most_in_flight(sum(load), len(members))
+            for had in (in_flight.get(m, 0) for m in ordered)
+        ]
         assert is_full == sorted(is_full)
         assert not all(is_full)
         kept = [member for member, late in zip(ordered, is_full, strict=True) if not late]
@@ -91,8 +110,12 @@ def test_full_members_come_last_and_in_the_same_order(
         assert set(late) <= full, "rounded up: nobody is full below a quarter over the mean"
 
 
-def arrivals(rng: Random, members: Sequence[str], sessions: Sequence[str], steps: int) -> tuple[int, int]:
-    """Requests come and end at random; return how many went where their session was first, and how many there were."""
+def arrivals(
+    rng: Random, members: Sequence[str], sessions: Sequence[str], steps: int
+) -> tuple[int, int]:
+    """Requests come and end at random; return how many went where their session was first, and how
+    many there were.
+    """
     in_flight: Counter[str] = Counter()
     running: list[str] = []
     at_home = sent = 0
@@ -113,12 +136,16 @@ def arrivals(rng: Random, members: Sequence[str], sessions: Sequence[str], steps
 
 @given(st.randoms(use_true_random=False), st.integers(1, 8), st.integers(1, 40))
 def test_nobody_is_filled_over_the_bound(rng: Random, members: int, sessions: int) -> None:
-    """One session that is the whole load would otherwise queue at one replica while the others idle."""
+    """One session that is the whole load would otherwise queue at one replica while the others
+    idle.
+    """
     arrivals(rng, NAMES[:members], [f"s{number}" for number in range(sessions)], 200)
 
 
 def test_most_requests_find_their_session_again(rng: Random) -> None:
-    """A bound that sends everybody away keeps no cache warm: with many sessions 4 of 5 stay at home."""
+    """A bound that sends everybody away keeps no cache warm: with many sessions 4 of 5 stay at
+    home.
+    """
     at_home, sent = arrivals(rng, NAMES[:4], [f"s{number}" for number in range(500)], 20_000)
     assert at_home / sent > 0.8
 
@@ -131,7 +158,11 @@ def test_every_process_comes_to_the_same_order() -> None:
     )
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
         ).stdout
         for seed in ("1", "2")
     }
@@ -139,7 +170,9 @@ def test_every_process_comes_to_the_same_order() -> None:
 
 
 def test_the_order_never_changes() -> None:
-    """Another hash in a later version would cool every cache at its rollout: then say so in its notes."""
+    """Another hash in a later version would cool every cache at its rollout: then say so in its
+    notes.
+    """
     assert spread("s-2", NAMES[:4], {}) == ("qwen-c", "qwen-d", "qwen-a", "qwen-b")
 
 
@@ -151,7 +184,9 @@ def test_a_request_without_a_session_is_its_keys() -> None:
 
 @given(st.text(min_size=1, max_size=5000) | st.just("\ud800"))
 def test_a_session_is_short_and_says_nothing(named: str) -> None:
-    """Callers put names, addresses and whole tokens there, and half letters: none of it may come into a record."""
+    """Callers put names, addresses and whole tokens there, and half letters: none of it may come
+    into a record.
+    """
     request = replace(factories.request(), session=named)
     found = session_of(request)
     assert len(found) == 16

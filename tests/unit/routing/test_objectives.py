@@ -1,4 +1,6 @@
-"""In which order a request tries the eligible: properties that hold for whatever is expected of them."""
+"""In which order a request tries the eligible: properties that hold for whatever is expected of
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.domain.policy.policy import Balance, DataClass, LatencyPrior, Operation, Priority, Route
+from gateway.domain.policy.policy import (
+    Balance,
+    DataClass,
+    LatencyPrior,
+    Operation,
+    Priority,
+    Route,
+)
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.routing.decide import Decision, Ranking, decide
 from gateway.domain.routing.objectives import OBJECTIVES, Candidates, assumed, candidates_of, rank
-from gateway.domain.routing.predictions import COST, KEPT_AGAIN_AT, TTFT, WINDOW, Conditions, Prediction
+from gateway.domain.routing.predictions import (
+    COST,
+    KEPT_AGAIN_AT,
+    TTFT,
+    WINDOW,
+    Conditions,
+    Prediction,
+)
 from tests import factories
 
 TODAY = factories.NOW.date()
@@ -31,23 +47,34 @@ objectives = st.sampled_from(sorted(OBJECTIVES))
 
 
 def decided(
-    names: str = "abc", *, prices: dict[str, Price] | None = None, team: dict[str, Any] | None = None,
-    deployments: dict[str, dict[str, Any]] | None = None, **route: Any,
-) -> Decision:  # fmt: skip
+    names: str = "abc",
+    *,
+    prices: dict[str, Price] | None = None,
+    team: dict[str, Any] | None = None,
+    deployments: dict[str, dict[str, Any]] | None = None,
+    **route: Any,
+) -> Decision:
     """A decision about deployments `a`, `b`, …, all eligible unless something is said of one."""
     known = [factories.deployment(name, **(deployments or {}).get(name, {})) for name in names]
     values: dict[str, Any] = {"name": "assistant", "deployments": tuple(names)} | route
     asked = Route(**values)
     owner = factories.team(**(team or {}))
     document = factories.policy(
-        *known, classes={DataClass.INTERNAL: factories.class_rule("internal", "eu")}, routes={asked.name: asked},
+        *known,
+        classes={DataClass.INTERNAL: factories.class_rule("internal", "eu")},
+        routes={asked.name: asked},
         teams={owner.name: owner},
-    )  # fmt: skip
+    )
     found = {name: factories.price() for name in names} | (prices or {})
     return decide(
-        factories.version(document), team=owner, route=asked, data_class=DataClass.INTERNAL, facts=ASK, prices=found,
+        factories.version(document),
+        team=owner,
+        route=asked,
+        data_class=DataClass.INTERNAL,
+        facts=ASK,
+        prices=found,
         day=TODAY,
-    )  # fmt: skip
+    )
 
 
 def live(*ttft_s: float, **changes: Any) -> Conditions:
@@ -60,7 +87,12 @@ def names(ranking: Ranking) -> str:
 
 
 def ranked(
-    decision: Decision, known: Conditions, *, facts: RequestFacts = ASK, session: str = "s", **more: Any
+    decision: Decision,
+    known: Conditions,
+    *,
+    facts: RequestFacts = ASK,
+    session: str = "s",
+    **more: Any,
 ) -> Ranking:
     return rank(candidates_of(decision), facts, known, session=session, **more)
 
@@ -73,36 +105,49 @@ def cheap(usd: str) -> Price:
 def worlds(
     draw: st.DrawFn, figures: st.SearchStrategy[float] = positive, **changes: Any
 ) -> tuple[Decision, Conditions]:
-    """A decision with some ineligible, groups, windows and bounds, and what is known of its eligible."""
+    """A decision with some ineligible, groups, windows and bounds, and what is known of its
+    eligible.
+    """
     every = "abcdefgh"[: draw(st.integers(1, 8))]
     group = st.sampled_from([None, None, "g1", "g2"])
     deployments = {
         name: {
-            "region": draw(st.sampled_from(["eu-de", "eu-de", "us-east"])), "group": draw(group),
+            "region": draw(st.sampled_from(["eu-de", "eu-de", "us-east"])),
+            "group": draw(group),
             "context_window": draw(st.none() | st.integers(1, 5000)),
         }
         for name in every
-    }  # fmt: skip
+    }
     route = {
-        "objective": draw(objectives), "weights": {name: draw(positive) for name in every},
-        "ttft_p95_s": draw(st.none() | positive), "max_cost_nusd": draw(st.none() | st.integers(1, 10**9)),
-    }  # fmt: skip
+        "objective": draw(objectives),
+        "weights": {name: draw(positive) for name in every},
+        "ttft_p95_s": draw(st.none() | positive),
+        "max_cost_nusd": draw(st.none() | st.integers(1, 10**9)),
+    }
     decision = decided(
-        every, deployments=deployments, prices={name: cheap(f"{draw(st.integers(0, 50))}") for name in every},
-        team={"priority": draw(st.sampled_from(list(Priority)))}, **route | changes,
-    )  # fmt: skip
+        every,
+        deployments=deployments,
+        prices={name: cheap(f"{draw(st.integers(0, 50))}") for name in every},
+        team={"priority": draw(st.sampled_from(list(Priority)))},
+        **route | changes,
+    )
     assume(decision.eligible)
     predictions = [
-        Prediction(*(draw(figures) for _ in range(4)), draw(figures), draw(figures)) for _ in decision.eligible
+        Prediction(*(draw(figures) for _ in range(4)), draw(figures), draw(figures))
+        for _ in decision.eligible
     ]
     late = frozenset(draw(st.sets(st.sampled_from(every))))
     in_flight = {name: draw(st.integers(0, 9)) for name in every}
-    return decision, Conditions(predictions=predictions, output_tokens=draw(figures), late=late, in_flight=in_flight)
+    return decision, Conditions(
+        predictions=predictions, output_tokens=draw(figures), late=late, in_flight=in_flight
+    )
 
 
 @given(worlds(odd))
 def test_a_ranking_is_a_permutation_of_the_eligible(world: tuple[Decision, Conditions]) -> None:
-    """An objective orders; it adds and drops nothing, whatever is expected, and never lets an ineligible one in."""
+    """An objective orders; it adds and drops nothing, whatever is expected, and never lets an
+    ineligible one in.
+    """
     decision, known = world
     found = ranked(decision, known)
     assert sorted(names(found)) == sorted(one.deployment.name for one in decision.eligible)
@@ -116,7 +161,9 @@ def test_a_ranking_is_a_permutation_of_the_eligible(world: tuple[Decision, Condi
 def test_every_choice_carries_the_decision_that_gives_leave(
     own: tuple[Decision, Conditions], other: tuple[Decision, Conditions]
 ) -> None:
-    """A route that is degraded to has its own rules: no deployment is ever sent to by the leave of another decision."""
+    """A route that is degraded to has its own rules: no deployment is ever sent to by the leave of
+    another decision.
+    """
     decision, known = own
     small, known_there = other
     found = ranked(decision, known, degrade=lambda: (candidates_of(small), known_there))
@@ -128,21 +175,34 @@ def test_every_choice_carries_the_decision_that_gives_leave(
 
 
 @given(worlds(odd))
-def test_what_keeps_the_bounds_comes_before_what_misses_one(world: tuple[Decision, Conditions]) -> None:
-    """The bound is the admin's word; the objective only orders within it. What cannot be read fits nowhere else."""
+def test_what_keeps_the_bounds_comes_before_what_misses_one(
+    world: tuple[Decision, Conditions],
+) -> None:
+    """The bound is the admin's word; the objective only orders within it.
+
+    What cannot be read fits nowhere else.
+    """
     found = ranked(*world)
     tiers = [0 if not one.misses else 2 if WINDOW in one.misses else 1 for one in found.expected]
     assert tiers == sorted(tiers)
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 100_000), st.floats(0, 4000))
-def test_cheapest_is_in_the_order_of_cost(usd: list[int], body_bytes: int, output_tokens: float) -> None:
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    st.integers(0, 100_000),
+    st.floats(0, 4000),
+)
+def test_cheapest_is_in_the_order_of_cost(
+    usd: list[int], body_bytes: int, output_tokens: float
+) -> None:
     """Among those that keep the bounds nobody dearer comes first."""
     every = "abcdefgh"[: len(usd)]
     prices = {name: cheap(str(rate)) for name, rate in zip(every, usd, strict=True)}
     decision = decided(every, objective="cheapest", prices=prices, max_cost_nusd=50_000_000)
     found = ranked(
-        decision, live(*[1.0] * len(usd), output_tokens=output_tokens), facts=replace(ASK, body_bytes=body_bytes)
+        decision,
+        live(*[1.0] * len(usd), output_tokens=output_tokens),
+        facts=replace(ASK, body_bytes=body_bytes),
     )
     for misses in (False, True):
         costs = [one.cost_nusd for one in found.expected if bool(one.misses) == misses]
@@ -158,19 +218,29 @@ def test_what_gets_cheaper_never_moves_back(usd: list[int], data: st.DataObject)
     orders = []
     for rates in (usd, [*usd[:place], lower, *usd[place + 1 :]]):
         prices = {name: cheap(str(rate)) for name, rate in zip(every, rates, strict=True)}
-        orders.append(names(ranked(decided(every, objective="cheapest", prices=prices), live(*[1.0] * len(usd)))))
+        orders.append(
+            names(
+                ranked(decided(every, objective="cheapest", prices=prices), live(*[1.0] * len(usd)))
+            )
+        )
     assert orders[1].index(every[place]) <= orders[0].index(every[place])
 
 
-@given(st.lists(st.tuples(positive, positive), min_size=1, max_size=8), st.sampled_from([2.0, 0.5, 1024.0]))
-def test_orders_do_not_depend_on_the_unit(figures: list[tuple[float, float]], factor: float) -> None:
+@given(
+    st.lists(st.tuples(positive, positive), min_size=1, max_size=8),
+    st.sampled_from([2.0, 0.5, 1024.0]),
+)
+def test_orders_do_not_depend_on_the_unit(
+    figures: list[tuple[float, float]], factor: float
+) -> None:
     """Dollars or cents, seconds or milliseconds: ratios decide."""
     every = "abcdefgh"[: len(figures)]
     for objective in ("cheapest", "fastest", "balanced"):
         orders = []
         for scale in (1.0, factor):
             prices = {
-                name: cheap(f"{Decimal(str(cost * scale)):f}") for name, (cost, _) in zip(every, figures, strict=True)
+                name: cheap(f"{Decimal(str(cost * scale)):f}")
+                for name, (cost, _) in zip(every, figures, strict=True)
             }
             decision = decided(every, objective=objective, prices=prices)
             orders.append(names(ranked(decision, live(*[ttft_s * scale for _, ttft_s in figures]))))
@@ -185,7 +255,9 @@ def test_ties_stay_as_listed(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["cheapest", "fastest", "balanced"])
 @given(st.lists(st.sampled_from([nan, inf, -1.0, -inf]), min_size=3, max_size=3), st.integers(0, 2))
-def test_what_is_no_number_comes_last_and_shuffles_nobody(objective: str, odd_ones: list[float], place: int) -> None:
+def test_what_is_no_number_comes_last_and_shuffles_nobody(
+    objective: str, odd_ones: list[float], place: int
+) -> None:
     """Sorting by NaN leaves an order that depends on where it stood: the others must not notice."""
     predictions = [Prediction(odd_one, odd_one, odd_one, 0.0, odd_one) for odd_one in odd_ones]
     good = [Prediction(0.2, 0.2, 0.0), Prediction(0.1, 0.1, 0.0, 0.0, 0.2)]
@@ -195,7 +267,9 @@ def test_what_is_no_number_comes_last_and_shuffles_nobody(objective: str, odd_on
 
 def test_fastest_counts_the_whole_answer() -> None:
     """A quick first token is worth nothing where the rest crawls: for a short answer it is."""
-    known = Conditions(predictions=[Prediction(0.1, 0.1, 0.05), Prediction(0.5, 0.5, 0.01)], output_tokens=100.0)
+    known = Conditions(
+        predictions=[Prediction(0.1, 0.1, 0.05), Prediction(0.5, 0.5, 0.01)], output_tokens=100.0
+    )
     decision = decided("ab", objective="fastest")
     assert names(ranked(decision, known)) == "ba"
     assert names(ranked(decision, known, facts=replace(ASK, output_bound_tokens=2))) == "ab"
@@ -204,7 +278,9 @@ def test_fastest_counts_the_whole_answer() -> None:
 def test_an_answer_is_expected_no_longer_than_its_maximum() -> None:
     """And as often as choices are asked for."""
     asked = replace(ASK, output_bound_tokens=50, choices=3)
-    assert [one.output_tokens for one in ranked(decided("a"), live(1.0), facts=asked).expected] == [150.0]
+    assert [one.output_tokens for one in ranked(decided("a"), live(1.0), facts=asked).expected] == [
+        150.0
+    ]
     assert [one.output_tokens for one in ranked(decided("a"), live(1.0)).expected] == [256.0]
 
 
@@ -234,12 +310,22 @@ def test_what_is_free_is_the_best_in_cost_and_nothing_else() -> None:
     prices = {"a": cheap("0"), "b": cheap("1"), "c": cheap("9")}
     decision = decided("abc", objective="balanced", prices=prices)
     assert names(ranked(decision, live(100.0, 1.0, 1.0))) == "bca"
-    assert names(ranked(decided("ab", objective="balanced", prices={"a": cheap("0"), "b": cheap("0")}),
-                        live(2.0, 1.0))) == "ba"  # fmt: skip
+    assert (
+        names(
+            ranked(
+                decided("ab", objective="balanced", prices={"a": cheap("0"), "b": cheap("0")}),
+                live(2.0, 1.0),
+            )
+        )
+        == "ba"
+    )
 
 
 def test_a_session_is_drawn_the_same_each_time_and_sessions_in_proportion() -> None:
-    """A canary that flickers tells nothing: a caller stays, and the shares are those written. Seed: see SEED."""
+    """A canary that flickers tells nothing: a caller stays, and the shares are those written.
+
+    Seed: see SEED.
+    """
     weights = {"a": 70.0, "b": 20.0, "c": 10.0}
     candidates = candidates_of(decided("abc", objective="weighted", weights=weights))
     sessions = [f"{SEED}-{i}" for i in range(4000)]
@@ -250,7 +336,9 @@ def test_a_session_is_drawn_the_same_each_time_and_sessions_in_proportion() -> N
         firsts[first[0]] += 1
     expected = {name: weight / 100 * len(sessions) for name, weight in weights.items()}
     chi_square = sum((firsts[name] - many) ** 2 / many for name, many in expected.items())
-    assert chi_square < 13.8, f"seed {SEED}: {firsts}"  # one in a thousand fair draws is further off, two degrees
+    assert chi_square < 13.8, (
+        f"seed {SEED}: {firsts}"
+    )  # one in a thousand fair draws is further off, two degrees
 
 
 def test_who_leaves_moves_its_own_sessions_alone() -> None:
@@ -267,7 +355,9 @@ def test_who_leaves_moves_its_own_sessions_alone() -> None:
 def test_without_a_weight_it_is_never_drawn() -> None:
     """A route's document names all weights; another one's deployments have none here."""
     candidates = candidates_of(decided("ab", objective="weighted", weights={"b": 1.0}))
-    assert {names(rank(candidates, ASK, live(1.0, 1.0), session=str(i))) for i in range(50)} == {"ba"}
+    assert {names(rank(candidates, ASK, live(1.0, 1.0), session=str(i))) for i in range(50)} == {
+        "ba"
+    }
 
 
 @pytest.mark.parametrize(
@@ -275,7 +365,9 @@ def test_without_a_weight_it_is_never_drawn() -> None:
     [(Priority.HIGH, "ab", None), (Priority.NORMAL, "ab", None), (Priority.LOW, "ba", "spill")],
 )
 def test_low_leaves_first(priority: Priority, order: str, degraded: str | None) -> None:
-    """A bound of one second is half a second for those who can wait: the place is kept for the others."""
+    """A bound of one second is half a second for those who can wait: the place is kept for the
+    others.
+    """
     decision = decided("ab", ttft_p95_s=1.0, team={"priority": priority})
     found = ranked(decision, live(0.9, 0.1))
     assert (names(found), found.degraded) == (order, degraded)
@@ -283,7 +375,9 @@ def test_low_leaves_first(priority: Priority, order: str, degraded: str | None) 
 
 @given(st.lists(st.floats(KEPT_AGAIN_AT, 1.0), min_size=2, max_size=30), st.booleans())
 def test_between_the_two_bounds_nothing_changes(ttfts_s: list[float], was_late: bool) -> None:
-    """A place that gets faster because it was spared must not be taken for better the moment after."""
+    """A place that gets faster because it was spared must not be taken for better the moment
+    after.
+    """
     decision = decided("ab", ttft_p95_s=1.0, team={"priority": Priority.HIGH})
     late = frozenset("a") if was_late else frozenset[str]()
     for ttft_s in ttfts_s:
@@ -311,7 +405,12 @@ def test_a_cost_bound_has_no_memory() -> None:
     decision = decided("a", max_cost_nusd=2_100_000)
     found = ranked(decision, live(1.0, output_tokens=0.0), facts=replace(ASK, body_bytes=10_000))
     assert (found.expected[0].misses, found.late, found.degraded) == ((COST,), frozenset(), None)
-    assert ranked(decision, live(1.0, output_tokens=0.0), facts=replace(ASK, body_bytes=8_300)).expected[0].misses == ()
+    assert (
+        ranked(decision, live(1.0, output_tokens=0.0), facts=replace(ASK, body_bytes=8_300))
+        .expected[0]
+        .misses
+        == ()
+    )
 
 
 def test_a_spill_is_said_of_the_one_that_takes_over() -> None:
@@ -332,12 +431,23 @@ def test_where_all_miss_and_nowhere_to_go_the_order_is_the_objectives() -> None:
 
 
 def degrading(own: Decision, other: Decision, ttft_s: float) -> Ranking:
-    there: tuple[Candidates, Conditions] = (candidates_of(other), live(*[1.0] * len(other.eligible)))
-    return rank(candidates_of(own), ASK, live(*[ttft_s] * len(own.eligible)), session="s", degrade=lambda: there)
+    there: tuple[Candidates, Conditions] = (
+        candidates_of(other),
+        live(*[1.0] * len(other.eligible)),
+    )
+    return rank(
+        candidates_of(own),
+        ASK,
+        live(*[ttft_s] * len(own.eligible)),
+        session="s",
+        degrade=lambda: there,
+    )
 
 
 def test_it_degrades_only_where_none_keeps_the_bounds() -> None:
-    """The smaller model is the last resort, and it goes in front of those that would be too late."""
+    """The smaller model is the last resort, and it goes in front of those that would be too
+    late.
+    """
     own = decided("ab", ttft_p95_s=1.0, degrade_to="small")
     small = decided("bx", name="small")
     assert names(degrading(own, small, 0.1)) == "ab"
@@ -346,7 +456,11 @@ def test_it_degrades_only_where_none_keeps_the_bounds() -> None:
     other, first, _ = found.choices
     assert (found.degraded_at(other), found.degraded_at(first)) == ("route:small", None)
     candidates: Any = found.record["candidates"]
-    assert [(one["deployment"], one.get("route")) for one in candidates] == [("a", None), ("b", None), ("x", "small")]
+    assert [(one["deployment"], one.get("route")) for one in candidates] == [
+        ("a", None),
+        ("b", None),
+        ("x", "small"),
+    ]
 
 
 def test_a_route_that_has_nothing_to_add_is_not_degraded_to() -> None:
@@ -359,9 +473,13 @@ def test_a_route_that_has_nothing_to_add_is_not_degraded_to() -> None:
 
 
 def test_what_does_not_fit_comes_last_and_is_no_spill() -> None:
-    """A request too long for the first window goes to the larger one; that is what it is there for."""
+    """A request too long for the first window goes to the larger one; that is what it is there
+    for.
+    """
     decision = decided(
-        "abc", deployments={"a": {"context_window": 1200}, "b": {"context_window": 1300}}, ttft_p95_s=9.0
+        "abc",
+        deployments={"a": {"context_window": 1200}, "b": {"context_window": 1300}},
+        ttft_p95_s=9.0,
     )
     found = ranked(decision, live(1.0, 1.0, 1.0), facts=replace(ASK, output_bound_tokens=250))
     assert (names(found), found.degraded) == ("bca", None)
@@ -374,10 +492,14 @@ def test_a_session_stays_at_its_replica() -> None:
     deployments = {name: {"group": "qwen"} for name in "acd"}
     decision = decided("abcd", objective="fastest", deployments=deployments)
     known = live(0.1, 0.2, 0.3, 0.4)
-    orders = {session: names(ranked(decision, known, session=session)) for session in map(str, range(60))}
+    orders = {
+        session: names(ranked(decision, known, session=session)) for session in map(str, range(60))
+    }
     assert {order[1] for order in orders.values()} == {"b"}
     assert {order[0] for order in orders.values()} == set("acd")
-    assert orders == {session: names(ranked(decision, known, session=session)) for session in orders}
+    assert orders == {
+        session: names(ranked(decision, known, session=session)) for session in orders
+    }
 
 
 def test_a_full_replica_gives_its_session_to_another() -> None:
@@ -398,20 +520,26 @@ def test_a_replica_that_takes_over_is_no_spill() -> None:
 def test_the_dearer_rates_of_a_long_prompt_count() -> None:
     """Providers charge more for all of a prompt beyond some length: the order turns there."""
     stepped = Price(
-        provider="p", model="m", source="s",
+        provider="p",
+        model="m",
+        source="s",
         rates=(
             Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(1)),
             Rate(kind=TokenKind.INPUT, usd_per_mtok=Decimal(9), from_input_tokens=2000),
         ),
-    )  # fmt: skip
-    decision = decided("ab", objective="cheapest", prices={"a": stepped, "b": factories.price("2", "0")})
+    )
+    decision = decided(
+        "ab", objective="cheapest", prices={"a": stepped, "b": factories.price("2", "0")}
+    )
     known = live(1.0, 1.0, output_tokens=0.0)
     assert names(ranked(decision, known)) == "ab"
     assert names(ranked(decision, known, facts=replace(ASK, body_bytes=8000))) == "ba"
 
 
 def test_what_is_cached_costs_what_cached_tokens_cost() -> None:
-    """A place that has most of the prompt already may be the cheapest although its plain rate is higher."""
+    """A place that has most of the prompt already may be the cheapest although its plain rate is
+    higher.
+    """
     decision = decided(
         "ab",
         objective="cheapest",
@@ -419,7 +547,10 @@ def test_what_is_cached_costs_what_cached_tokens_cost() -> None:
     )
     predictions = [Prediction(), Prediction(cached_share=0.8)]
     found = ranked(decision, Conditions(predictions=predictions, output_tokens=0.0))
-    assert (names(found), [round(one.cost_nusd) for one in found.expected]) == ("ba", [480_000, 1_000_000])
+    assert (names(found), [round(one.cost_nusd) for one in found.expected]) == (
+        "ba",
+        [480_000, 1_000_000],
+    )
 
 
 def test_a_latency_that_is_no_number_keeps_no_bound() -> None:
@@ -440,19 +571,37 @@ def test_another_order_is_recorded_with_what_was_expected() -> None:
     record = ranked(decision, live(0.5, 0.25)).record
     assert record["ranked"] == ["b", "a"]
     assert record["expected"] == [
-        {"cost_nusd": 2_024_000, "input_tokens": 1000, "output_tokens": 256, "ttft_s": 0.25, "ttft_p95_s": 0.25,
-         "tpot_s": 0.0, "samples": 0},
-        {"cost_nusd": 4_048_000, "input_tokens": 1000, "output_tokens": 256, "ttft_s": 0.5, "ttft_p95_s": 0.5,
-         "tpot_s": 0.0, "samples": 0},
-    ]  # fmt: skip
+        {
+            "cost_nusd": 2_024_000,
+            "input_tokens": 1000,
+            "output_tokens": 256,
+            "ttft_s": 0.25,
+            "ttft_p95_s": 0.25,
+            "tpot_s": 0.0,
+            "samples": 0,
+        },
+        {
+            "cost_nusd": 4_048_000,
+            "input_tokens": 1000,
+            "output_tokens": 256,
+            "ttft_s": 0.5,
+            "ttft_p95_s": 0.5,
+            "tpot_s": 0.0,
+            "samples": 0,
+        },
+    ]
 
 
 def test_what_the_policy_declares_is_assumed() -> None:
     """Before anything was seen."""
     decision = decided("ab", deployments={"a": {"prior": LatencyPrior(ttft_s=0.3, tpot_s=0.01)}})
-    assert [(one.ttft_s, one.ttft_p95_s, one.tpot_s) for one in assumed(candidates_of(decision)).predictions] == [
-        (0.3, 0.3, 0.01), (0.5, 0.5, 0.02),
-    ]  # fmt: skip
+    assert [
+        (one.ttft_s, one.ttft_p95_s, one.tpot_s)
+        for one in assumed(candidates_of(decision)).predictions
+    ] == [
+        (0.3, 0.3, 0.01),
+        (0.5, 0.5, 0.02),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -467,7 +616,9 @@ def test_what_the_policy_declares_is_assumed() -> None:
         ({"deployments": {"a": {"group": "g"}, "b": {"group": "h"}}}, False),
     ],
 )
-def test_only_routes_that_need_an_order_pay_for_it(changes: dict[str, Any], is_ordered: bool) -> None:
+def test_only_routes_that_need_an_order_pay_for_it(
+    changes: dict[str, Any], is_ordered: bool
+) -> None:
     """`priority` without bounds and replicas costs nothing."""
     assert decided(**changes).is_ordered == is_ordered
 

@@ -1,4 +1,6 @@
-"""A plan: what hurts first, what past requests would have come to, and the one sentence at its end."""
+"""A plan: what hurts first, what past requests would have come to, and the one sentence at its
+end.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class FakePast:
         return self.speed
 
     def spent_before(self, first: datetime) -> Iterable[Spent]:
-        return (one for one in self.spent if first.timestamp() <= one.slot_s < self.since.timestamp())
+        return (
+            one for one in self.spent if first.timestamp() <= one.slot_s < self.since.timestamp()
+        )
 
     def grants(self) -> Mapping[tuple[str, int], int]:
         return self.granted
@@ -86,31 +90,54 @@ def test_requests_are_summed_by_team_and_route() -> None:
     assert payments.moved == {Way("one", "two"): 2}
     assert (payments.cost_before_nusd, payments.cost_after_nusd) == (2_800_000, 2 * 2_700_000)
     assert (search.cost_before_nusd, search.cost_after_nusd) == (1_400_000, 0)
-    assert (found.requests, found.cost_before_nusd, found.cost_after_nusd) == (3, 4_200_000, 5_400_000)
+    assert (found.requests, found.cost_before_nusd, found.cost_after_nusd) == (
+        3,
+        4_200_000,
+        5_400_000,
+    )
     assert (found.regions_before, found.regions_after) == ({"eu-de": 3}, {"eu-fr": 2})
 
 
 def test_alike_requests_are_told_apart_by_their_class() -> None:
-    """Decisions are remembered by all they depend on: without the class one answer would stand for both."""
+    """Decisions are remembered by all they depend on: without the class one answer would stand for
+    both.
+    """
     us = factories.policy(factories.deployment("us", region="us-east"))
     raised = alike(data_class="confidential", class_source="header")
     (tally,) = played(us, [past(), past(raised), past(), past(raised)]).tallies
-    assert (tally.requests, tally.refused.total(), tally.ways[Way("one", "us")].requests) == (4, 2, 2)
+    assert (tally.requests, tally.refused.total(), tally.ways[Way("one", "us")].requests) == (
+        4,
+        2,
+        2,
+    )
 
 
 def test_requests_of_one_kind_go_by_their_own_tokens() -> None:
-    """Where the objective looks at tokens, alike requests part: each way has its own count, cost and latency."""
+    """Where the objective looks at tokens, alike requests part: each way has its own count, cost
+    and latency.
+    """
     deployments = (factories.deployment("one"), factories.deployment("two", model="m-2"))
     route = Route(name="assistant", deployments=("one", "two"), objective="cheapest")
     document = factories.policy(*deployments, routes={"assistant": route})
     of = alike()
-    made = [past(of, input_tokens=9000, output_tokens=10), past(of, input_tokens=10, output_tokens=900),
-            past(of, input_tokens=9001, output_tokens=10)]  # fmt: skip
+    made = [
+        past(of, input_tokens=9000, output_tokens=10),
+        past(of, input_tokens=10, output_tokens=900),
+        past(of, input_tokens=9001, output_tokens=10),
+    ]
     source = FakePast(made, speed={"one": Speed(0.2, 0.01), "two": Speed(None, None)})
-    found = played(document, source, m_1=factories.price("1", "100"), m_2=factories.price("10", "1"))
+    found = played(
+        document, source, m_1=factories.price("1", "100"), m_2=factories.price("10", "1")
+    )
     (tally,) = found.tallies
-    assert {way: moved.requests for way, moved in tally.ways.items()} == {Way("one", "one"): 2, Way("one", "two"): 1}
-    assert (tally.moved, tally.ways[Way("one", "two")].to_other_model) == ({Way("one", "two"): 1}, 1)
+    assert {way: moved.requests for way, moved in tally.ways.items()} == {
+        Way("one", "one"): 2,
+        Way("one", "two"): 1,
+    }
+    assert (tally.moved, tally.ways[Way("one", "two")].to_other_model) == (
+        {Way("one", "two"): 1},
+        1,
+    )
 
 
 def test_an_attempt_that_was_followed_is_not_a_request() -> None:
@@ -124,19 +151,28 @@ def test_an_unknown_cost_is_in_neither_figure() -> None:
     """A difference of unlike things is no difference."""
     found = played(two(), [past(cost_nusd=None, held_nusd=9), past()])
     (tally,) = found.tallies
-    assert (tally.unknown, tally.cost_before_nusd, tally.cost_after_nusd) == (1, 1_400_000, 2_700_000)
+    assert (tally.unknown, tally.cost_before_nusd, tally.cost_after_nusd) == (
+        1,
+        1_400_000,
+        2_700_000,
+    )
     assert any(note.startswith("1 have no cost") for note in notes(found))
 
 
 def budgeted(limit_nusd: int) -> Policy:
     rule = BudgetRule(
-        rule_id="payments/day", scope=BudgetScope.TEAM, team="payments", owner="payments", period=BudgetPeriod.DAY,
+        rule_id="payments/day",
+        scope=BudgetScope.TEAM,
+        team="payments",
+        owner="payments",
+        period=BudgetPeriod.DAY,
         limit_nusd=limit_nusd,
-    )  # fmt: skip
+    )
     return two(teams={"payments": factories.team(budgets=(rule,))})
 
 
-# What two requests hold and cost there: the second fits as long as the first's cost and its own hold do.
+# What two requests hold and cost there: the second fits as long as the first's cost and its own
+# hold do.
 HOLD, COST = 2000 * 2000 + 500 * 7000 + 1, 2_700_000  # one more: each side may be rounded up
 
 
@@ -185,7 +221,10 @@ def test_a_price_that_changes_inside_an_hour_is_looked_up_by_the_minute() -> Non
 
     prices = PastPrices(two(), builtin=builtin, book=None)
     minute_ms = 60_000
-    found = [prices.prices(prices.at(NOON_MS + minute * minute_ms))["two"] for minute in (0, 29, 30, 59, 61)]
+    found = [
+        prices.prices(prices.at(NOON_MS + minute * minute_ms))["two"]
+        for minute in (0, 29, 30, 59, 61)
+    ]
     assert found == [OLD, OLD, NEW, NEW, NEW]
     assert prices.at(NOON_MS - 3 * 60 * minute_ms) == prices.at(NOON_MS)
 
@@ -203,7 +242,8 @@ def test_the_sentence_says_cost_refusals_and_places() -> None:
     """It is the one line that everybody reads."""
     legal = past(alike(team="legal"))
     assert said(two(), past(), legal, legal, legal) == (
-        "November would have cost $0.002900 less; 3 requests of team legal would be refused; nothing leaves the EU."
+        "November would have cost $0.002900 less; 3 requests of team legal would be refused; "
+        "nothing leaves the EU."
     )
 
 
@@ -256,23 +296,31 @@ def test_notes_say_what_nobody_knows() -> None:
 
 def around(**changes: Any) -> Surroundings:
     values: dict[str, Any] = {
-        "live_keys": {}, "traffic": {}, "unresolved": {}, "prices": {"one": OLD, "two": OLD, "us": OLD},
+        "live_keys": {},
+        "traffic": {},
+        "unresolved": {},
+        "prices": {"one": OLD, "two": OLD, "us": OLD},
         "place": Place(gateway_region="unknown", day=date(2026, 11, 22)),
-    }  # fmt: skip
+    }
     return Surroundings(**values | changes)
 
 
 def hurts(before: Policy | None, after: Policy, **changes: Any) -> tuple[Hurt, ...]:
     made = plan(
-        None if before is None else factories.version(before), factories.version(after, number=8),
-        around=around(**changes), replay=None, now=NOW,
-    )  # fmt: skip
+        None if before is None else factories.version(before),
+        factories.version(after, number=8),
+        around=around(**changes),
+        replay=None,
+        now=NOW,
+    )
     return made.hurts
 
 
 def test_a_removed_team_hurts_who_has_its_keys() -> None:
     """Their next request is a 401."""
-    before = factories.policy(teams={"payments": factories.team(), "legal": factories.team("legal")})
+    before = factories.policy(
+        teams={"payments": factories.team(), "legal": factories.team("legal")}
+    )
     (hurt,) = hurts(before, factories.policy(), live_keys={"legal": 2, "payments": 1})
     assert (hurt.kind, hurt.name) == ("team", "legal")
     assert "2 live keys" in hurt.message
@@ -281,7 +329,9 @@ def test_a_removed_team_hurts_who_has_its_keys() -> None:
 
 def test_a_removed_route_hurts_who_used_it_last_week() -> None:
     """One that nobody uses may go without a word."""
-    more = {name: Route(name=name, deployments=("one",)) for name in ("assistant", "small", "unused")}
+    more = {
+        name: Route(name=name, deployments=("one",)) for name in ("assistant", "small", "unused")
+    }
     before = factories.policy(routes=more, teams={"payments": factories.team(routes=tuple(more))})
     (hurt,) = hurts(before, factories.policy(), traffic={("payments", "small"): 3})
     assert (hurt.kind, hurt.name) == ("route", "small")
@@ -305,7 +355,11 @@ def test_a_route_without_an_eligible_deployment_hurts() -> None:
 def test_missing_prices_and_secrets_are_named() -> None:
     """Without a price requests are refused; a secret may be there where the gateways run."""
     found = hurts(None, two(), prices={}, unresolved={"two": "env:KEY is not set"})
-    assert [(hurt.kind, hurt.is_note) for hurt in found] == [("eligible", False), ("price", False), ("secret", True)]
+    assert [(hurt.kind, hurt.is_note) for hurt in found] == [
+        ("eligible", False),
+        ("price", False),
+        ("secret", True),
+    ]
 
 
 def test_a_plan_without_a_replay_says_how_to_get_one() -> None:
@@ -314,20 +368,28 @@ def test_a_plan_without_a_replay_says_how_to_get_one() -> None:
     made = plan(before, after, around=around(), replay=None, now=NOW)
     assert made.version == 7
     assert made.sentence.startswith("3 changes; nobody is turned away by them; --replay 30d says")
-    assert plan(before, before, around=around(), replay=None, now=NOW).sentence == "Nothing changes in meaning."
+    assert (
+        plan(before, before, around=around(), replay=None, now=NOW).sentence
+        == "Nothing changes in meaning."
+    )
     unpriced = plan(before, after, around=around(prices={}), replay=None, now=NOW)
     assert unpriced.sentence.startswith("3 changes; they hurt in 2 ways; --replay 30d says")
 
 
 def test_a_name_of_an_alike_is_never_taken_by_another() -> None:
-    """Readers may drop what they read: an identity that is used again must not bring an old decision back."""
+    """Readers may drop what they read: an identity that is used again must not bring an old
+    decision back.
+    """
 
     def fresh() -> Iterator[PastRequest]:
         for number in range(200):
             yield past(Alike(**{**_fields(alike()), "team": "payments" if number % 2 else "gone"}))
 
     found = played(two(), tuple(fresh()))
-    assert [(tally.team, tally.requests) for tally in found.tallies] == [("gone", 100), ("payments", 100)]
+    assert [(tally.team, tally.requests) for tally in found.tallies] == [
+        ("gone", 100),
+        ("payments", 100),
+    ]
 
 
 def _fields(of: Alike) -> dict[str, Any]:

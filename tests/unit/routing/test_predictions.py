@@ -18,7 +18,9 @@ BOUNDS = {"ttft_p95_s": 0.8, "max_cost_nusd": 1_000_000}
 
 
 def test_rates_are_nano_dollars_a_token() -> None:
-    """One dollar a million tokens is a thousand nano-dollars each: a factor here would turn an order, not a bill."""
+    """One dollar a million tokens is a thousand nano-dollars each: a factor here would turn an
+    order, not a bill.
+    """
     assert rates_of(factories.price("1", "4")) == ((0.0, 1000.0, 1000.0, 4000.0),)
     assert rates_of(factories.price("1", None, cached="0.25")) == ((0.0, 1000.0, 250.0, 0.0),)
 
@@ -38,12 +40,17 @@ def test_rates_are_nano_dollars_a_token() -> None:
         (EngineLoad(running=1, waiting=0, room=4, finished_per_s=2, sent_since=2), 0, 0),
         # Long prompts leave room for two where four ran before.
         (EngineLoad(running=2, waiting=3, room=4, finished_per_s=2), 2, 3),
-        (EngineLoad(waiting=1), 1, 1), (EngineLoad(waiting=2, finished_per_s=0.0, queue_s=7.0), 7, 7),
+        (EngineLoad(waiting=1), 1, 1),
+        (EngineLoad(waiting=2, finished_per_s=0.0, queue_s=7.0), 7, 7),
         (EngineLoad(running=1, waiting=0, room=2, queue_s=7.0), 0, 0),
     ],
-)  # fmt: skip
-def test_a_queue_is_as_long_as_those_before_take(load: EngineLoad, mean_s: float, late_s: float) -> None:
-    """An idle engine finishes few because few come: only where its room is known, or some wait, can one say."""
+)
+def test_a_queue_is_as_long_as_those_before_take(
+    load: EngineLoad, mean_s: float, late_s: float
+) -> None:
+    """An idle engine finishes few because few come: only where its room is known, or some wait, can
+    one say.
+    """
     assert queue_s(load, ttft_s=0.5) == (mean_s, late_s)
 
 
@@ -55,28 +62,44 @@ def test_an_answer_takes_its_first_token_and_each_after_it() -> None:
 
 def test_an_event_keeps_whole_numbers() -> None:
     """Floats with seventeen digits would fill the ledger with noise."""
-    kept = replace(ONE, cost_nusd=1.6, cached_share=1 / 3, waiting=2.0, misses=("ttft_p95",)).record()
+    kept = replace(
+        ONE, cost_nusd=1.6, cached_share=1 / 3, waiting=2.0, misses=("ttft_p95",)
+    ).record()
     assert kept == {
-        "cost_nusd": 2, "input_tokens": 1000, "output_tokens": 128, "ttft_s": 0.5, "ttft_p95_s": 0.9, "tpot_s": 0.02,
-        "samples": 12, "cached_share": 0.33333, "waiting": 2, "misses": ["ttft_p95"],
-    }  # fmt: skip
+        "cost_nusd": 2,
+        "input_tokens": 1000,
+        "output_tokens": 128,
+        "ttft_s": 0.5,
+        "ttft_p95_s": 0.9,
+        "tpot_s": 0.02,
+        "samples": 12,
+        "cached_share": 0.33333,
+        "waiting": 2,
+        "misses": ["ttft_p95"],
+    }
 
 
 def test_what_is_no_number_is_kept_as_unknown() -> None:
     """JSON has no NaN, and an event that cannot be written stops everything."""
     kept = replace(ONE, cost_nusd=nan, ttft_s=nan).record()
     assert (kept["cost_nusd"], kept["ttft_s"]) == (None, None)
-    assert arithmetic(kept) == "1,000 + 128 tokens = nobody knows how much; nobody knows how long (12 samples)"
+    assert (
+        arithmetic(kept)
+        == "1,000 + 128 tokens = nobody knows how much; nobody knows how long (12 samples)"
+    )
 
 
 def test_the_arithmetic_can_be_followed_by_hand() -> None:
     """Whoever doubts an order takes a pencil."""
     price = factories.price("1", "4", cached="0.25")
     assert arithmetic(ONE.record(), price) == (
-        "1,000 × 1 + 128 × 4 USD per million tokens = 0.001512 USD; 0.5 s + 127 × 0.02 s = 3.04 s (12 samples)"
+        "1,000 × 1 + 128 × 4 USD per million tokens = 0.001512 USD; 0.5 s + 127 × 0.02 s = "
+        "3.04 s (12 samples)"
     )
     cached = replace(ONE, cached_share=0.4, samples=0.0).record()
-    assert arithmetic(cached, price).startswith("1,000 × 1 (40% of them cached, at 0.25) + 128 × 4 USD")
+    assert arithmetic(cached, price).startswith(
+        "1,000 × 1 (40% of them cached, at 0.25) + 128 × 4 USD"
+    )
     assert arithmetic(cached, price).endswith("(declared, no samples)")
     assert "cached" not in arithmetic(cached, factories.price("1", "4"))
 
@@ -85,17 +108,22 @@ def test_the_arithmetic_of_an_engine_says_who_waits_there() -> None:
     """Then its own word counts and not what was seen."""
     busy = replace(ONE, waiting=3.0, ttft_s=2000.0).record()
     assert arithmetic(busy) == (
-        "1,000 + 128 tokens = 0.001512 USD; 2,000 s + 127 × 0.02 s = 2,003 s (as the engine says, 3 waiting)"
+        "1,000 + 128 tokens = 0.001512 USD; 2,000 s + 127 × 0.02 s = 2,003 s (as the engine "
+        "says, 3 waiting)"
     )
     assert " × 1 USD per million tokens" in arithmetic(busy, factories.price("1", None))
 
 
 def test_what_an_old_event_lacks_is_unknown() -> None:
     """Events of another version are read too."""
-    assert arithmetic({}) == "? + ? tokens = nobody knows how much; nobody knows how long (declared, no samples)"
+    assert (
+        arithmetic({})
+        == "? + ? tokens = nobody knows how much; nobody knows how long (declared, no samples)"
+    )
     assert list(missed({"misses": ["ttft_p95", "max_cost"]}, {})) == [
-        "would take too long to its first token", "would cost nobody knows how much, nobody knows how much are allowed",
-    ]  # fmt: skip
+        "would take too long to its first token",
+        "would cost nobody knows how much, nobody knows how much are allowed",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +132,17 @@ def test_what_an_old_event_lacks_is_unknown() -> None:
         ([], 0.9, []),
         (["ttft_p95"], 2.1, ["would take 2.1 s to its first token, 0.8 s are allowed"]),
         (
-            ["ttft_p95"], 0.7,
-            ["took too long to its first token before: 0.7 s now, and it counts again from 0.64 s on"],
+            ["ttft_p95"],
+            0.7,
+            [
+                "took too long to its first token before: 0.7 s now, and it counts again from "
+                "0.64 s on"
+            ],
         ),
         (["max_cost"], 0.1, ["would cost 0.001512 USD, 0.001 USD are allowed"]),
         (["context_window"], 0.1, ["does not fit into its context window"]),
     ],
-)  # fmt: skip
+)
 def test_a_missed_bound_says_what_is_expected_and_what_is_allowed(
     misses: list[str], ttft_p95_s: float, said: list[str]
 ) -> None:
@@ -123,8 +155,12 @@ def test_a_missed_bound_says_what_is_expected_and_what_is_allowed(
     [
         ({}, None),
         (
-            {"degraded": {"kind": "spill", "from": "qwen-eu"}, "ranked": ["gpt-eu", "qwen-eu"], "bounds": BOUNDS,
-             "expected": [{}, {"misses": ["ttft_p95"], "ttft_p95_s": 2.1}]},
+            {
+                "degraded": {"kind": "spill", "from": "qwen-eu"},
+                "ranked": ["gpt-eu", "qwen-eu"],
+                "bounds": BOUNDS,
+                "expected": [{}, {"misses": ["ttft_p95"], "ttft_p95_s": 2.1}],
+            },
             "spill: qwen-eu would take 2.1 s to its first token, 0.8 s are allowed",
         ),
         (
@@ -132,7 +168,7 @@ def test_a_missed_bound_says_what_is_expected_and_what_is_allowed(
             "degraded to route small: qwen-eu would miss a bound",
         ),
     ],
-)  # fmt: skip
+)
 def test_degrading_is_never_silent(record: dict[str, Any], said: str | None) -> None:
     """Who got another answer than usual must be able to learn why."""
     assert degraded(record) == said

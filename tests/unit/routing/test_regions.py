@@ -1,4 +1,6 @@
-"""Which region lies in which: real geography, what documents add to it, and what is promised nowhere."""
+"""Which region lies in which: real geography, what documents add to it, and what is promised
+nowhere.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,27 @@ from gateway.domain.places.regions import ANY, BUILT_IN, KNOWN, OUTSIDE_EUROPE, 
 
 WORLD = RegionTree({})
 DECLARED = {
-    "eu": ("eu-1",), "de": ("de-a", "de-b"), "us": ("us-east", "us-west"), "home": ("de", "ch"), "rack": ("rack-1",),
+    "eu": ("eu-1",),
+    "de": ("de-a", "de-b"),
+    "us": ("us-east", "us-west"),
+    "home": ("de", "ch"),
+    "rack": ("rack-1",),
     "hall": ("rack",),
-}  # fmt: skip
+}
 TREE = RegionTree(DECLARED)
-NAMES = sorted({*DECLARED, *(c for cs in DECLARED.values() for c in cs), "europe", "eea", "ch", "uk", "fr", "no", "x"})
+NAMES = sorted(
+    {
+        *DECLARED,
+        *(c for cs in DECLARED.values() for c in cs),
+        "europe",
+        "eea",
+        "ch",
+        "uk",
+        "fr",
+        "no",
+        "x",
+    }
+)
 some_regions = st.frozensets(st.sampled_from([*NAMES, *sorted(UNPLACED), ANY]))
 a_region = st.sampled_from([*NAMES, *sorted(UNPLACED)])
 
@@ -38,7 +56,9 @@ a_region = st.sampled_from([*NAMES, *sorted(UNPLACED)])
     ],
 )
 def test_the_world_is_as_it_is(region: str, lies_in: set[str], not_in: set[str]) -> None:
-    """Switzerland and the United Kingdom are in Europe and not in the Union: the mistake auditors look for first."""
+    """Switzerland and the United Kingdom are in Europe and not in the Union: the mistake auditors
+    look for first.
+    """
     for wider in lies_in | {region}:
         assert WORLD.covered(region, frozenset({wider})), f"{region} lies in {wider}"
     for other in not_in:
@@ -48,7 +68,9 @@ def test_the_world_is_as_it_is(region: str, lies_in: set[str], not_in: set[str])
 def test_the_union_has_its_27_countries_and_every_name_is_there_once() -> None:
     """A country that is forgotten is refused; one that is listed twice would have two places."""
     assert len(BUILT_IN["eu"]) == len(set(BUILT_IN["eu"])) == 27
-    everywhere = [child for children in BUILT_IN.values() for child in children] + sorted(OUTSIDE_EUROPE)
+    everywhere = [child for children in BUILT_IN.values() for child in children] + sorted(
+        OUTSIDE_EUROPE
+    )
     assert len(everywhere) == len(set(everywhere))
     assert {*everywhere, "europe"} == KNOWN
     assert not KNOWN & {ANY, *UNPLACED}
@@ -72,12 +94,18 @@ def test_to_name_two_data_centres_is_not_to_name_the_union() -> None:
     tree = RegionTree({"eu": ("eu-de", "eu-fr"), "us": ("us-east",)})
     assert not tree.covered("eu", frozenset({"eu-de", "eu-fr"}))
     assert tree.covered("eu-de", frozenset({"eu"}))
-    assert not tree.covered("eu", frozenset(BUILT_IN["eu"])), "a data centre somewhere in the Union is in no country"
-    assert tree.covered("us", frozenset({"us-east"})), "the document says what the United States are for it"
+    assert not tree.covered("eu", frozenset(BUILT_IN["eu"])), (
+        "a data centre somewhere in the Union is in no country"
+    )
+    assert tree.covered("us", frozenset({"us-east"})), (
+        "the document says what the United States are for it"
+    )
 
 
 def test_a_region_over_built_in_ones_is_all_of_them() -> None:
-    """`home: [de, ch]` is a choice of the author; neither country leaves the place the world has it in."""
+    """`home: [de, ch]` is a choice of the author; neither country leaves the place the world has it
+    in.
+    """
     assert TREE.covered("home", frozenset({"de", "ch"}))
     assert TREE.covered("home", frozenset({"eu", "ch"}))
     assert TREE.covered("de-a", frozenset({"home"}))
@@ -96,13 +124,17 @@ def test_an_empty_region_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("region", sorted(UNPLACED))
 @given(some_regions)
-def test_what_promises_no_place_is_covered_by_any_alone(region: str, allowed: frozenset[str]) -> None:
+def test_what_promises_no_place_is_covered_by_any_alone(
+    region: str, allowed: frozenset[str]
+) -> None:
     """Not even a list that names it lets it in."""
     assert TREE.covered(region, allowed) == (ANY in allowed)
 
 
 @given(a_region, some_regions)
-def test_what_promises_no_place_overlaps_with_everything(region: str, denied: frozenset[str]) -> None:
+def test_what_promises_no_place_overlaps_with_everything(
+    region: str, denied: frozenset[str]
+) -> None:
     """It may be there."""
     for unplaced in UNPLACED:
         assert TREE.overlaps(unplaced, denied) == bool(denied)
@@ -113,20 +145,34 @@ def test_what_promises_no_place_overlaps_with_everything(region: str, denied: fr
 @pytest.mark.parametrize(
     ("region", "denied", "expected"),
     [
-        ("eu", "de", True), ("de", "eu", True), ("de-a", "europe", True), ("europe", "de-a", True),
-        ("eu", "home", True), ("home", "eu", True), ("fr", "home", False), ("eu", "ch", False), ("eea", "ch", False),
-        ("us", "us-east", True), ("us-east", "us-west", False), ("rack-1", "hall", True), ("x", "eu", False),
+        ("eu", "de", True),
+        ("de", "eu", True),
+        ("de-a", "europe", True),
+        ("europe", "de-a", True),
+        ("eu", "home", True),
+        ("home", "eu", True),
+        ("fr", "home", False),
+        ("eu", "ch", False),
+        ("eea", "ch", False),
+        ("us", "us-east", True),
+        ("us-east", "us-west", False),
+        ("rack-1", "hall", True),
+        ("x", "eu", False),
         ("x", "x", True),
     ],
-)  # fmt: skip
-def test_regions_overlap_where_something_lies_in_both(region: str, denied: str, expected: bool) -> None:
+)
+def test_regions_overlap_where_something_lies_in_both(
+    region: str, denied: str, expected: bool
+) -> None:
     """A deployment somewhere in the Union may be in the one country of it that is denied."""
     assert TREE.overlaps(region, frozenset({denied})) == expected
     assert TREE.overlaps(denied, frozenset({region})) == expected
 
 
 @given(a_region, some_regions, st.sampled_from(NAMES))
-def test_a_longer_list_covers_more_and_overlaps_more(region: str, names: frozenset[str], one: str) -> None:
+def test_a_longer_list_covers_more_and_overlaps_more(
+    region: str, names: frozenset[str], one: str
+) -> None:
     """Nothing that is allowed becomes denied by allowing more, and the other way round."""
     assert not TREE.covered(region, names) or TREE.covered(region, names | {one})
     assert not TREE.overlaps(region, names) or TREE.overlaps(region, names | {one})
@@ -142,7 +188,9 @@ def test_what_is_covered_overlaps(region: str, names: frozenset[str]) -> None:
 @given(a_region, some_regions)
 def test_the_order_of_a_document_never_matters(region: str, names: frozenset[str]) -> None:
     """Also not that in which questions were asked: answers are remembered."""
-    shuffled = RegionTree({parent: tuple(reversed(DECLARED[parent])) for parent in reversed(DECLARED)})
+    shuffled = RegionTree(
+        {parent: tuple(reversed(DECLARED[parent])) for parent in reversed(DECLARED)}
+    )
     assert shuffled.covered(region, names) == TREE.covered(region, names)
     assert shuffled.overlaps(region, names) == TREE.overlaps(region, names)
 

@@ -1,4 +1,6 @@
-"""What a decision makes of rules, and what of it is kept: tags, the gateway's place, the day, shadows, the record."""
+"""What a decision makes of rules, and what of it is kept: tags, the gateway's place, the day,
+shadows, the record.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,22 @@ PHI = ResidencyRule(rule_id="tag:phi", at_rest=EU, max_retention_days=0)
 HERE = ResidencyRule(rule_id="tag:here", gateway_regions=EU)
 SHADOW = ResidencyRule(rule_id="tag:trial", regions=EU, is_shadow=True)
 TAGS = {"phi": PHI, "here": HERE, "trial": SHADOW}
-KEPT = Statement(at_rest="fr", telemetry="global", retention_days=0, source="contract 7", as_of=TODAY)
+KEPT = Statement(
+    at_rest="fr", telemetry="global", retention_days=0, source="contract 7", as_of=TODAY
+)
 
 
 def decided(*deployments: Any, payer: Any = None, **said: Any) -> Decision:
     document = policy(*deployments, data_tags=TAGS, **said.pop("document", {}))
     values: dict[str, Any] = {"data_class": DataClass.INTERNAL, "day": TODAY} | said
     return decide(
-        version(document), team=payer or team(), route=document.routes["assistant"], facts=facts(),
-        prices={name: price() for name in document.deployments}, **values,
-    )  # fmt: skip
+        version(document),
+        team=payer or team(),
+        route=document.routes["assistant"],
+        facts=facts(),
+        prices={name: price() for name in document.deployments},
+        **values,
+    )
 
 
 def names(found: Decision) -> list[str]:
@@ -59,13 +67,18 @@ def test_a_team_has_a_rule_of_its_own() -> None:
 
 
 def test_the_gateways_own_place_is_looked_at() -> None:
-    """Pinning the model and not the ingress pins nothing; a gateway that does not say where it is is nowhere."""
+    """Pinning the model and not the ingress pins nothing; a gateway that does not say where it is
+    is nowhere.
+    """
     tags = frozenset({"here"})
     assert names(decided(data_tags=tags, gateway_region="eu-fr")) == ["one"]
     assert names(decided(data_tags=tags, gateway_region="us-east")) == []
     error = decided(data_tags=tags).refusal()
     assert isinstance(error, ResidencyDenied)
-    assert "one is asked by a gateway in unknown, allowed is eu (tag:here/gateway_regions)" in error.message
+    assert (
+        "one is asked by a gateway in unknown, allowed is eu (tag:here/gateway_regions)"
+        in error.message
+    )
     assert "TOLLGATE_REGION says where a gateway runs." in error.message
 
 
@@ -73,33 +86,44 @@ def test_facts_expire_on_the_day_of_the_request() -> None:
     """Not on that of a replay or of the last restart."""
     for days, expected in ((30, ["one"]), (31, [])):
         found = decided(
-            deployment(residency=KEPT), data_class=DataClass.CONFIDENTIAL, day=TODAY + timedelta(days=days),
+            deployment(residency=KEPT),
+            data_class=DataClass.CONFIDENTIAL,
+            day=TODAY + timedelta(days=days),
             document={"facts_valid_days": 30},
-        )  # fmt: skip
+        )
         assert names(found) == expected
         (recorded,) = found.record["candidates"]  # type: ignore[misc]
-        assert recorded.get("at_rest") == ("fr" if expected else None), "what is unknown is left out"
+        assert recorded.get("at_rest") == ("fr" if expected else None), (
+            "what is unknown is left out"
+        )
 
 
 def test_a_refusal_by_several_rules_names_each_and_what_to_do() -> None:
     """Mending one of two rules would only lead to the next refusal."""
     error = decided(
-        deployment("gpt-us", region="us-east"), data_class=DataClass.CONFIDENTIAL, data_tags=frozenset({"phi", "trial"})
+        deployment("gpt-us", region="us-east"),
+        data_class=DataClass.CONFIDENTIAL,
+        data_tags=frozenset({"phi", "trial"}),
     ).refusal()
     assert error is not None
     assert error.message == (
         "Refused by residency rules confidential→eu, tag:phi: "
         "gpt-us is in us-east, allowed is eu (class:confidential/regions); "
         "gpt-us does not say where it keeps data at rest, allowed is eu (tag:phi/at_rest); "
-        "gpt-us does not say how long it keeps data, allowed are 0 days (tag:phi/max_retention_days). "
-        "Nothing was sent. What is known of a deployment stands in its 'residency' block in the policy. "
-        "Try another route, or: tollgate policy explain --team payments --route assistant --class confidential "
+        "gpt-us does not say how long it keeps data, allowed are 0 days "
+        "(tag:phi/max_retention_days). "
+        "Nothing was sent. What is known of a deployment stands in its 'residency' block in "
+        "the policy. "
+        "Try another route, or: tollgate policy explain --team payments --route assistant "
+        "--class confidential "
         "--data-tag phi --data-tag trial"
     )
 
 
 def test_a_rule_in_shadow_is_recorded_and_changes_nothing() -> None:
-    """An admin sees what a rule would do before it does it: in the event, and in `policy explain`."""
+    """An admin sees what a rule would do before it does it: in the event, and in `policy
+    explain`.
+    """
     asked = {"data_tags": frozenset({"trial"})}
     found = decided(deployment("in-us", region="us-east"), **asked)
     assert names(found) == ["in-us"]
@@ -117,9 +141,12 @@ def test_a_rule_in_shadow_is_recorded_and_changes_nothing() -> None:
 def test_a_record_keeps_what_an_auditor_asks_for() -> None:
     """Which rules applied, where each candidate is, and why it was left out; no more than that."""
     found = decided(
-        deployment("kept", residency=KEPT), deployment("in-us", region="us-east", base_url="https://us.api.openai.com/v1"),
-        data_class=DataClass.CONFIDENTIAL, data_tags=frozenset({"here"}), gateway_region="eu-fr",
-    )  # fmt: skip
+        deployment("kept", residency=KEPT),
+        deployment("in-us", region="us-east", base_url="https://us.api.openai.com/v1"),
+        data_class=DataClass.CONFIDENTIAL,
+        data_tags=frozenset({"here"}),
+        gateway_region="eu-fr",
+    )
     assert found.record == {
         "policy": "0" * 64,
         "objective": "priority",
@@ -128,19 +155,34 @@ def test_a_record_keeps_what_an_auditor_asks_for() -> None:
         "gateway_region": "eu-fr",
         "ranked": ["kept"],
         "candidates": [
-            {"deployment": "kept", "region": "eu-de", "host": "127.0.0.1", "at_rest": "fr", "telemetry": "global",
-             "obstacles": []},
-            {"deployment": "in-us", "region": "us-east", "host": "us.api.openai.com", "at_rest": "us",
-             "telemetry": "global",
-             "obstacles": [["residency", "is in us-east, allowed is eu (class:confidential/regions)"]]},
+            {
+                "deployment": "kept",
+                "region": "eu-de",
+                "host": "127.0.0.1",
+                "at_rest": "fr",
+                "telemetry": "global",
+                "obstacles": [],
+            },
+            {
+                "deployment": "in-us",
+                "region": "us-east",
+                "host": "us.api.openai.com",
+                "at_rest": "us",
+                "telemetry": "global",
+                "obstacles": [
+                    ["residency", "is in us-east, allowed is eu (class:confidential/regions)"]
+                ],
+            },
         ],
-    }  # fmt: skip
+    }
     assert "gateway_region" not in decided().record
     assert "shadow" not in decided().record["candidates"][0]  # type: ignore[index]
 
 
 def test_an_undeclared_label_is_refused() -> None:
-    """A replay of an old request, or a bug at the edge, must not end as a request without a rule."""
+    """A replay of an old request, or a bug at the edge, must not end as a request without a
+    rule.
+    """
     with pytest.raises(InvalidRequest, match="declares no data tag 'x'"):
         decided(data_tags=frozenset({"x"}))
     with pytest.raises(InvalidRequest, match="declares no data class 'restricted'"):
@@ -148,13 +190,22 @@ def test_an_undeclared_label_is_refused() -> None:
 
 
 def test_a_permit_carries_what_it_was_given_under() -> None:
-    """The transport asks the very same question again: of a forged one, the rule that it breaks is found."""
+    """The transport asks the very same question again: of a forged one, the rule that it breaks is
+    found.
+    """
     found = decided(
-        deployment(residency=KEPT), data_tags=frozenset({"here"}), gateway_region="eu-de",
+        deployment(residency=KEPT),
+        data_tags=frozenset({"here"}),
+        gateway_region="eu-de",
         document={"facts_valid_days": 30},
-    )  # fmt: skip
+    )
     permit = found.permit(found.eligible[0], attempt=1)
-    assert (permit.rules, permit.gateway_region, permit.day, permit.valid_days) == (found.rules, "eu-de", TODAY, 30)
+    assert (permit.rules, permit.gateway_region, permit.day, permit.valid_days) == (
+        found.rules,
+        "eu-de",
+        TODAY,
+        30,
+    )
     assert permit.regions is found.policy.policy.region_tree
     verify(permit, origin=permit.origin)
 
@@ -162,20 +213,28 @@ def test_a_permit_carries_what_it_was_given_under() -> None:
 def test_the_day_of_a_request_is_that_of_its_id() -> None:
     """In UTC, as everything in the ledger."""
     assert day_of(factories.request_id(NOW)) == date(2026, 11, 20)
-    assert day_of(factories.request_id(NOW.replace(hour=23, minute=59, second=59))) == date(2026, 11, 20)
+    assert day_of(factories.request_id(NOW.replace(hour=23, minute=59, second=59))) == date(
+        2026, 11, 20
+    )
 
 
 async def served(on: Stage, document: Any, **asked: Any) -> None:
     """One request, over a snapshot of its own."""
     read = factories.read(body())
     known, request = factories.snapshot(document=document), factories.request(read, **asked)
-    await on.service().answer(request, known, terms=factories.terms(known, request), received_s=on.clock.monotonic())
+    await on.service().answer(
+        request, known, terms=factories.terms(known, request), received_s=on.clock.monotonic()
+    )
 
 
 async def test_an_event_keeps_the_data_tags_that_it_was_decided_by() -> None:
     """A replay decides by them again, and an auditor counts them."""
     on = stage(FakeUpstreamAnswer([WHOLE]))
-    await served(on, policy(deployment(residency=KEPT), data_tags=TAGS), data_tags=frozenset({"phi", "trial"}))
+    await served(
+        on,
+        policy(deployment(residency=KEPT), data_tags=TAGS),
+        data_tags=frozenset({"phi", "trial"}),
+    )
     assert on.event.features["data_tags"] == ["phi", "trial"]
     assert on.event.decision["rules"] == ["class:internal", "tag:phi", "tag:trial"]
     plain = stage(FakeUpstreamAnswer([WHOLE]))
@@ -184,13 +243,19 @@ async def test_an_event_keeps_the_data_tags_that_it_was_decided_by() -> None:
 
 
 def test_alike_requests_share_a_decision_and_others_do_not() -> None:
-    """What is remembered must contain all that it depends on: a tag, and the day where facts expire."""
+    """What is remembered must contain all that it depends on: a tag, and the day where facts
+    expire.
+    """
     on = stage()
     known = factories.snapshot(document=policy(deployment(residency=KEPT), data_tags=TAGS))
     expiring = factories.snapshot(
-        document=policy(deployment(residency=KEPT), data_tags=TAGS, facts_valid_days=30,
-                        classes={DataClass.INTERNAL: class_rule("internal", "eu")})
-    )  # fmt: skip
+        document=policy(
+            deployment(residency=KEPT),
+            data_tags=TAGS,
+            facts_valid_days=30,
+            classes={DataClass.INTERNAL: class_rule("internal", "eu")},
+        )
+    )
     later = factories.request_id(NOW + timedelta(days=31))
     service = on.service()
     first = service.decide(factories.request(), known)

@@ -32,7 +32,9 @@ class Attempts:
 def verified(*sent: Attempts, allowed: str = "eu") -> Verified:
     statement = Statement(at_rest="eu-de", source="a contract", as_of=DAY)
     rule = ResidencyRule(rule_id="class:confidential", regions=frozenset({allowed}))
-    policy = factories.policy(factories.deployment(residency=statement), classes={DataClass.CONFIDENTIAL: rule})
+    policy = factories.policy(
+        factories.deployment(residency=statement), classes={DataClass.CONFIDENTIAL: rule}
+    )
     return verify_sent(sent, {7: factories.version(policy)}, team="payments")
 
 
@@ -41,8 +43,15 @@ def test_what_was_allowed_is_counted_by_place() -> None:
     found = verified(Attempts(), Attempts(day=date(2026, 11, 23), attempts=5))
     assert (found.attempts, list(found.outside), list(found.unverified)) == (15, [], [])
     (place,) = found.places
-    assert (place.region, place.deployment, place.data_class, place.attempts) == ("eu-de", "one", "confidential", 15)
-    facts = {fact.fact: (fact.value, fact.source, fact.as_of, fact.versions) for fact in found.facts}
+    assert (place.region, place.deployment, place.data_class, place.attempts) == (
+        "eu-de",
+        "one",
+        "confidential",
+        15,
+    )
+    facts = {
+        fact.fact: (fact.value, fact.source, fact.as_of, fact.versions) for fact in found.facts
+    }
     assert facts["at rest"] == ("eu-de", "a contract", DAY, (7,))
     assert facts["retention (days)"] == ("unknown", "the policy", None, (7,))
 
@@ -54,7 +63,9 @@ def test_what_a_rule_did_not_allow_is_outside() -> None:
 
 
 def test_what_cannot_be_decided_again_is_not_called_allowed() -> None:
-    """A lost policy, a record that differs from it, a class or tag that it does not have: nobody can say."""
+    """A lost policy, a record that differs from it, a class or tag that it does not have: nobody
+    can say.
+    """
     odd = [
         replace(Attempts(), policy_version=6),
         replace(Attempts(), policy_sha256="f" * 64),

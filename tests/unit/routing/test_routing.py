@@ -28,17 +28,25 @@ TODAY = NOW.date()
 EU_ONLY = {DataClass.INTERNAL: class_rule("internal", "eu")}
 
 
-def decision(*deployments: object, wanted: RequestFacts | None = None, unpriced: tuple[str, ...] = ()) -> Decision:
+def decision(
+    *deployments: object, wanted: RequestFacts | None = None, unpriced: tuple[str, ...] = ()
+) -> Decision:
     document = policy(*deployments, classes=EU_ONLY)  # type: ignore[arg-type]
     priced = {name: price() for name in document.deployments if name not in unpriced}
     return decide(
-        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        version(document),
+        team=team(),
+        route=document.routes["assistant"],
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
         facts=wanted or facts(),
         prices=priced,
-    )  # fmt: skip
+    )
 
 
-def refused(*deployments: object, wanted: RequestFacts | None = None, unpriced: tuple[str, ...] = ()) -> RequestError:
+def refused(
+    *deployments: object, wanted: RequestFacts | None = None, unpriced: tuple[str, ...] = ()
+) -> RequestError:
     error = decision(*deployments, wanted=wanted, unpriced=unpriced).refusal()
     assert error is not None, "this decision was expected to refuse"
     return error
@@ -47,33 +55,46 @@ def refused(*deployments: object, wanted: RequestFacts | None = None, unpriced: 
 some_deployments = st.lists(
     st.builds(
         lambda region, capabilities, operations, allows: {
-            "region": region, "capabilities": capabilities, "operations": operations, "allows": allows,
+            "region": region,
+            "capabilities": capabilities,
+            "operations": operations,
+            "allows": allows,
         },
         st.sampled_from(["eu", "eu-de", "us-east", "global"]),
         st.none() | st.frozensets(st.sampled_from(["tools", "vision"])),
         st.frozensets(st.sampled_from(list(Operation)), min_size=1),
         st.frozensets(st.sampled_from(["store", "engine_control"])),
     ),
-    min_size=1, max_size=5,
-)  # fmt: skip
+    min_size=1,
+    max_size=5,
+)
 
 
 @given(
-    some_deployments, st.frozensets(st.sampled_from(["tools", "vision"])),
-    st.frozensets(st.sampled_from(["store", "engine_control"])), st.sets(st.integers(0, 4)),
-)  # fmt: skip
+    some_deployments,
+    st.frozensets(st.sampled_from(["tools", "vision"])),
+    st.frozensets(st.sampled_from(["store", "engine_control"])),
+    st.sets(st.integers(0, 4)),
+)
 def test_the_eligible_are_those_without_an_obstacle(
-    wanted: list[dict[str, object]], capabilities: frozenset[str], features: frozenset[str], unpriced: set[int]
+    wanted: list[dict[str, object]],
+    capabilities: frozenset[str],
+    features: frozenset[str],
+    unpriced: set[int],
 ) -> None:
     """Nothing else adds or drops a deployment, and an obstacle always keeps one out."""
     many = [deployment(f"d{i}", **fields) for i, fields in enumerate(wanted)]
     document = policy(*many, classes=EU_ONLY)
     route = document.routes["assistant"]
     found = decide(
-        version(document), team=team(), route=route, data_class=DataClass.INTERNAL, day=TODAY,
+        version(document),
+        team=team(),
+        route=route,
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
         facts=facts(capabilities=capabilities, features=features),
         prices={f"d{i}": price() for i in range(len(many)) if i not in unpriced},
-    )  # fmt: skip
+    )
     eligible = [c.deployment.name for c in found.candidates if not c.obstacles]
     assert sorted(c.deployment.name for c in found.eligible) == sorted(eligible)
     assert [c.deployment.name for c in found.candidates] == list(document.deployments)
@@ -99,19 +120,28 @@ def test_residency_refuses_and_names_rule_and_place() -> None:
     assert isinstance(error, ResidencyDenied)
     assert "internal→eu: gpt-us is in us-east" in error.message
     assert "Nothing was sent" in error.message
-    assert "tollgate policy explain --team payments --route assistant --class internal" in error.message
+    assert (
+        "tollgate policy explain --team payments --route assistant --class internal"
+        in error.message
+    )
 
 
 def test_each_class_is_decided_by_its_own_rule() -> None:
-    """The same request, raised to confidential, must not be sent where only internal data may go."""
+    """The same request, raised to confidential, must not be sent where only internal data may
+    go.
+    """
     document = policy(deployment("in-us", region="us-east"), deployment("in-eu"))
     allowed = {}
     for data_class in (DataClass.INTERNAL, DataClass.CONFIDENTIAL):
         found = decide(
-            version(document), team=team(), route=document.routes["assistant"], data_class=data_class, facts=facts(),
+            version(document),
+            team=team(),
+            route=document.routes["assistant"],
+            data_class=data_class,
+            facts=facts(),
             day=TODAY,
             prices={"in-us": price(), "in-eu": price()},
-        )  # fmt: skip
+        )
         allowed[data_class] = [candidate.deployment.name for candidate in found.eligible]
         assert {found.permit(candidate, attempt=1).rules for candidate in found.eligible} == {
             (document.classes[data_class],)
@@ -122,9 +152,24 @@ def test_each_class_is_decided_by_its_own_rule() -> None:
 @pytest.mark.parametrize(
     ("region", "is_self_hosted", "self_hosted_only", "said"),
     [
-        ("us-east", False, False, "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent"),
-        ("us-east", True, True, "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent"),
-        ("eu-de", False, True, "(self-hosted only): one is not self-hosted (class:internal/self_hosted). Nothing"),
+        (
+            "us-east",
+            False,
+            False,
+            "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent",
+        ),
+        (
+            "us-east",
+            True,
+            True,
+            "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent",
+        ),
+        (
+            "eu-de",
+            False,
+            True,
+            "(self-hosted only): one is not self-hosted (class:internal/self_hosted). Nothing",
+        ),
     ],
 )
 def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
@@ -132,12 +177,18 @@ def test_a_residency_refusal_says_which_half_of_the_rule_was_broken(
 ) -> None:
     """`is in eu-de` alone would send an admin looking at a region that is allowed."""
     rule = class_rule("internal", "eu", self_hosted_only=self_hosted_only)
-    document = policy(deployment(region=region, is_self_hosted=is_self_hosted), classes={DataClass.INTERNAL: rule})
+    document = policy(
+        deployment(region=region, is_self_hosted=is_self_hosted), classes={DataClass.INTERNAL: rule}
+    )
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        version(document),
+        team=team(),
+        route=document.routes["assistant"],
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
         facts=facts(),
         prices={"one": price()},
-    )  # fmt: skip
+    )
     assert said in str(found.refusal())
 
 
@@ -145,10 +196,14 @@ def test_a_rule_for_nowhere_says_so() -> None:
     """An empty list of regions is a rule too."""
     document = policy(classes={DataClass.INTERNAL: class_rule("internal", self_hosted_only=True)})
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
+        version(document),
+        team=team(),
+        route=document.routes["assistant"],
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
         facts=facts(),
         prices={"one": price()},
-    )  # fmt: skip
+    )
     error = found.refusal()
     assert error is not None
     assert "internal→nowhere (self-hosted only)" in error.message
@@ -157,15 +212,27 @@ def test_a_rule_for_nowhere_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "wanted", "expected", "said"),
     [
-        ({"operations": frozenset({Operation.EMBEDDINGS})}, {}, NotSupported, "serves embeddings, not chat"),
         (
-            {"capabilities": frozenset()}, {"capabilities": frozenset({"vision", "tools"})}, InvalidRequest,
+            {"operations": frozenset({Operation.EMBEDDINGS})},
+            {},
+            NotSupported,
+            "serves embeddings, not chat",
+        ),
+        (
+            {"capabilities": frozenset()},
+            {"capabilities": frozenset({"vision", "tools"})},
+            InvalidRequest,
             "cannot do tools, vision",
         ),
-        ({}, {"features": frozenset({"store"})}, ResidencyDenied, "the provider would keep the answer"),
+        (
+            {},
+            {"features": frozenset({"store"})},
+            ResidencyDenied,
+            "the provider would keep the answer",
+        ),
         ({}, {"features": frozenset({"engine_control"})}, InvalidRequest, "steers an engine"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_says_what_and_what_to_do(
     changes: dict[str, object], wanted: dict[str, object], expected: type[RequestError], said: str
 ) -> None:
@@ -184,7 +251,9 @@ def test_an_unpriced_model_is_refused() -> None:
 
 def test_a_tier_asked_of_an_unpriced_deployment_is_refused() -> None:
     """No price covers no tier either: a refusal that says so, not a fault of ours."""
-    error = refused(deployment(), wanted=facts(features=frozenset({"service_tier=flex"})), unpriced=("one",))
+    error = refused(
+        deployment(), wanted=facts(features=frozenset({"service_tier=flex"})), unpriced=("one",)
+    )
     assert isinstance(error, InvalidRequest)
     assert "one does not allow service_tier" in error.message
 
@@ -205,22 +274,40 @@ def tiered() -> Price:
         ("service_tier=priority", frozenset({"service_tier"}), True),
     ],
 )
-def test_a_service_tier_is_sent_where_its_price_is_known(asked: str, allows: frozenset[str], is_eligible: bool) -> None:
-    """What can be charged may be asked for; any other tier needs leave, and its cost stays unknown."""
+def test_a_service_tier_is_sent_where_its_price_is_known(
+    asked: str, allows: frozenset[str], is_eligible: bool
+) -> None:
+    """What can be charged may be asked for; any other tier needs leave, and its cost stays
+    unknown.
+    """
     document = policy(deployment(allows=allows))
     found = decide(
-        version(document), team=team(), route=document.routes["assistant"], data_class=DataClass.INTERNAL, day=TODAY,
-        facts=facts(features=frozenset({asked})), prices={"one": tiered()},
-    )  # fmt: skip
+        version(document),
+        team=team(),
+        route=document.routes["assistant"],
+        data_class=DataClass.INTERNAL,
+        day=TODAY,
+        facts=facts(features=frozenset({asked})),
+        prices={"one": tiered()},
+    )
     assert bool(found.eligible) == is_eligible
-    assert is_eligible or "does not allow service_tier: this tier has another price" in str(found.refusal())
+    assert is_eligible or "does not allow service_tier: this tier has another price" in str(
+        found.refusal()
+    )
 
 
 def test_what_the_caller_cannot_mend_comes_first() -> None:
-    """With several obstacles the answer is residency's: leaving a field out would not have helped."""
-    error = refused(deployment(region="us-east"), wanted=facts(features=frozenset({"store"})), unpriced=("one",))
+    """With several obstacles the answer is residency's: leaving a field out would not have
+    helped.
+    """
+    error = refused(
+        deployment(region="us-east"), wanted=facts(features=frozenset({"store"})), unpriced=("one",)
+    )
     assert isinstance(error, ResidencyDenied)
-    assert "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent" in error.message
+    assert (
+        "one is in us-east, allowed is eu (class:internal/regions). Nothing was sent"
+        in error.message
+    )
 
 
 def test_every_obstacle_that_can_arise_has_an_answer() -> None:
@@ -233,8 +320,16 @@ def test_a_permit_names_its_place_and_version() -> None:
     """What the transport checks against the socket."""
     found = decision(deployment(base_url="https://eu.api.openai.com/v1"))
     permit = found.permit(found.eligible[0], attempt=2)
-    assert (permit.origin, permit.attempt, permit.policy_version) == ("https://eu.api.openai.com:443", 2, 7)
-    assert (permit.rules, permit.gateway_region, permit.day) == ((EU_ONLY[DataClass.INTERNAL],), "unknown", TODAY)
+    assert (permit.origin, permit.attempt, permit.policy_version) == (
+        "https://eu.api.openai.com:443",
+        2,
+        7,
+    )
+    assert (permit.rules, permit.gateway_region, permit.day) == (
+        (EU_ONLY[DataClass.INTERNAL],),
+        "unknown",
+        TODAY,
+    )
 
 
 def test_no_permit_for_a_deployment_that_was_left_out() -> None:
@@ -260,7 +355,8 @@ def test_an_origin_always_has_its_port(address: str, origin: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "is_found"), [("assistant", True), ("gpt-4o", True), ("gpt-4o-mini", True), ("gpt-5", False)]
+    ("model", "is_found"),
+    [("assistant", True), ("gpt-4o", True), ("gpt-4o-mini", True), ("gpt-5", False)],
 )
 def test_an_alias_finds_its_route(model: str, is_found: bool) -> None:
     """An app keeps the model name it sends today."""
@@ -281,8 +377,11 @@ def test_a_name_wins_over_an_exact_alias_over_a_pattern() -> None:
     }
     document = policy(routes=routes)
     assert {m: document.route_for(m).name for m in ("one", "two", "xy", "xz")} == {  # type: ignore[union-attr]
-        "one": "one", "two": "two", "xy": "two", "xz": "one",
-    }  # fmt: skip
+        "one": "one",
+        "two": "two",
+        "xy": "two",
+        "xz": "one",
+    }
     assert document.route_for("nothing") is None
 
 
@@ -295,4 +394,9 @@ def test_another_teams_route_is_not_allowed() -> None:
 
 def test_classes_are_ordered() -> None:
     """A request may raise its class, never lower it: that needs an order."""
-    assert [c.label for c in sorted(DataClass)] == ["public", "internal", "confidential", "restricted"]
+    assert [c.label for c in sorted(DataClass)] == [
+        "public",
+        "internal",
+        "confidential",
+        "restricted",
+    ]

@@ -1,4 +1,6 @@
-"""Where an upstream says that it ran: a promise that it contradicts is noticed, a word that we do not know is none."""
+"""Where an upstream says that it ran: a promise that it contradicts is noticed, a word that we do
+not know is none.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def contradicts(stated: str, *, promised: str, rule: ResidencyRule = EU) -> bool
     ],
 )
 def test_words_of_upstreams(headers: dict[str, str], geo: str | None, region: str | None) -> None:
-    """A new region's name is no statement: taking a deployment out for it would be an outage of our own making."""
+    """A new region's name is no statement: taking a deployment out for it would be an outage of our
+    own making.
+    """
     assert stated_region(headers, geo) == region
 
 
@@ -63,7 +67,9 @@ def test_words_of_upstreams(headers: dict[str, str], geo: str | None, region: st
         ("home", "us", True),
     ],
 )
-def test_a_statement_may_be_finer_or_coarser_but_not_elsewhere(promised: str, stated: str, is_wrong: bool) -> None:
+def test_a_statement_may_be_finer_or_coarser_but_not_elsewhere(
+    promised: str, stated: str, is_wrong: bool
+) -> None:
     """`eu` was promised: Sweden keeps that, the United States and `global` do not."""
     assert contradicts(stated, promised=promised) == is_wrong
 
@@ -78,7 +84,9 @@ def test_a_finer_statement_must_be_allowed_itself() -> None:
 
 
 def test_who_promised_no_place_is_held_to_the_rules_alone() -> None:
-    """A deployment that is `global` may take public requests; one that says where it ran is still no liar."""
+    """A deployment that is `global` may take public requests; one that says where it ran is still
+    no liar.
+    """
     anywhere = ResidencyRule(rule_id="class:public", regions=frozenset({"any"}))
     assert not contradicts("us", promised="global", rule=anywhere)
     assert contradicts("us", promised="global", rule=EU)

@@ -1,4 +1,6 @@
-"""Keeping a snapshot fresh: how old it is, what a start does without Postgres, and what is kept for the next one."""
+"""Keeping a snapshot fresh: how old it is, what a start does without Postgres, and what is kept for
+the next one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ OUTAGE_S = 600.0
 
 @dataclass
 class FakeSource:
-    """A database that answers with `now`, or fails; `takes_s` passes on the clock before its answer comes.
+    """A database that answers with `now`, or fails; `takes_s` passes on the clock before its answer
+    comes.
 
     It answers only when `admission` is set. Word of changes comes when `has_changed` is set.
     """
@@ -96,7 +99,9 @@ class Worker:
     clock: FakeClock = field(default_factory=FakeClock)
     shelf: FakeShelf = field(default_factory=FakeShelf)
     swapped: list[Snapshot] = field(default_factory=list)
-    told: list[tuple[int, int]] = field(default_factory=list)  # the version, and the one that was served by then
+    told: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # the version, and the one that was served by then
     deaf_to: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -106,9 +111,14 @@ class Worker:
 
     def made(self, **changes: float) -> Refresher:
         return Refresher(
-            self.source, self.holder, clock=self.clock, on_swap=self.swapped.append, shelf=self.shelf,
-            tell=self.tell, **{"every_s": 0.01, **changes},
-        )  # fmt: skip
+            self.source,
+            self.holder,
+            clock=self.clock,
+            on_swap=self.swapped.append,
+            shelf=self.shelf,
+            tell=self.tell,
+            **{"every_s": 0.01, **changes},
+        )
 
     def tell(self, version: int) -> None:
         if self.deaf_to is not None:
@@ -131,7 +141,9 @@ class Worker:
     def answer(self, sent: str) -> str:
         """The team of a key, or the code of its refusal."""
         try:
-            return authenticate([(b"api-key", sent.encode())], self.holder, now=self.clock.now, allows_demo=False).team
+            return authenticate(
+                [(b"api-key", sent.encode())], self.holder, now=self.clock.now, allows_demo=False
+            ).team
         except RequestError as error:
             return error.code
 
@@ -148,7 +160,9 @@ async def test_the_time_runs_from_before_postgres_was_asked(worker: Worker) -> N
     assert (worker.holder.age_s(), worker.holder.refreshed_at) == (100, NOW)
 
 
-async def test_known_keys_serve_for_the_stated_time_and_again_when_postgres_is_back(worker: Worker) -> None:
+async def test_known_keys_serve_for_the_stated_time_and_again_when_postgres_is_back(
+    worker: Worker,
+) -> None:
     """No restart: whoever is woken at night fixes Postgres and nothing else."""
     await worker.refresher.refresh()
     worker.away()
@@ -185,7 +199,9 @@ async def at_work(refresher: Refresher) -> AsyncIterator[None]:
 
 
 async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> None:
-    """One that was under way may have missed what was made meanwhile; and one look is for all who wait."""
+    """One that was under way may have missed what was made meanwhile; and one look is for all who
+    wait.
+    """
     admission = worker.source.admission = threading.Event()
     admission.set()
     refresher = worker.made(every_s=60, confirmed_within_s=60)
@@ -230,7 +246,10 @@ async def test_a_postgres_that_hangs_confirms_nothing(worker: Worker) -> None:
 
 
 async def test_a_look_that_hangs_does_not_stop_the_next_one(worker: Worker) -> None:
-    """A backend that neither answers nor breaks: on another connection Postgres is well. Its late answer is dropped."""
+    """A backend that neither answers nor breaks: on another connection Postgres is well.
+
+    Its late answer is dropped.
+    """
     worker.refresher = worker.made(hung_after_s=0.05)
     hanging = worker.source.admission = threading.Event()
     await worker.refresher.refresh()
@@ -252,8 +271,9 @@ async def test_a_mistake_of_ours_does_not_end_the_looking(worker: Worker) -> Non
             worker.source.fails = None
             await soon(lambda: worker.answer(MINE) == "payments", "the next look")
     assert {line["event"] for line in logs if line["log_level"] == "error"} == {
-        "background_loop_failed", "background_loop_ended",
-    }  # fmt: skip
+        "background_loop_failed",
+        "background_loop_ended",
+    }
 
 
 async def test_a_start_without_postgres_serves_what_was_kept(worker: Worker) -> None:
@@ -261,7 +281,11 @@ async def test_a_start_without_postgres_serves_what_was_kept(worker: Worker) -> 
     worker.away()
     worker.kept(age_s=500)
     await worker.refresher.start()
-    assert [worker.answer(each) for each in (MINE, THEIRS, key(9))] == ["payments", "payments", "unavailable"]
+    assert [worker.answer(each) for each in (MINE, THEIRS, key(9))] == [
+        "payments",
+        "payments",
+        "unavailable",
+    ]
     assert len(worker.swapped) == 1
     worker.clock.advance(OUTAGE_S - 500)
     assert worker.answer(MINE) == "payments"
@@ -283,8 +307,12 @@ async def test_a_start_does_not_wait_for_a_postgres_that_hangs(worker: Worker) -
 
 
 @pytest.mark.parametrize("age_s", [OUTAGE_S + 0.001, -0.001, 10 * 365 * 86_400, -86_400])
-async def test_what_is_too_old_or_from_the_future_serves_nobody(worker: Worker, age_s: float) -> None:
-    """Keys may have been revoked since; and of a clock that was set back nobody knows since when."""
+async def test_what_is_too_old_or_from_the_future_serves_nobody(
+    worker: Worker, age_s: float
+) -> None:
+    """Keys may have been revoked since; and of a clock that was set back nobody knows since
+    when.
+    """
     worker.away()
     worker.kept(age_s=age_s)
     with capture_logs() as logs:
@@ -294,7 +322,9 @@ async def test_what_is_too_old_or_from_the_future_serves_nobody(worker: Worker, 
     assert [line["event"] for line in logs] == ["snapshot_not_refreshed", "last_snapshot"]
 
 
-async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was_kept(worker: Worker) -> None:
+async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was_kept(
+    worker: Worker,
+) -> None:
     """Tollgate was downgraded: better nobody than a policy half understood."""
     worker.away()
     worker.kept(age_s=1)
@@ -304,7 +334,9 @@ async def test_a_policy_that_cannot_be_read_any_more_is_not_served_from_what_was
 
 
 async def test_what_was_kept_never_stands_in_for_an_answer_of_postgres(worker: Worker) -> None:
-    """Only where it cannot be asked: what it says is the truth, also that there is no policy or a wrong one."""
+    """Only where it cannot be asked: what it says is the truth, also that there is no policy or a
+    wrong one.
+    """
     worker.kept(age_s=1)
     for says in (None, PolicyRejected(())):
         worker.source.now, worker.source.fails = None, says
@@ -334,8 +366,9 @@ async def test_a_change_is_kept_at_once_and_the_time_once_a_minute(worker: Worke
     await worker.refresher.refresh()
     await worker.refresher.keep()
     assert [[record.key_id for record in last.keys] for last in written[1:]] == [
-        [key_record(MINE).key_id], [key_record(THEIRS).key_id],
-    ]  # fmt: skip
+        [key_record(MINE).key_id],
+        [key_record(THEIRS).key_id],
+    ]
 
 
 async def test_a_failed_look_does_not_renew_what_was_kept(worker: Worker) -> None:
@@ -356,7 +389,9 @@ async def test_a_disk_that_takes_nothing_is_said_once_and_stops_nobody(worker: W
             worker.clock.advance(RENEW_AFTER_S)
             await worker.refresher.refresh()
             await worker.refresher.keep()
-    assert [(line["event"], "No space left" in line["problem"]) for line in logs] == [("last_snapshot", True)]
+    assert [(line["event"], "No space left" in line["problem"]) for line in logs] == [
+        ("last_snapshot", True)
+    ]
     assert worker.answer(MINE) == "payments"
     worker.shelf.fails = None
     worker.clock.advance(RENEW_AFTER_S)
@@ -394,7 +429,9 @@ async def test_word_of_a_change_is_not_waited_out(worker: Worker) -> None:
 async def test_who_cannot_listen_looks_all_the_same(worker: Worker, deaf: Exception) -> None:
     """A broken LISTEN connection must not keep a revoked key alive; and what was seen is kept."""
     worker.source.deaf = deaf
-    await running(worker, lambda: len(worker.shelf.writes) == 1 and worker.source.loads > 3, "three looks")
+    await running(
+        worker, lambda: len(worker.shelf.writes) == 1 and worker.source.loads > 3, "three looks"
+    )
     assert worker.answer(MINE) == "payments"
 
 
@@ -408,7 +445,9 @@ async def test_a_listening_that_hangs_does_not_hold_up_the_looks(worker: Worker)
         admission.set()
 
 
-@pytest.mark.parametrize(("age_s", "usable"), [(0, True), (600, True), (600.001, False), (-0.001, False)])
+@pytest.mark.parametrize(
+    ("age_s", "usable"), [(0, True), (600, True), (600.001, False), (-0.001, False)]
+)
 def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool) -> None:
     """To the moment, and never from the future."""
     now = NOW + timedelta(seconds=age_s)
@@ -420,7 +459,9 @@ def test_what_was_kept_is_usable_for_the_stated_time(age_s: float, usable: bool)
 
 
 async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker) -> None:
-    """Whoever applied it believes what is told: said too early, requests would still be decided by the one before."""
+    """Whoever applied it believes what is told: said too early, requests would still be decided by
+    the one before.
+    """
     await worker.refresher.tell_version()
     assert worker.told == [], "nothing is served yet"
     async with at_work(worker.refresher):
@@ -432,8 +473,12 @@ async def test_a_version_is_told_once_it_is_served_and_only_once(worker: Worker)
     assert worker.told == [(7, 7), (8, 8)]
 
 
-@pytest.mark.parametrize("why", [DatabaseUnavailable("Postgres is away."), RuntimeError("a fault of ours")])
-async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(worker: Worker, why: Exception) -> None:
+@pytest.mark.parametrize(
+    "why", [DatabaseUnavailable("Postgres is away."), RuntimeError("a fault of ours")]
+)
+async def test_what_could_not_be_told_is_told_later_and_holds_nothing_up(
+    worker: Worker, why: Exception
+) -> None:
     """Serving does not wait for a row that only an admin reads."""
     worker.deaf_to = why
     async with at_work(worker.refresher):

@@ -70,9 +70,16 @@ def no_price(*, provider: str, model: str, base_url: str, at: datetime) -> None:
 
 def source(stores: Stores, **changes: Callable[[], None]) -> StoredSnapshots:
     return StoredSnapshots(
-        policies=stores, keys=stores, ejections=stores, prices=stores, changes=stores,
-        peppers={PEPPER.pepper_id: PEPPER}, builtin=no_price, clock=FakeClock(), **changes,
-    )  # fmt: skip
+        policies=stores,
+        keys=stores,
+        ejections=stores,
+        prices=stores,
+        changes=stores,
+        peppers={PEPPER.pepper_id: PEPPER},
+        builtin=no_price,
+        clock=FakeClock(),
+        **changes,
+    )
 
 
 def test_nothing_changed_is_the_same_snapshot() -> None:
@@ -90,10 +97,14 @@ def test_what_was_kept_comes_back_as_it_was() -> None:
     assert before is not None
     assert before.ejected == {"gpt-eu": "us"}
     last = LastSnapshot(
-        good_at=FakeClock().now(), version=before.policy.version, sha256=before.policy.sha256,
-        document=before.document, prices=before.prices, keys=tuple(before.keys.values()),
+        good_at=FakeClock().now(),
+        version=before.policy.version,
+        sha256=before.policy.sha256,
+        document=before.document,
+        prices=before.prices,
+        keys=tuple(before.keys.values()),
         ejected=before.ejected,
-    )  # fmt: skip
+    )
     rebuilt = source(stores).rebuilt(last)
     assert rebuilt == before
     assert source(stores).load(rebuilt) is rebuilt
@@ -101,17 +112,24 @@ def test_what_was_kept_comes_back_as_it_was() -> None:
 
 
 def test_a_policy_that_cannot_be_read_here_keeps_no_revoked_key_alive() -> None:
-    """A newer Tollgate applied it. The policy before stays in force, keys go on being refreshed, readiness says why."""
+    """A newer Tollgate applied it.
+
+    The policy before stays in force, keys go on being refreshed, readiness says why.
+    """
     stores = Stores()
     before = source(stores).load(None)
-    stores.policy = Stored(version=8, sha256="8" * 64, document=DOCUMENT + "from_the_future: true\n")
+    stores.policy = Stored(
+        version=8, sha256="8" * 64, document=DOCUMENT + "from_the_future: true\n"
+    )
     stores.records = [key_record(key(2))]
     now = source(stores).load(before)
     assert before is not None
     assert now is not None
     assert (now.policy, set(now.keys)) == (before.policy, {key_record(key(2)).key_id})
     assert now.behind is not None
-    assert now.behind.startswith("version 8 is applied and cannot be read here, 7 stays in force: line ")
+    assert now.behind.startswith(
+        "version 8 is applied and cannot be read here, 7 stays in force: line "
+    )
     assert "error: from_the_future" in now.behind
     assert source(stores).load(now) is now
     stores.policy = Stored(version=9, sha256="9" * 64)

@@ -1,4 +1,6 @@
-"""Background loops that end by themselves: started again, counted, and told to readiness when they stay down."""
+"""Background loops that end by themselves: started again, counted, and told to readiness when they
+stay down.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.checks import Status
-from gateway.services.supervisor import DOWN_AFTER_S, FIRST_PAUSE_S, MAX_PAUSE_S, STEADY_S, Loop, Supervisor
+from gateway.services.supervisor import (
+    DOWN_AFTER_S,
+    FIRST_PAUSE_S,
+    MAX_PAUSE_S,
+    STEADY_S,
+    Loop,
+    Supervisor,
+)
 from tests.fakes import FakeClock
 from tests.waiting import soon
 
@@ -21,7 +30,9 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.failures = FakeClock(), Counter[str]()
-        self.supervisor = Supervisor(self.clock, on_failure=lambda loop: self.failures.update([loop]))
+        self.supervisor = Supervisor(
+            self.clock, on_failure=lambda loop: self.failures.update([loop])
+        )
 
     @asynccontextmanager
     async def running(self, **loops: Loop) -> AsyncIterator[None]:
@@ -55,7 +66,9 @@ class Dying:
 
 @pytest.mark.parametrize("how", [ZeroDivisionError("a bug"), asyncio.CancelledError(), None])
 async def test_a_loop_that_ends_is_started_again(how: BaseException | None) -> None:
-    """With an error, cancelled from inside, or by returning: nothing did its work then, until the next restart."""
+    """With an error, cancelled from inside, or by returning: nothing did its work then, until the
+    next restart.
+    """
     world, loop = World(), Dying(1, how)
     with capture_logs() as logs:
         async with world.running(rollups=loop.run):
@@ -69,7 +82,9 @@ async def test_a_loop_that_ends_is_started_again(how: BaseException | None) -> N
 
 
 async def test_a_loop_that_stays_down_turns_readiness_off_and_on_again() -> None:
-    """Its work is not done here, however alive the process is; the problem names the loop and what to do."""
+    """Its work is not done here, however alive the process is; the problem names the loop and what
+    to do.
+    """
     world, loop = World(), Dying(3, KeyError("x"))
     async with world.running(budgets=loop.run, limits=Dying(0).run):
         await soon(lambda: loop.starts == 3, "three starts")
@@ -92,11 +107,15 @@ async def test_restarts_come_later_and_later() -> None:
             await soon(lambda: loop.is_running, "the fifth start")
     pauses = [line["retry_s"] for line in logs if line["event"] == "background_loop_ended"]
     assert pauses == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S, 8 * FIRST_PAUSE_S]
-    assert max(pauses) < MAX_PAUSE_S < STEADY_S < DOWN_AFTER_S, "a loop that fails at once is never steady"
+    assert max(pauses) < MAX_PAUSE_S < STEADY_S < DOWN_AFTER_S, (
+        "a loop that fails at once is never steady"
+    )
 
 
 async def test_a_loop_that_ends_at_the_stop_is_no_failure() -> None:
-    """The writer returns when it has had the last word, and an error of its last word starts it no more."""
+    """The writer returns when it has had the last word, and an error of its last word starts it no
+    more.
+    """
     for how in (None, KeyError("the last word")):
         world, loop = World(), Dying(1, how)
         world.supervisor.start({"writer": loop.run})

@@ -1,4 +1,6 @@
-"""Usability D6: 503 "the database does not answer" while it did, between two 402 for the same request."""
+"""Usability D6: 503 "the database does not answer" while it did, between two 402 for the same
+request.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ async def test_a_first_word_that_is_late_is_said_to_be_late() -> None:
 
 
 async def test_readiness_says_that_budgets_wait_while_requests_are_refused() -> None:
-    """Usability D7: `budgets ok: money is leased as it is needed`, while a request with a budget got 503."""
+    """Usability D7: `budgets ok: money is leased as it is needed`, while a request with a budget
+    got 503.
+    """
     red, clock = account("red"), FakeClock()
     leases = FakeLeases(limits={"red/month": 100 * USD}, admission=threading.Event())
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=0.05)
@@ -53,10 +57,14 @@ async def test_readiness_says_that_budgets_wait_while_requests_are_refused() -> 
         with pytest.raises(Unavailable):
             await budget_leases.hold([red], USD, moment=clock.now())
         clock.advance(SILENT_AFTER_S * 2)
-        budgets, _ = allowance_checks(budgets_away_s=budget_leases.silent_s, lease_s=900, is_alone=False)
+        budgets, _ = allowance_checks(
+            budgets_away_s=budget_leases.silent_s, lease_s=900, is_alone=False
+        )
         assert (budgets.name, budgets.status) == ("budgets", Status.WARN)
         assert leases.admission is not None
         leases.admission.set()
         await soon(lambda: budget_leases.silent_s is None, "the answer")
-        budgets, _ = allowance_checks(budgets_away_s=budget_leases.silent_s, lease_s=900, is_alone=False)
+        budgets, _ = allowance_checks(
+            budgets_away_s=budget_leases.silent_s, lease_s=900, is_alone=False
+        )
         assert budgets.status is Status.OK
