@@ -1,1 +1,1 @@
-"""Writes: ledger, keys, policies, prices. SQL lives here and in `reports`."""
+"""Writes to the ledger, keys, policies and prices. Only this package and `reports` contain SQL."""

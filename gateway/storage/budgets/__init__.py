@@ -1,1 +1,1 @@
-"""Leases, limits, keys of requests and alerts, in Postgres."""
+"""Budget leases, limits, idempotency keys and budget alerts, in Postgres."""

@@ -1,5 +1,5 @@
-"""Budget alerts in Postgres: each threshold once a period, whoever looks, and how far its delivery
-has come.
+"""Budget alerts in Postgres: each threshold is raised once per period, by any worker, and its
+delivery is recorded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gateway.storage.postgres.database import Database
 
 MOST_AT_ONCE = 1000
 
-# Periods that run or ended a moment ago and have reached a threshold of their limit that was not
-# raised. What of it is left with the grants, the domain says. The rule is that of
-# `budget_rule_in_force`, where it is still declared.
+# Select periods that run or ended a moment ago and reached a threshold of their limit that was not
+# raised. The domain computes the share that remains after the grants. The rule is that of
+# `budget_rule_in_force`, if it is still declared.
 _SPENDINGS = """
 SELECT period.account_id, period.starts_at, period.spent_nusd, rule.*, granted.nusd AS granted_nusd,
        whose.owner AS account_owner
@@ -60,7 +60,8 @@ _ANNOUNCED = """
 UPDATE tollgate.budget_alerts SET announced_at = :now WHERE alert_id = ANY(:alert_ids) AND
   announced_at IS NULL
 """
-# A threshold waits for the lower ones of its period, so that nobody hears of 100 % before 80 %.
+# A threshold waits for the lower ones of its period, so that the alert for 80 % arrives before that
+# for 100 %.
 _TAKE = """
 UPDATE tollgate.budget_alerts SET next_try_at = :until WHERE alert_id = (
     SELECT alert_id FROM tollgate.budget_alerts AS waiting
@@ -81,9 +82,9 @@ _WAITING = "SELECT count(*) FROM tollgate.budget_alerts WHERE next_try_at IS NOT
 
 
 class BudgetAlertStore:
-    """Raises alerts and keeps what became of them.
+    """A store that raises alerts and records the state of their delivery.
 
-    Safe with several who look: each method is one transaction.
+    Safe with several workers at once: each method is one transaction.
     """
 
     def __init__(self, database: Database) -> None:
@@ -100,18 +101,20 @@ class BudgetAlertStore:
                 connection.execute(text(_RAISE), reached)
 
     def unannounced(self) -> tuple[BudgetAlert, ...]:
-        """Alerts that nobody has logged yet, the oldest first. Raises `DatabaseUnavailable`."""
+        """Return the alerts that are not in the log yet, oldest first. Raises
+        `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             rows = connection.execute(text(_UNANNOUNCED), {"most": MOST_AT_ONCE})
             return tuple(_from_row(row) for row in rows)
 
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
-        """These are in the log. Raises `DatabaseUnavailable`."""
+        """Record that these alerts are in the log. Raises `DatabaseUnavailable`."""
         with self._database.begin() as connection:
             connection.execute(text(_ANNOUNCED), {"alert_ids": list(alert_ids), "now": now})
 
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """The next alert to deliver, or None. Nobody else gets it before `until`.
+        """Return the next alert to deliver, or None. No other worker gets it before `until`.
 
         Raises `DatabaseUnavailable`.
         """
@@ -120,26 +123,30 @@ class BudgetAlertStore:
             return None if row is None else _from_row(row)
 
     def note(self, delivery: Delivery) -> None:
-        """Write how a try ended; a repetition changes nothing. Raises `DatabaseUnavailable`."""
+        """Record the result of a delivery attempt; a repetition changes nothing. Raises
+        `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             connection.execute(text(_NOTE), _delivery_to_row(delivery))
 
     def waiting(self) -> int:
-        """How many alerts are neither delivered nor given up. Raises `DatabaseUnavailable`."""
+        """Return the number of alerts that are neither delivered nor given up. Raises
+        `DatabaseUnavailable`.
+        """
         with self._database.begin() as connection:
             return int(connection.execute(text(_WAITING)).scalar_one())
 
 
 def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """A row for each threshold that is reached, in the order of their keys: two who insert the same
-    do not deadlock.
+    """Return a row for each threshold that is reached, in key order: concurrent inserts do not
+    deadlock.
     """
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
         rule = rule_from_row(row)
         spent_nusd = min(
             int(row.spent_nusd), MOST_NUSD
-        )  # the period's own figure has no end, an alert's has
+        )  # a period's spent figure is unbounded, an alert's is not
         for threshold in crossed(
             rule,
             starts_at=row.starts_at,

@@ -1,9 +1,8 @@
-"""Budgets in Postgres: the slices that workers lease, grants on top of a limit, and whether it all
-adds up.
+"""Budgets in Postgres: the slices that workers lease, grants on top of a limit, and a check of the
+sums.
 
-What an event costs its budgets is moved by the ledger (`ledger`), what a journal leaves by
-`journals_table`; the rules come with the policy (`policies`). Which lock follows which stands in
-the migration.
+`ledger` charges an event's cost to its budgets, and `journals_table` ends a journal's leases. The
+rules come with the policy (`policies`). The migration defines the order of the locks.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
 
 LEASES_ENDED = (
-    "TGL01"  # the SQLSTATE of `exchange_slices`; its detail is how often the journal was lost
+    "TGL01"  # the SQLSTATE of `exchange_slices`; its detail counts how often the journal was lost
 )
 MOST_NEAR = 3
-LIMIT_S = 5.0  # Postgres neither answers nor breaks the connection
+LIMIT_S = 5.0  # if Postgres neither answers nor breaks the connection
 
 _EXCHANGE = "SELECT * FROM tollgate.exchange_slices(%s, %s, %s)"
 _WRITE_RULE = """
@@ -83,23 +82,25 @@ RETURNING grant_id, author
 
 
 class BudgetLeaseTable:
-    """Takes and gives back slices, on a connection of its own that is kept between calls."""
+    """A table of budget leases, used through one private connection that stays open between
+    calls.
+    """
 
     def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
-        """Take the database and the time a question may take; nothing is opened before the first
-        one.
+        """Take the database and the time limit of one exchange; the first exchange opens the
+        connection.
         """
         self._sessions = Sessions(database, limit_s=limit_s)
         self._losses: dict[UUID, int] = {}
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
-        """Give back and take slices in one statement; a turn that was answered before moves nothing
+        """Return and take slices in one statement; a turn that was answered before moves nothing
         again.
 
-        One call at a time. Raises `DatabaseUnavailable`: then ask again in the same words, since
-        what was moved is unknown. Raises `AsksRefused` where Postgres would refuse it again:
-        nothing was moved. Raises `LeasesLost` where the journal is lost or drained, and once after
-        it was: then nothing is leased to it any more.
+        Only one call may run at a time. Raises `DatabaseUnavailable` if the outcome is unknown:
+        then repeat the same asks. Raises `AsksRefused` if Postgres would refuse them again: nothing
+        was moved. Raises `LeasesLost` if the journal is lost or drained, and once after it was
+        lost: its leases have ended.
         """
         rows = msgspec.json.encode([_to_row(ask) for ask in asks]).decode()
         try:
@@ -124,7 +125,7 @@ class BudgetLeaseTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What was granted: to which period of which account, until when; None is for as long as the
+    """A recorded grant, with its account, its period and its expiry; None means as long as the
     budget lasts.
     """
 
@@ -138,7 +139,7 @@ class Granted:
 
 
 class BudgetStore:
-    """What people change about budgets beside the policy."""
+    """A store of the budget changes that people make outside the policy."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -152,11 +153,10 @@ class BudgetStore:
         reason: str,
         now: datetime,
     ) -> Granted:
-        """Add to what an account may spend in its current period, until `expires_at` or the
-        period's end.
+        """Add to an account's limit in its current period, until `expires_at` or the period's end.
 
-        Raises `NothingFound`, or `BadUsage` where the grant would be of no use; then nothing was
-        granted.
+        Raises `NothingFound` if the account is unknown, or `BadUsage` if the grant would have no
+        effect; then nothing was granted.
         """
         if amount_nusd <= 0:
             raise BadUsage("A grant must be more than nothing. Nothing was granted.")
@@ -188,7 +188,7 @@ class BudgetStore:
 
 @dataclass(frozen=True, slots=True)
 class BudgetMistake:
-    """A period whose sums do not agree with what they are the sums of."""
+    """A period whose stored sums differ from the events, adjustments and leases."""
 
     account_id: str
     starts_at: datetime
@@ -196,8 +196,8 @@ class BudgetMistake:
 
 
 def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
-    """Compute spent and leased of every period again from events, adjustments and leases; return
-    what differs.
+    """Recompute the spent and leased sums of every period from events, adjustments and leases, and
+    return the differences.
 
     Reads every event that was charged to a budget. Raises `DatabaseUnavailable`.
     """
@@ -211,11 +211,11 @@ def budget_mistakes(database: Database) -> tuple[BudgetMistake, ...]:
 def write_rules(
     connection: Connection, rules: Sequence[BudgetRule], *, policy_version: int
 ) -> None:
-    """Make these the declared rules, inside the policy's transaction.
+    """Write these rules as the declared ones, inside the policy's transaction.
 
-    One that is gone keeps its last limit.
+    A removed rule keeps its last limit.
     """
-    # By name: two who write the same rows in another order would wait for each other.
+    # Sorted by name: two writers of the same rows in different orders would deadlock.
     ordered = sorted(rules, key=lambda rule: rule.rule_id)
     for rule in ordered:
         connection.execute(

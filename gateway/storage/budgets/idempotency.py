@@ -1,9 +1,8 @@
-"""Claims of idempotency keys in Postgres: who has a key is decided by one row, and what became of
-it by the ledger.
+"""Claims of idempotency keys in Postgres: one row decides which request owns a key, the ledger
+decides the outcome.
 
-A claim is a transaction that is committed before anything is sent. One that its worker left behind
-is closed where its journal is noted to be drained or lost, and else by the next who asks for the
-key.
+A claim is committed before anything is sent. A claim that a dead worker left is closed when its
+journal is recorded as drained or lost. Otherwise the next request with the same key closes it.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from gateway.domain.request.idempotency import HASH_BYTES, KEPT, Claim, Earlier
 from gateway.storage.postgres.database import Database, within
 from gateway.storage.postgres.sessions import Sessions
 
-# Postgres itself ends what takes longer. Whoever waits for a claim waits a little longer than that,
-# so that a server which is merely slow costs one request and not the connection of every other.
+# Postgres itself cancels a slower statement. The caller of a claim waits a little longer than that,
+# so a server that is merely slow costs one request and not every other request's connection.
 STATEMENT_LIMIT_MS = 800
-# Of a server that holds the line and says nothing.
+# Seconds; for a server that keeps the connection open and does not answer.
 CLAIM_LIMIT_S, END_LIMIT_S = 1.0, 10.0
 MOST_FORGOTTEN_AT_ONCE = 1000
-# A live worker says that it is there every quarter of a minute.
+# A live worker sends a heartbeat every 15 seconds.
 _SILENT_AFTER = "interval '1 minute'"
 
-# With a row that does not fulfil the condition nothing is returned, but it is locked: it cannot go
-# before it is read.
+# If the row does not fulfil the condition, the statement returns nothing but locks the row: it
+# cannot be deleted before it is read.
 _CLAIM = """
 INSERT INTO tollgate.idempotency_claims AS claim (team, key_hash, body_hash, request_id, journal_id)
 VALUES (%(team)s, %(key_hash)s, %(body_hash)s, %(request_id)s, %(journal_id)s)
@@ -41,9 +40,8 @@ SET body_hash = excluded.body_hash, request_id = excluded.request_id, journal_id
 WHERE claim.claimed_at <= now() - %(kept)s
 RETURNING request_id
 """
-# What the ledger cannot hold was served too, and may have cost something. OFFSET makes the planner
-# look each claim up: left to choose, it might read all events into a hash for the sake of a few
-# claims.
+# A document that the ledger cannot hold was served too, and may have cost something. OFFSET makes
+# the planner look each claim up; otherwise it might read all events into a hash for a few claims.
 _WAS_CHARGED = """(
     EXISTS (SELECT FROM tollgate.usage_events AS event
             WHERE event.request_id = claim.request_id AND event.occurred_at =
@@ -53,9 +51,9 @@ _WAS_CHARGED = """(
                WHERE letter.journal_id = claim.journal_id
                  AND position(convert_to(claim.request_id::text, 'UTF8') IN letter.document) > 0
                    OFFSET 0))"""
-# A journal that is drained is in the ledger, whole: no other word is needed. Of one that is lost
-# nobody knows what was in it. One that is silent may still hold events, but what is charged already
-# stays so.
+# A drained journal is completely in the ledger, so the ledger decides. The content of a lost
+# journal is unknown. A silent journal may still hold events, but a charge that is in the ledger
+# stays.
 _FATE = f"""
 SELECT claim.request_id, claim.body_hash = %(body_hash)s AS is_same_body, claim.state, CASE
     WHEN claim.state = 'finished' OR journal.state = 'lost' THEN 'finished'
@@ -86,16 +84,16 @@ DELETE FROM tollgate.idempotency_claims AS claim
 WHERE {which} AND claim.state = 'running'"""  # noqa: S608 - constants
 
 
-# A claim whose answer was lost may be on its way to its commit still, and a DELETE would not see
-# it. An INSERT of the same key waits for it; where there was none the row is ours, and goes with
-# the statements after it.
+# A claim whose answer was lost may not be committed yet, and a DELETE would not see it. An INSERT
+# of the same key waits for that commit. If there was no claim, the inserted row is ours, and the
+# statements after it delete it.
 _WAIT_FOR_ITS_COMMIT = f"""
 INSERT INTO tollgate.idempotency_claims (team, key_hash, body_hash, request_id, journal_id)
 VALUES (%(team)s, %(key_hash)s, decode(repeat('00', {HASH_BYTES}), 'hex'), %(request_id)s,
   %(request_id)s)
 ON CONFLICT (team, key_hash) DO NOTHING
 """  # noqa: S608 - a constant
-# In one order: two who close many would else wait for each other.
+# Sorted: two transactions that close many claims would otherwise deadlock.
 _LOCK_ORPHANS = f"""
 SELECT FROM tollgate.idempotency_claims AS claim WHERE {_OF_JOURNAL} AND claim.state = 'running'
 ORDER BY claim.team, claim.key_hash FOR UPDATE
@@ -108,33 +106,36 @@ DELETE FROM tollgate.idempotency_claims WHERE (team, key_hash) IN (
 
 
 class ClaimTable:
-    """Claims keys, ends claims and forgets old ones. Safe to share between threads.
+    """A table that claims keys, ends claims and deletes old ones. Safe to share between threads.
 
-    On connections of its own (`writing.Sessions`), not on the pool: there a request could wait
-    seconds for the reports and jobs before it.
+    It uses its own connections (`Sessions`), not the pool: in the pool a request could wait seconds
+    behind reports and jobs.
     """
 
     def __init__(self, database: Database, *, limit_ms: int = STATEMENT_LIMIT_MS) -> None:
-        """Take the database, and how long a statement may take, its wait for locks included."""
+        """Take the database and the time limit of a statement in ms, including its wait for
+        locks.
+        """
         prepare = f"SET statement_timeout = {limit_ms}; SET lock_timeout = 0"
         self._sessions = Sessions(database, prepare=prepare, limit_s=END_LIMIT_S)
 
     def claim(self, claim: Claim, body_hash: bytes, *, journal_id: UUID) -> Earlier | None:
-        """Claim the key and return None, or who has it already.
+        """Claim the key and return None, or return the earlier claim of the key.
 
-        Raises `DatabaseUnavailable`: then the claim may be there or not, until it is `end`ed.
+        Raises `DatabaseUnavailable` if the outcome is unknown: the claim may exist until it is
+        `end`ed.
         """
         values = _values(claim) | {"body_hash": body_hash, "journal_id": journal_id, "kept": KEPT}
         with within(CLAIM_LIMIT_S):
             return self._sessions.transact(lambda connection: _claimed(connection, values))
 
     def end(self, ended: Sequence[tuple[Claim, bool]]) -> None:
-        """Finish each claim that is paired with True, release the others.
+        """Finish each claim that is paired with True, and release the others.
 
         A repetition changes nothing.
 
-        What the ledger knows to be charged is finished, whatever is said here; a claim that was
-        never made is nothing. Raises `DatabaseUnavailable`; then nothing was ended.
+        A claim whose charge is in the ledger is finished, whatever its flag is. A claim that was
+        never made is ignored. Raises `DatabaseUnavailable`; then no claim was ended.
         """
         in_order = sorted(ended, key=lambda pair: (pair[0].team, pair[0].key_hash))
 
@@ -145,7 +146,9 @@ class ClaimTable:
         self._sessions.transact(work)
 
     def forget(self) -> int:
-        """Drop claims that are older than `KEPT`; return how many. Raises `DatabaseUnavailable`."""
+        """Delete claims that are older than `KEPT` and return their number. Raises
+        `DatabaseUnavailable`.
+        """
         values, total = {"kept": KEPT, "most": MOST_FORGOTTEN_AT_ONCE}, 0
         while True:
             dropped = self._sessions.transact(
@@ -161,11 +164,11 @@ class ClaimTable:
 
 
 def close_orphans(connection: Connection, journal_id: UUID, *, is_lost: bool = False) -> None:
-    """End the claims of a worker that is gone, in the transaction that notes its journal drained or
-    lost.
+    """End a dead worker's claims, in the transaction that records its journal as drained or lost.
 
-    Of a drained journal every event is in the ledger, so it says which of them cost something; of a
-    lost one nobody knows, so all may have. To be called after the journal's row was changed.
+    A drained journal's events are all in the ledger, which shows the requests that cost something.
+    A lost journal's events are unknown, so every claim counts as charged. Call this after the
+    journal's row was changed.
     """
     values = {"journal_id": journal_id}
     connection.exec_driver_sql(_LOCK_ORPHANS, values)
@@ -182,7 +185,7 @@ def _claimed(connection: psycopg.Connection[Any], values: Mapping[str, Any]) -> 
     found = connection.cursor(row_factory=dict_row).execute(_FATE.encode(), values).fetchone()
     assert found is not None, "the row is locked"
     if found["request_id"] == values["request_id"]:
-        return None  # committed before, and the answer was lost
+        return None  # committed before, but the answer was lost
     if found["fate"] == "released":
         earlier = {"request_id": found["request_id"]}
         connection.execute(_release(_OF_ONE).encode(), {**values, **earlier})

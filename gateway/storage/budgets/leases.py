@@ -1,4 +1,4 @@
-"""Who has leased what of a budget right now: for operators; moving money is `budgets`'."""
+"""The current leases of a budget by worker, for operators; `budgets` moves the money."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ORDER BY lease.outstanding_nusd DESC, lease.journal_id
 
 @dataclass(frozen=True, slots=True)
 class WorkerLease:
-    """What one worker has of a budget's period, and when Postgres last heard of it."""
+    """One worker's lease in a budget's period, with the time of the worker's last heartbeat in
+    Postgres.
+    """
 
     journal_id: UUID
     replica: str | None

@@ -1,4 +1,6 @@
-"""The windows and slots that all workers share: one question, one round trip, one transaction."""
+"""The rate windows and slots that all workers share: one exchange is one round trip and one
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from gateway.errors import DatabaseUnavailable
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions
 
-# A second is far beyond what any request waits for. Nothing here outlives a crash, so no commit
-# waits for the disk.
+# Seconds; far longer than any request waits. This data need not survive a crash, so no commit waits
+# for the disk.
 LIMIT_S = 1.0
 _PREPARE = "SET statement_timeout = '1s'; SET lock_timeout = '1s'; SET synchronous_commit = off"
 _EXCHANGE = "SELECT tollgate.exchange_units(%s, %s, %s::jsonb)::text"
@@ -24,17 +26,17 @@ _decoder = msgspec.json.Decoder(LimitAnswer)
 
 
 class LimitWindows:
-    """One worker's connection to the windows."""
+    """One worker's connection to the shared windows."""
 
     def __init__(self, database: Database) -> None:
-        """Nothing is opened before the first exchange."""
+        """Take the database; the first exchange opens the connection."""
         self._sessions = Sessions(database, prepare=_PREPARE, limit_s=LIMIT_S)
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
         """Ask for all limits of a worker at once; the same number again gives the same answer and
         takes nothing.
 
-        One call at a time. Raises `DatabaseUnavailable`: then it is not known whether it was done.
+        Only one call may run at a time. Raises `DatabaseUnavailable` if the outcome is unknown.
         """
         try:
             ((answer,),) = self._sessions.rows(
@@ -47,5 +49,5 @@ class LimitWindows:
         return _decoder.decode(answer)
 
     def close(self) -> None:
-        """Give the connection back. A later exchange opens it again."""
+        """Close the connection. A later exchange opens it again."""
         self._sessions.close()

@@ -1,5 +1,5 @@
-"""How many requests each worker has refused, by hour: kept for those who ask what a rule kept from
-leaving.
+"""Each worker's counts of refused requests by hour, for reports on requests that a rule kept
+from leaving.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ ON CONFLICT (hour, team, route, data_class, code, rules, journal_id)
 
 
 class RefusalStore:
-    """Writes a worker's counts."""
+    """A store that writes a worker's counts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def write(self, journal_id: UUID, counts: Mapping[Refused, int]) -> None:
-        """Set how many there were so far; again is the same. Raises `DatabaseUnavailable`."""
+        """Set the worker's totals so far; a repetition changes nothing. Raises
+        `DatabaseUnavailable`.
+        """
         rows = [
             {
                 "journal_id": journal_id,

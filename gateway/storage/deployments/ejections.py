@@ -1,4 +1,4 @@
-"""Deployments that are out of use until a person readmits them.
+"""Ejected deployments: out of use until a person readmits them.
 
 Every change notifies the gateways.
 """
@@ -40,8 +40,8 @@ WHERE deployment = :deployment AND readmitted_at IS NULL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ejection:
-    """Which attempt's answer took a deployment out of use, and who took it in again, None while
-    nobody has.
+    """One ejection, with the attempt whose answer caused it; the readmission fields are None
+    until a person readmits.
     """
 
     deployment: str
@@ -56,28 +56,28 @@ class Ejection:
 
 
 class EjectionStore:
-    """Ejects, lists and readmits."""
+    """A store that ejects, lists and readmits deployments."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def current(self) -> list[Ejection]:
-        """Those in force, by deployment."""
+        """Return the ejections in force, by deployment."""
         with self._database.begin() as connection:
             return [Ejection(**row._mapping) for row in connection.execute(text(_CURRENT))]
 
     def between(self, since: datetime, until: datetime) -> list[Ejection]:
-        """Those that were in force at some time from `since` up to, not including, `until`."""
+        """Return the ejections in force at some time from `since` up to, not including, `until`."""
         with self._database.begin() as connection:
             rows = connection.execute(text(_BETWEEN), {"since": since, "until": until})
             return [Ejection(**row._mapping) for row in rows]
 
     def stated(self) -> Mapping[str, str]:
-        """What each of them said, by deployment."""
+        """Return the statement that each ejected deployment made, by deployment."""
         return {one.deployment: one.stated for one in self.current()}
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Take a deployment out of use; nothing more where it is out already.
+        """Take a deployment out of use; change nothing if it is already ejected.
 
         Raises `DatabaseUnavailable`.
         """
@@ -92,7 +92,7 @@ class EjectionStore:
             connection.execute(text(_EJECT), row)
 
     def readmit(self, deployment: str, *, by: str, reason: str) -> bool:
-        """Take it in again; False where it was not out."""
+        """Readmit a deployment; return False if it was not ejected."""
         with self._database.begin(reason=reason) as connection:
             done = connection.execute(
                 text(_READMIT), {"deployment": deployment, "by": by, "reason": reason}

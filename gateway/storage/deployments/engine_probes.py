@@ -1,5 +1,5 @@
-"""What probes of engines had made: it stands in the engines' counters, and no attempt may be
-charged for it.
+"""Tokens that probes made engines process: the engines' counters include them, but no attempt
+may be charged for them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ WHERE probe_id = :probe_id
 
 
 class EngineProbeNotes:
-    """Notes each probe before it is sent, and what it had made once that is known."""
+    """A store that records each probe before it is sent, and its tokens when they are known."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
-        """A probe is about to be sent. Raises `DatabaseUnavailable`."""
+        """Record that a probe is about to be sent. Raises `DatabaseUnavailable`."""
         with self._database.begin() as connection:
             connection.execute(
                 text(_SENT), {"probe_id": probe_id, "deployment": deployment, "at": at}
             )
 
     def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
-        """It is over; None where nobody knows what it had made. Raises `DatabaseUnavailable`."""
+        """Record the probe's end and its tokens; None means unknown tokens. Raises
+        `DatabaseUnavailable`.
+        """
         figures = {
             "prompt": None if made is None else made.prompt,
             "generation": None if made is None else made.generation,

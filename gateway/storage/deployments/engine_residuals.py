@@ -1,5 +1,5 @@
-"""What engines made beside what was metered, around each unknown attempt; and the adjustments that
-follow from it.
+"""Tokens that engines counted beyond the metered ones, around each unknown attempt, and the
+resulting adjustments.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Row = Mapping[str, Any]
 LOOK_BACK = timedelta(hours=2)
 LONGEST_ATTEMPT = timedelta(
     hours=2
-)  # far above any timeout: bounds which events a window can concern
-LONGEST_PROBE = timedelta(minutes=1)  # of which nobody noted the end
-# Replicas' clocks differ a little, and an engine takes up to 50 ms to stop: what is idle is so on
-# both sides.
+)  # far above any timeout: bounds the events that a window can concern
+LONGEST_PROBE = timedelta(minutes=1)  # for a probe whose end was not recorded
+# Replicas' clocks differ a little, and an engine takes up to 50 ms to stop. So the slack applies
+# before and after each attempt and probe.
 SLACK = timedelta(seconds=2)
-# A worker that Postgres heard of so long after the window's end has written what it settled before,
-# also after an outage. What a lost journal held is missing from what was metered.
+# A worker whose heartbeat is this much later than the window's end has written its settlements,
+# also after an outage. Events of a lost journal are missing from the metered tokens.
 WRITTEN_WITHIN = timedelta(minutes=5)
 LOST_NEAR = timedelta(days=1)
 
@@ -54,9 +54,9 @@ WHERE event.cost_nusd IS NULL AND event.is_self_hosted AND NOT event.is_demo AND
                   AND booked.request_id = event.request_id AND booked.attempt = event.attempt)
 ORDER BY event.deployment, event.started_at, event.request_id, event.attempt
 """
-# Idle: the engine says so, and no attempt of ours was under way. Its counters stand still there.
-# One pass over attempts and looks in order of time: an overlap asked for look by look would read
-# the attempts of hours once for each.
+# Idle: the engine reports it, and no attempt of ours was in flight. Its counters do not change
+# then. One pass over attempts and samples in order of time: a join on overlap would read hours of
+# attempts again for each sample.
 _IDLE = """
 SELECT at FROM (
     SELECT at, max(ended_at) OVER (ORDER BY began_at, at NULLS LAST ROWS UNBOUNDED PRECEDING) AS
@@ -112,7 +112,7 @@ SELECT NOT EXISTS (
        OR (state = 'lost' AND started_at < :end AND heartbeat > CAST(:begin AS timestamptz) -
          CAST(:near AS interval)))
 """
-# As with every booking, the amount is what is missing to the attempt's last word.
+# As with every adjustment, the amount is the difference to the attempt's latest cost.
 _ADJUST = """
 INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
   posted_period, occurred_at,
@@ -134,17 +134,17 @@ _MARK = "INSERT INTO tollgate.dirty_hours (hour) VALUES (:hour)"
 
 
 class EngineResiduals:
-    """Finds windows around unknown attempts and books what their resolution says."""
+    """A store that finds idle windows around unknown attempts and books their resolutions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> list[IdleWindow]:
-        """Return each window with unknown attempts that is over and fully written.
+        """Return each window with unknown attempts that has ended and is fully written.
 
         Raises `DatabaseUnavailable`.
 
-        Attempts whose engine was never seen idle after them are in none yet.
+        Attempts whose engine has not been seen idle since are in no window yet.
         """
         with self._database.begin(is_long=True) as connection:
             values = {"since": now - LOOK_BACK, "deployments": list(deployments)}
@@ -163,9 +163,9 @@ class EngineResiduals:
             ]
 
     def book(self, window: IdleWindow, resolved: Sequence[Resolved]) -> int:
-        """Book a settling adjustment for each attempt of a window; return how many are new.
+        """Book a settling adjustment for each attempt of a window; return the number of new ones.
 
-        An attempt that was settled meanwhile keeps what it has.
+        An attempt that was settled in the meantime keeps its cost.
         """
         begin, end = window.readings[0].at, window.readings[-1].at
         hours: list[datetime] = []
@@ -204,8 +204,8 @@ def _idle_looks(connection: Connection, deployment: str, *, since: datetime) -> 
 
 
 def _idle_around(idle: Sequence[datetime], row: Row) -> tuple[datetime, datetime] | None:
-    """The last idle look before an attempt and the first one after it; None while there are not
-    both.
+    """Return the last idle sample before an attempt and the first one after it, or None unless
+    both exist.
     """
     before, after = bisect_left(idle, row["started_at"]), bisect_right(idle, row["ended_at"])
     return (idle[before - 1], idle[after]) if before > 0 and after < len(idle) else None
@@ -222,8 +222,8 @@ def _window(
     span = {"deployment": deployment, "begin": begin, "end": end}
     (found,) = _rows(connection, _METERED, span | {"longest": LONGEST_ATTEMPT})
     (probed,) = _rows(connection, _PROBED, span)
-    # An unknown attempt that was settled by other means has its part of what is left, and nobody
-    # can say how much.
+    # An unknown attempt that was settled by other means used an unknown part of the remaining
+    # tokens.
     is_told = not found["silent"] and not probed["silent"] and found["unknown"] == len(unknown)
     metered = Tokens(
         prompt=int(found["prompt"] + probed["prompt"]),
@@ -243,8 +243,8 @@ def _reading(row: Row) -> Reading:
 
 
 def _unknown(row: Row) -> UnknownAttempt:
-    """An attempt whose price is not in the book has one without rates: whatever it used cannot be
-    charged.
+    """Return the unknown attempt; without a price in the book it gets no rates, so its tokens
+    cannot be charged.
     """
     rates = tuple(rate_from_row(rate) for rate in row["rates"] or ())
     price = Price(

@@ -1,5 +1,5 @@
-"""Samples of self-hosted engines, and the GPU hours they prove, with the rate in force when they
-were taken.
+"""Samples of self-hosted engines, and the GPU hours that they prove, with the rate in force at
+that time.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ SET watched_ms = excluded.watched_ms, up_ms = excluded.up_ms, billed_ms = exclud
 
 
 class EngineSamples:
-    """Keeps what was seen of engines.
+    """A store of the samples taken from engines.
 
-    Safe with several writers: a stretch of time is counted once.
+    Safe with several writers: each interval is counted once.
     """
 
     def __init__(self, database: Database) -> None:
@@ -72,13 +72,13 @@ class EngineSamples:
     def record(
         self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
     ) -> None:
-        """Keep the round of samples begun at `at` and add the time since the one before.
+        """Store the round of samples that began at `at` and add the time since the previous round.
 
-        A deployment that is not in the round any more gets a last sample, so that its return is no
-        long uptime. Raises `DatabaseUnavailable`.
+        A deployment that left the round gets a last sample, so that its later return does not count
+        as one long uptime. Raises `DatabaseUnavailable`.
         """
         with self._database.begin() as connection:
-            # One round after the other: what a sample proves begins where the one before it ended.
+            # One round after the other: a sample's interval begins at the end of the previous one.
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(hashtext('tollgate.engine_samples'))")
             )
@@ -87,14 +87,14 @@ class EngineSamples:
             for sample in (*samples, *_departed(before, samples, at=at)):
                 previous = before.get(sample.deployment) or _last(connection, sample.deployment)
                 if previous is not None and sample.at <= previous.at:
-                    continue  # another leader with a clock ahead of ours was here
+                    continue  # another leader whose clock is ahead of ours wrote it
                 connection.execute(text(_ADD), {name: getattr(sample, name) for name in _COLUMNS})
                 _count(connection, previous, sample, policy)
 
     def forget(self, *, now: datetime) -> int:
-        """Drop samples and probes that are older than `KEPT`; return how many.
+        """Delete samples and probes that are older than `KEPT`; return their number.
 
-        Hours are kept for ever.
+        Hours are never deleted.
         """
         before = {"before": now - KEPT}
         with self._database.begin() as connection:
@@ -124,7 +124,7 @@ def _count(
     sample: EngineSample,
     policy: PolicyVersion,
 ) -> None:
-    """Add the time since the sample before: watched, up and billed."""
+    """Add the watched, up and billed time since the previous sample."""
     span = _since(connection, previous, sample)
     if span is None:
         return
@@ -155,10 +155,10 @@ def _count(
 def _since(
     connection: Connection, previous: EngineSample | None, sample: EngineSample
 ) -> UpSpan | None:
-    """Return the time since the sample before, however long ago that is.
+    """Return the time since the previous sample, however long ago that is.
 
-    The invoice for a reserved machine does not wait for a gateway: a deployment that was never
-    looked at is billed from the first apply, if a policy version declares it `hours: always`.
+    A reserved machine is invoiced even if no gateway watches it. A deployment without any sample is
+    billed from the first apply, if a policy version declares it `hours: always`.
     """
     begin = previous.at if previous is not None else first_apply(connection)
     if begin is None or begin >= sample.at or not sample.is_watched:

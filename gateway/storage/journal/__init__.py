@@ -1,4 +1,4 @@
-"""The local journal: durable before anything is sent, adopted by the next start after a crash."""
+"""The local journal: durable before anything is sent; after a crash the next start adopts it."""
 
 from gateway.storage.journal.adoption import (
     AdoptedJournal,

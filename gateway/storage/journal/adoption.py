@@ -1,4 +1,4 @@
-"""Adoption: taking over the journals of workers that are gone, and finding what they leave."""
+"""Adoption: taking over the journals of dead workers and finding their unsettled attempts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gateway.storage.journal.reader import Damage, Segments, SettlementReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What a journal holds.
+    """The contents of a journal.
 
-    `open_intents` have no settlement in it; `progress` is the last note that is whole.
+    `open_intents` have no settlement in it; `progress` is the last complete note.
     """
 
     open_intents: Mapping[Key, bytes]
@@ -29,7 +29,9 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalListing:
-    """One journal below a root: how much disk its records take and whether a worker holds it."""
+    """One journal below a root, with the disk space of its records and whether a worker holds
+    it.
+    """
 
     journal_id: UUID
     directory: Path
@@ -38,30 +40,26 @@ class JournalListing:
 
 
 class AdoptedJournal:
-    """A journal of a worker that is gone, held by us. Nothing in it changes until `finish`."""
+    """A dead worker's journal, locked by this process. Nothing in it changes until `finish`."""
 
     def __init__(self, directory: Path, lock: layout.Lock) -> None:
         """Read the whole journal. Raises `UnknownFormat`."""
         self.directory = directory
         self.journal_id = UUID(directory.name)
         self._lock = lock
-        for spare in directory.glob(
-            layout.SPARE_PATTERN
-        ):  # room for what comes: nothing is in them
+        for spare in directory.glob(layout.SPARE_PATTERN):  # spares hold no records
             spare.unlink()
         self.recovered = _recover(directory)
         self.settlements = SettlementReader(Segments(directory))
 
     def finish(self) -> None:
-        """Remove the journal: its settlements and what became of its open intents are in
-        Postgres.
-        """
+        """Remove the journal: Postgres has its settlements and the outcome of its open intents."""
         damage = (self.recovered.damage, self.settlements.damage)
         layout.remove(self.directory, is_copied=all(found.is_copied for found in damage))
         self.release()
 
     def release(self) -> None:
-        """Let go of the lock and leave the journal to the next start."""
+        """Release the lock and leave the journal to the next start."""
         self._lock.release()
 
 
@@ -75,9 +73,9 @@ def adopt_free(
     """Take every journal below `root` that no worker holds, and finish the removals that a crash
     interrupted.
 
-    A journal of another version's format is left where it is, and so are those in `without`.
-    `on_odd` is called with an entry that cannot be opened or read: it is left too, and keeps no
-    other from being taken.
+    A journal of another version's format stays in place, and so do those in `without`. `on_odd` is
+    called with an entry that cannot be opened or read. That entry stays too, and the others are
+    still taken.
     """
     if not root.is_dir():
         return []
@@ -94,7 +92,7 @@ def adopt_free(
     finally:
         kept = {journal.directory for journal in adopted}
         for directory, lock in taken:
-            if directory not in kept:  # a lock that stays open makes its journal look held
+            if directory not in kept:  # an open lock makes its journal look held
                 lock.release()
     return adopted
 
@@ -102,7 +100,7 @@ def adopt_free(
 def _taken(
     root: Path, without: Collection[UUID], on_odd: Callable[[UUID, OSError], None]
 ) -> list[tuple[Path, layout.Lock]]:
-    """Lock what is free."""
+    """Lock the journals that are free."""
     found = []
     with layout.root_locked(root):
         layout.delete_done(root)
@@ -122,7 +120,7 @@ def _taken(
 def journals_on(
     root: Path, *, on_odd: Callable[[UUID, OSError], None] = _leave
 ) -> list[JournalListing]:
-    """Return the journals below a root, held or left behind, in the order of their ids.
+    """Return the journals below a root, held or not, in the order of their ids.
 
     `on_odd` is called with an entry that cannot be opened or read.
     """
@@ -170,7 +168,7 @@ def _recover(directory: Path) -> Recovered:
                 intents[item.key] = item.payload
         for key in (
             settled & intents.keys()
-        ):  # segment by segment: what is settled need not stay in memory
+        ):  # segment by segment, to keep settled records out of memory
             del intents[key]
     torn = sum(number == last_written and gap.is_tail for number, gap in gaps)
     return Recovered(

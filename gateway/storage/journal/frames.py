@@ -1,4 +1,4 @@
-"""Frames: how one record lies in a segment, and how records are found again among damaged bytes.
+"""Frames: the layout of one record in a segment, and the search for records among damaged bytes.
 
 No I/O.
 """
@@ -16,11 +16,11 @@ import msgspec
 from gateway.domain.ledger.usage_event import Key
 
 VERSION = 1
-# 0xFF is in no UTF-8 text, so that no JSON payload can hold what looks like the start of a frame.
+# No UTF-8 text contains 0xFF, so a JSON payload cannot look like the start of a frame.
 FRAME_MAGIC = b"\xff\xfa"
 SEGMENT_MAGIC = b"tollgate"
 
-_PREFIX = Struct("<2sII")  # magic, payload bytes, CRC-32 of all that follows
+_PREFIX = Struct("<2sII")  # magic, payload bytes, CRC-32 of all bytes after it
 _HEAD = Struct("<BH16s")  # kind, attempt, request id
 _SEGMENT = Struct("<8sI16sQ")  # magic, version, journal id, segment number
 _CRC = Struct("<I")
@@ -30,7 +30,7 @@ SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 
 
 class FrameKind(IntEnum):
-    """What a record says of its attempt."""
+    """The type of a record: an attempt's intent or its settlement."""
 
     INTENT = 1
     SETTLEMENT = 2
@@ -40,7 +40,7 @@ _KINDS = frozenset(FrameKind)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One whole record; `end` is the offset behind it."""
+    """One complete record; `end` is the offset after it."""
 
     kind: int
     id_bytes: bytes
@@ -50,12 +50,14 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        """Whose record it is. Made when it is asked for: the writer skips every other record."""
+        """Return the key of the record's attempt. Computed on demand: the writer skips every
+        other record.
+        """
         return (UUID(bytes=self.id_bytes), self.attempt)
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Bytes that are no record, from `start` up to `end`.
+    """Bytes from `start` up to `end` that are not a record.
 
     `is_tail`: no record follows in this segment.
     """
@@ -66,11 +68,11 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnknownFormat(Exception):
-    """A segment of another version of Tollgate: to be left alone, not repaired."""
+    """A segment of another version of Tollgate: leave it alone, do not repair it."""
 
 
 def encode(kind: FrameKind, key: Key, payload: bytes, *, seed: int) -> bytes:
-    """Return the frame of one record. `seed` is its segment's."""
+    """Return the frame of one record. `seed` is its segment's seed."""
     request_id, attempt = key
     head = _HEAD.pack(kind, attempt, request_id.bytes)
     prefix = _PREFIX.pack(FRAME_MAGIC, len(payload), crc32(payload, crc32(head, seed)))
@@ -78,8 +80,8 @@ def encode(kind: FrameKind, key: Key, payload: bytes, *, seed: int) -> bytes:
 
 
 def segment_seed(journal_id: UUID, number: int) -> int:
-    """Where the checksums of a segment start: a frame of another segment or journal is no frame
-    here.
+    """Return the initial value of a segment's checksums: frames of other segments or journals do
+    not match it.
     """
     return crc32(_SEGMENT.pack(SEGMENT_MAGIC, VERSION, journal_id.bytes, number))
 
@@ -93,10 +95,11 @@ def segment_header(journal_id: UUID, number: int) -> bytes:
 
 
 def scan(data: bytes, *, start: int, seed: int, offset: int = 0) -> Iterator[Frame | Gap]:
-    """Yield the records in `data` from its byte `start` on, and what lies between them.
+    """Yield the records in `data` from its byte `start` on, and the gaps between them.
 
-    `offset` is where `data` begins in its segment: what is yielded tells places in the segment.
-    Zeros up to the end are space not written yet. Any other bytes that are no record are a gap.
+    `offset` is the position of `data` in its segment; the yielded positions are relative to the
+    segment. Zeros up to the end are space that is not written yet. Any other bytes that are not a
+    record are a gap.
     """
     at = start
     while True:
@@ -117,9 +120,9 @@ def scan(data: bytes, *, start: int, seed: int, offset: int = 0) -> Iterator[Fra
 
 
 def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
-    """Return the segment's header as a gap where it is damaged. Raises `UnknownFormat`.
+    """Return the segment's header as a gap if it is damaged. Raises `UnknownFormat`.
 
-    A header of zeros is that of a segment which a crash kept from being begun.
+    A header of zeros belongs to a segment that a crash interrupted before its start.
     """
     header = data[:SEGMENT_HEADER_BYTES]
     if header == segment_header(journal_id, number) or not header.strip(b"\0"):
@@ -134,7 +137,7 @@ def header_gap(data: bytes, journal_id: UUID, number: int) -> Gap | None:
 
 
 def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
-    """Return the record that begins at a byte of `data`, or None where the bytes there are no
+    """Return the record that begins at a byte of `data`, or None if the bytes there are not a
     record.
     """
     body = at + FRAME_BYTES
@@ -154,7 +157,7 @@ def _frame_at(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
 
 
 def _next_frame(data: bytes, at: int, seed: int, offset: int) -> Frame | None:
-    """Return the first record that begins behind a byte of `data`."""
+    """Return the first record that begins after a byte of `data`."""
     candidate = data.find(FRAME_MAGIC, at + 1)
     while candidate >= 0:
         frame = _frame_at(data, candidate, seed, offset)

@@ -1,6 +1,6 @@
-"""Group commit: one thread syncs for all who wait.
+"""Group commit: one thread syncs for all waiting callers.
 
-It knows futures and a function that syncs, not files.
+It handles futures and a function that syncs, not files.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-# How long an append that nobody waits for may stay alone: at 50 requests a second the next intent's
-# sync takes it along, so that settlements cost no syncs of their own.
+# Seconds until an append without a waiting caller is synced. At 50 requests a second the next
+# intent's sync includes it, so settlements need no syncs of their own.
 NOTE_DELAY_S = 0.02
 STOP_LIMIT_S = 10.0
 KEPT_TIMES = 256
@@ -22,10 +22,12 @@ Job = Callable[[], None]
 
 
 class GroupCommit:
-    """Runs `commit` again and again, each time for everybody who came before it began.
+    """A thread that runs `commit` repeatedly, each time for all callers that came before the run
+    began.
 
-    The first failure ends the thread after `on_failure(error)`. Who waits then is never told: after
-    a failed sync the kernel may call lost pages clean, and a second sync would call them durable.
+    The first failure ends the thread after `on_failure(error)`. Waiting futures then never resolve:
+    after a failed sync the kernel may mark lost pages clean, and a second sync would report them as
+    durable.
     """
 
     def __init__(
@@ -45,26 +47,26 @@ class GroupCommit:
         self._is_noted = False
         self._is_asleep = False
         self._queue: SimpleQueue[list[asyncio.Future[None]] | Job | None] = SimpleQueue()
-        # A daemon: a disk that hangs must not keep the process from ending.
+        # A daemon thread: a disk that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
         self._thread.start()
 
     def wait(self) -> asyncio.Future[None]:
-        """Return a future of the running loop that resolves when a commit that begins from now on
-        has ended.
+        """Return a future of the running loop that resolves after a commit that begins from now
+        on.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         if not self._waiting:
-            # One wake-up of the thread for all who come in one turn of the loop: waking it for each
-            # of 64 would commit for the first one alone, and have the two threads fight for the
-            # interpreter lock.
+            # One wake-up of the thread for all callers in one turn of the loop. A wake-up for each
+            # of 64 callers would commit for the first one alone, and the two threads would compete
+            # for the interpreter lock.
             loop.call_soon(self._hand_over)
         self._waiting.append(future)
         return future
 
     def note(self) -> None:
-        """Have a commit begin within `NOTE_DELAY_S`; nobody waits for it."""
+        """Request a commit within `NOTE_DELAY_S`, without waiting for it."""
         self._is_noted = True
         if self._is_asleep:
             self._queue.put(None)
@@ -74,7 +76,7 @@ class GroupCommit:
         self._queue.put(job)
 
     def fail(self, error: OSError) -> None:
-        """Say once that the disk failed; nothing that waits is resolved from now on."""
+        """Report the disk's failure once; from now on no waiting future resolves."""
         if not self.has_failed:
             self.has_failed = True
             self._on_failure(error)
@@ -82,7 +84,7 @@ class GroupCommit:
     def stop(self, limit_s: float) -> bool:
         """Commit once more and end the thread.
 
-        Returns False where the disk let it not end in time.
+        Returns False if the disk did not let it end in time.
         """
         self._hand_over()
         self._queue.put(self._end)
@@ -90,14 +92,14 @@ class GroupCommit:
         return not self._thread.is_alive()
 
     def times_s(self) -> list[float]:
-        """Return how long the last commits took, fastest first."""
+        """Return the durations of the last commits, shortest first."""
         return sorted(self._times_s[: min(self._count, KEPT_TIMES)])
 
     def _run(self) -> None:
         is_running = True
         while is_running:
             waiting, jobs = self._gather()
-            self._is_noted = False  # before the commit: a note from now on asks for another one
+            self._is_noted = False  # before the commit: a later note asks for another commit
             is_running = self._end not in jobs
             try:
                 self._commit_timed()
@@ -109,7 +111,9 @@ class GroupCommit:
             except OSError as error:
                 self.fail(error)
                 return
-            except Exception as error:  # a defect of ours: who waits would wait for ever
+            except (
+                Exception
+            ) as error:  # a defect of ours: otherwise the callers would wait for ever
                 self.fail(OSError(f"the journal's thread ended: {error!r}"))
                 raise
 
@@ -122,7 +126,7 @@ class GroupCommit:
         self._on_synced(took_s)
 
     def _gather(self) -> tuple[list[asyncio.Future[None]], list[Job]]:
-        """Wait until somebody waits, a job is there, or a note is `NOTE_DELAY_S` old."""
+        """Wait for a waiting caller, a job, or a note that is `NOTE_DELAY_S` old."""
         items = [self._next()]
         for _ in range(self._queue.qsize()):
             items.append(self._queue.get_nowait())
@@ -132,11 +136,11 @@ class GroupCommit:
     def _next(self) -> list[asyncio.Future[None]] | Job | None:
         """Return the next item, or None for a note.
 
-        Notes wake the thread only where it has slept for long.
+        A note wakes the thread only if it has slept for long.
         """
         with suppress(Empty):
             return self._queue.get(timeout=NOTE_DELAY_S)
-        # before the note is looked at: one made meanwhile is seen here or comes as an item
+        # Set before the note is read: a note made in between is seen here or arrives as an item.
         self._is_asleep = True
         if self._is_noted:
             self._is_asleep = False
@@ -150,17 +154,17 @@ class GroupCommit:
         self._queue.put(waiting)
 
     def _end(self) -> None:
-        """The last job of all."""
+        """Mark the end of the queue: this is the last job."""
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:
-    """Tell all who wait, with one wake-up of their loop."""
+    """Resolve all waiting futures with one wake-up of their loop."""
     if waiting:
-        with suppress(RuntimeError):  # the loop was closed: nobody is left to hear
+        with suppress(RuntimeError):  # the loop was closed, so there is no caller left
             waiting[0].get_loop().call_soon_threadsafe(_set_results, waiting)
 
 
 def _set_results(waiting: list[asyncio.Future[None]]) -> None:
     for future in waiting:
-        if not future.done():  # its caller may have left
+        if not future.done():  # its caller may have been cancelled
             future.set_result(None)

@@ -1,8 +1,8 @@
-"""The journal of one worker: what it is about to do and what came of it, on its own disk before
-anywhere else.
+"""The journal of one worker: intents and settlements, on its own disk before they go anywhere else.
 
-It owns durability, space and order; it knows bytes and keys, nothing of events.
-`docs/reference/journal.md` has the format, `docs/decisions/0008-local-journal.md` the reasons.
+It owns durability, space and order. It handles bytes and keys and does not know events.
+`docs/reference/journal.md` documents the format, `docs/decisions/0008-local-journal.md` the
+reasons.
 """
 
 from __future__ import annotations
@@ -33,30 +33,28 @@ from gateway.storage.journal.reader import Position, read_between
 from gateway.storage.journal.segments import SEGMENT_BYTES, Disk, Segment, Spare
 from gateway.storage.journal.sizes import Sizes
 
-SETTLEMENT_EXTRA_BYTES = 4096  # by how much a settlement may be longer than its intent
+SETTLEMENT_EXTRA_BYTES = 4096  # how much longer a settlement may be than its intent
 LEAST_SEGMENTS = 2
-# A full disk is asked again this often, not by each request that comes.
+# Seconds between tries to grow on a full disk; without it every request would try.
 GROW_AGAIN_S = 1.0
-LOOK_AGAIN_S = 1.0  # for its own folder
+LOOK_AGAIN_S = 1.0  # between checks that its folder still exists
 
 
 class NoJournalRoom(Exception):
     """There is no room for an intent and its settlement: admit nothing until Postgres has taken
-    what waits.
+    the backlog.
     """
 
 
 class RecordTooLarge(Exception):
-    """A payload is longer than any record may be, or than what is reserved and spare: shorten
-    it.
-    """
+    """A payload exceeds the longest record, or its reservation plus the spare bytes: shorten it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStats:
-    """How a journal stands. `room_bytes` is what it may still take and its disk still has.
+    """The state of a journal. `room_bytes` is the room left within its limit and on its disk.
 
-    `sync_p50_s`, `sync_p99_s` are of the last 256 group commits, None before the first.
+    `sync_p50_s` and `sync_p99_s` cover the last 256 group commits; they are None before the first.
     """
 
     segments: int
@@ -83,13 +81,13 @@ class _OpenIntent(Struct, gc=False):
 
 
 class Journal:
-    """Appends records and says when they are durable.
+    """A journal that appends records and reports when they are durable.
 
-    Used from the event loop's thread alone, but for `end`.
+    Used only from the event loop's thread, except for `end`.
 
-    What the disk has promised (the last segment's rest and the spares) always covers the settlement
-    of each open intent, and a copy of each, so that its segment can go while it stays open. Only
-    intents are refused.
+    The space promised by the disk (the last segment's rest and the spares) always covers each open
+    intent's settlement and a copy of the intent. The copy lets its segment be deleted while the
+    intent is open. Only intents are refused.
     """
 
     @classmethod
@@ -104,13 +102,14 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         disk: Disk | None = None,
     ) -> Journal:
-        """Make and lock a new journal below `root`.
+        """Create and lock a new journal below `root`.
 
         `max_bytes` bounds its segments and spares together.
 
         `on_failed_sync(error)` is called, perhaps in another thread, when the disk fails; it must
-        end the process. `on_synced(seconds)` hears of each group commit, in another thread. Raises
-        `BadUsage` where `max_bytes` is less than two segments or the directory cannot be written.
+        end the process. `on_synced(seconds)` is called after each group commit, in another thread.
+        Raises `BadUsage` if `max_bytes` is less than two segments or the directory cannot be
+        written.
         """
         sizes = Sizes(segment_bytes, max_bytes // segment_bytes)
         if sizes.max_segments < LEAST_SEGMENTS:
@@ -166,21 +165,21 @@ class Journal:
         self._disk = disk
         self._syncs = syncs
         self._open: dict[Key, _OpenIntent] = {}
-        self._reserved_bytes = 0  # for settlements, and for copies of the intents
-        self._copies_bytes = 0  # the latter part alone
-        self._spares: deque[Spare] = deque()  # the thread appends, the loop takes from the left
+        self._reserved_bytes = 0  # for settlements and for copies of the intents
+        self._copies_bytes = 0  # for the copies alone
+        self._spares: deque[Spare] = deque()  # the thread appends, the loop removes from the left
         self._spare_numbers = count(1)
         self._growth = threading.Lock()
         self._is_growing = False
         self._grow_again_s = 0.0
         self._is_gone = False
         self._look_again_s = 0.0
-        # Replaced, never changed: the thread reads it while the loop begins a segment. The last one
-        # is written to.
+        # Replaced, never changed in place: the thread reads it while the loop begins a segment.
+        # Records are appended to the last one.
         self._segments: tuple[Segment, ...] = ()
         with (
             ExitStack() as undo
-        ):  # an open file keeps its space though it is deleted: the next try would find none
+        ):  # an open file keeps its space after deletion: the next try would find none
             undo.callback(lock.release)
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
@@ -199,10 +198,10 @@ class Journal:
     def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
         """Append an intent; the future resolves when it is durable.
 
-        Its settlement has its space from now on.
+        From now on space for its settlement is reserved.
 
-        Raises `NoJournalRoom`, `RecordTooLarge`, and OSError where the disk broke, which
-        `on_failed_sync` then knows.
+        Raises `NoJournalRoom` or `RecordTooLarge`. Raises `OSError` if the disk failed;
+        `on_failed_sync` was then called.
         """
         assert key not in self._open
         if len(payload) > self._sizes.max_payload_bytes:
@@ -223,10 +222,10 @@ class Journal:
     def settle(self, key: Key, payload: bytes) -> None:
         """Append the settlement of an open intent.
 
-        It is in the page cache when this returns, durable soon after.
+        It is in the page cache when this returns, and durable soon after.
 
-        A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has its space.
-        Raises `RecordTooLarge`, and nothing is written, where a longer one has none.
+        A payload of at most its intent's length + `SETTLEMENT_EXTRA_BYTES` always has room. Raises
+        `RecordTooLarge`, and writes nothing, if a longer one has no room.
         """
         intent = self._open.get(key)
         assert intent is not None, "settled once, and intended before"
@@ -260,24 +259,25 @@ class Journal:
 
     @property
     def end(self) -> Position:
-        """Up to where a reader may read: what is durable. For any thread.
+        """The position up to which a reader may read: the end of the durable records. For any
+        thread.
 
-        A settlement must not be in Postgres before it is durable here: after a power cut its intent
-        alone would be found, and the attempt booked again as unknown.
+        A settlement must be durable here before it is in Postgres. Otherwise a power cut could
+        leave only its intent, and the attempt would be booked again as unknown.
         """
         return self._synced if self._syncs else self.tail
 
     @property
     def tail(self) -> Position:
-        """Where the next record goes, unless it begins a segment. For any thread."""
+        """The position of the next record, unless it begins a segment. For any thread."""
         last = self._segments[
             -1
-        ]  # one object: a segment begun meanwhile cannot mix with this one's tail
+        ]  # one object, so the number and the tail belong to the same segment
         return Position(last.number, last.tail)
 
     @property
     def is_full(self) -> bool:
-        """Whether a request of the largest size would be refused now."""
+        """True if a request of the largest size would be refused now."""
         needed_bytes = 3 * self._sizes.max_frame_bytes  # intent, its copy, settlement
         return (
             self._commits.has_failed
@@ -287,7 +287,9 @@ class Journal:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the segments that hold records not let go, whole but for the last."""
+        """The bytes of the segments in use: whole segments, and the written part of the last
+        one.
+        """
         return (len(self._live()) - 1) * self._sizes.segment_bytes + self._segments[-1].tail
 
     @property
@@ -301,7 +303,7 @@ class Journal:
 
     @property
     def is_gone(self) -> bool:
-        """Whether its folder was removed or moved away: an intent would not outlive this
+        """True if its folder was removed or moved away: an intent would not outlive this
         process.
         """
         if self._is_gone and time.monotonic() >= self._look_again_s:
@@ -309,15 +311,15 @@ class Journal:
         return self._is_gone
 
     def segment_numbers(self) -> list[int]:
-        """The segments that hold records, oldest first. For any thread."""
+        """Return the numbers of the segments that hold records, oldest first. For any thread."""
         return [segment.number for segment in self._segments if not segment.is_gone]
 
     def read_segment(self, number: int, start: int, end: int | None) -> bytes:
-        """Read through the file that is open, wherever its name is now.
+        """Read through the open file, even if it was renamed or deleted.
 
         Raises `OSError` if bytes are missing.
 
-        For the writer's thread: no segment is deleted before it was read to its end.
+        For the writer's thread: a segment is deleted only after it was read to its end.
         """
         segment = next(segment for segment in self._segments if segment.number == number)
         until = segment.tail if end is None else min(end, segment.tail)
@@ -327,7 +329,7 @@ class Journal:
         return data
 
     def open_keys(self) -> Collection[Key]:
-        """The attempts that have an intent and no settlement, oldest first."""
+        """Return the attempts that have an intent and no settlement, oldest first."""
         return self._open.keys()
 
     def stats(self) -> JournalStats:
@@ -349,9 +351,9 @@ class Journal:
     def let_go(self, upto: Position) -> None:
         """Delete the segments before a position: all their settlements are in Postgres.
 
-        Intents still open in them are written again at the end, and durable, before the first one
-        goes. The files go one by one in the thread. Where there is no room for the open intents
-        yet, the rest goes with a later call.
+        Their open intents are first written again at the end and made durable. The thread deletes
+        the files one by one. If there is no room for the open intents yet, a later call deletes the
+        rest.
         """
         assert upto <= self.end
         for segment in self._live():
@@ -362,15 +364,15 @@ class Journal:
                 self._commits.after_commit(segment.delete)
 
     def close(self, *, is_drained: bool, limit_s: float = STOP_LIMIT_S) -> None:
-        """Sync once more and let go of the lock.
+        """Sync once more and release the lock.
 
-        A drained journal is removed, any other left to be adopted.
+        A drained journal is removed; any other stays for adoption.
 
         `is_drained`: every attempt is settled and every settlement is in Postgres.
         """
         assert not (is_drained and self._open)
         if not self._commits.stop(limit_s):
-            # the disk hangs: its thread still uses the files, and the lock goes with the process
+            # The disk hangs: its thread still uses the files, and the lock ends with the process.
             return
         self._look_for_folder()
         self._progress.close()
@@ -386,14 +388,14 @@ class Journal:
     def _carry_forward(self, segment: Segment) -> bool:
         """Write the open intents of a segment again at the end.
 
-        Returns False, and writes none, for want of room.
+        Returns False, and writes none, if there is no room.
         """
         carried = [
             (key, intent) for key, intent in self._open.items() if intent.segment == segment.number
         ]
         size = sum(FRAME_BYTES + len(intent.payload) for _, intent in carried)
-        # The reservations of settlements stay untouched; those of copies are there again once the
-        # segment is gone.
+        # The reservations of settlements stay untouched; those of copies are free again after the
+        # segment is deleted.
         if size > self._unreserved_bytes() + self._copies_bytes:
             return False
         for key, intent in carried:
@@ -401,42 +403,46 @@ class Journal:
         return True
 
     def _reservation(self, intent_bytes: int) -> int:
-        """Bytes for the settlement, and for the copy of the intent that lets its segment go."""
+        """Return the bytes for the settlement and for the copy of the intent that lets its
+        segment be deleted.
+        """
         longest = min(intent_bytes + SETTLEMENT_EXTRA_BYTES, self._sizes.max_payload_bytes)
         return FRAME_BYTES + longest + FRAME_BYTES + intent_bytes
 
     def _unreserved_bytes(self) -> int:
-        """Bytes that the disk has promised and no reservation holds; below 0 while copied segments
-        are not gone.
+        """Return the promised bytes without reservation; negative until segments with copied
+        intents are deleted.
         """
         sizes = self._sizes
         room = sizes.room_behind(self._segments[-1].tail) + len(self._spares) * sizes.room_bytes
         return room - self._reserved_bytes
 
     def _room_bytes(self) -> int:
-        """Bytes that are promised, and those that a growing journal would find on its disk."""
+        """Return the promised bytes plus those that the journal could still gain by growing on
+        its disk.
+        """
         growth = (self._sizes.max_segments - self._files()) * self._sizes.segment_bytes
-        disk = os.fstatvfs(self._lock.folder)  # the open one: its name may be gone
+        disk = os.fstatvfs(self._lock.folder)  # by the open folder: its name may be gone
         return max(self._unreserved_bytes(), 0) + max(min(growth, disk.f_bavail * disk.f_frsize), 0)
 
     def _free_bytes(self) -> int:
-        """Bytes for new intents."""
+        """Return the bytes that are free for new intents."""
         return self._unreserved_bytes() - self._sizes.ballast_bytes
 
     def _live(self) -> tuple[Segment, ...]:
-        """The segments whose files are there."""
+        """Return the segments whose files still exist."""
         if self._segments[0].is_gone:
             self._segments = tuple(segment for segment in self._segments if not segment.is_gone)
         return self._segments
 
     def _make_room(self, needed_bytes: int) -> int:
-        """Return how many bytes are free beyond those that are needed. Raises `NoJournalRoom`."""
+        """Return the free bytes beyond the needed ones. Raises `NoJournalRoom`."""
         if self._commits.has_failed:
             raise NoJournalRoom("the disk of the journal failed")
         if self.is_gone:
             raise NoJournalRoom("its folder was removed or moved away")
         while (free_bytes := self._free_bytes()) < needed_bytes:
-            # Asked twice: the thread may have made the last spare that there may be in between.
+            # Checked twice: the thread may have made the last possible spare in between.
             if not self._grow() and self._free_bytes() < needed_bytes:
                 raise NoJournalRoom(
                     f"{self.used_bytes:,} of {self.max_bytes:,} bytes are used, the rest is "
@@ -445,7 +451,7 @@ class Journal:
         return free_bytes - needed_bytes
 
     def _grow_ahead(self) -> None:
-        """Have the thread make the next spare before it is needed."""
+        """Let the thread make the next spare before it is needed."""
         if not self._is_growing and self._can_grow():
             self._is_growing = True
             self._commits.after_commit(self._grow_in_thread)
@@ -457,7 +463,7 @@ class Journal:
     def _grow(self) -> bool:
         """Make one more spare, in either thread.
 
-        Returns False where there may be none, or the disk has no space.
+        Returns False if no more are allowed, or if the disk has no space.
         """
         with self._growth:  # held for one allocation, never for a sync
             if not self._can_grow():
@@ -501,12 +507,12 @@ class Journal:
         segment = Segment(self._spares[0], self.journal_id, number)
         self._segments = (*self._segments, segment)
         self._look_for_folder()
-        # last: the thread counts both, and may see one file too many, never one too few
+        # Removed last: the thread counts both, and may see one file too many but never one too few.
         self._spares.popleft()
         return segment
 
     def _sync(self) -> None:
-        """In the thread: make durable what was appended before this began."""
+        """Make the records durable that were appended before this began. Runs in the thread."""
         segments = self._segments
         upto = Position(segments[-1].number, segments[-1].tail)
         begun_at = self._synced.segment
@@ -520,7 +526,7 @@ class Journal:
         self._synced = upto
 
     def _look_for_folder(self) -> None:
-        """See whether the last segment still has its name. In either thread; two system calls."""
+        """Check that the last segment still has its name. In either thread; two system calls."""
         segment = self._segments[-1]
         try:
             named, opened = (
@@ -528,8 +534,8 @@ class Journal:
                 os.fstat(segment.file),
             )
             self._is_gone = (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
-        # no such name, or none that may be looked up: a file in its place, rights, a mount that
-        # died
+        # The name is missing or cannot be looked up: a file in its place, permissions, a dead
+        # mount.
         except OSError:
             self._is_gone = True
         self._look_again_s = time.monotonic() + LOOK_AGAIN_S

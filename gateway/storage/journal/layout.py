@@ -1,15 +1,16 @@
-"""Where a journal's files lie, who holds it, and how it is removed without a moment at which a
-crash would lose it.
+"""The layout of a journal's files, its lock, and a removal that loses nothing in a crash.
 
-<root>/.lock                          held for a moment while journals are made, taken or removed
-<root>/<journal id>/                  flock, as of `lock` in it, as long as its worker lives; gone
-with a kill <root>/<journal id>/00000001.segment  records; only the highest number is appended to
-<root>/<journal id>/spare-3.segment   space for the next segment; holds nothing <root>/<journal
-id>/progress-0, -1    the last running usage, written in turn <root>/<journal id>/quarantine/
-copies of bytes that are no record <root>/<journal id>.done              everything in it is in
-Postgres; may be deleted at any time <root>/<journal id>.quarantined       a whole journal that
-could not be read or copied <root>/quarantine/<journal id>/       what was damaged in journals that
-are gone
+    <root>/.lock                          held briefly while journals are made, taken or removed
+    <root>/<journal id>/                  locked (flock), like `lock` in it, while its worker lives
+    <root>/<journal id>/00000001.segment  records; only the highest number is appended to
+    <root>/<journal id>/spare-3.segment   space for the next segment; holds nothing
+    <root>/<journal id>/progress-0, -1    the last running usage, written in turn
+    <root>/<journal id>/quarantine/       copies of bytes that are not a record
+    <root>/<journal id>.done              everything in it is in Postgres; may be deleted
+    <root>/<journal id>.quarantined       a whole journal that could not be read or copied
+    <root>/quarantine/<journal id>/       the damaged bytes of removed journals
+
+A kill releases the locks.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ SPARE_PATTERN = "spare-*.segment"
 
 
 def segment_name(number: int) -> str:
-    """The name of segment `number` in its journal's folder."""
+    """Return the name of segment `number` in its journal's folder."""
     return f"{number:08d}.segment"
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Where segment `number` lies."""
+    """Return the path of segment `number`."""
     return directory / segment_name(number)
 
 
 def spare_name(number: int) -> str:
-    """The name of the `number`th spare until it becomes a segment."""
+    """Return the name of the `number`th spare until it becomes a segment."""
     return f"spare-{number}.segment"
 
 
@@ -48,7 +49,7 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 def journal_directories(root: Path) -> Iterator[tuple[UUID, Path]]:
-    """Yield the journals below a root, whoever holds them, in the order of their ids."""
+    """Yield the journals below a root, held or not, in the order of their ids."""
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         with suppress(ValueError):
             yield UUID(path.name), path
@@ -69,23 +70,23 @@ def root_locked(root: Path) -> Iterator[None]:
 
 
 class Lock(NamedTuple):
-    """A held journal: its folder and the file in it, both open and locked."""
+    """A held journal: its folder and the lock file in it, both open and locked."""
 
     folder: int
     file: int
 
     def release(self) -> None:
-        """Let go of both."""
+        """Release both."""
         os.close(self.file)
         os.close(self.folder)
 
 
 def take_lock(directory: Path) -> Lock | None:
-    """Return the held lock of a journal, or None where another worker holds it.
+    """Lock a journal and return the lock, or None if another worker holds it.
 
-    The folder itself is locked, because a cleaner of old files takes the file `lock` first: it is
-    never written. The file is locked too, for versions that look at it alone. The caller holds the
-    root's lock, so that nobody removes either between the opening and the locking.
+    The folder itself is locked, because tools that clean up old files delete the never-written file
+    `lock` first. The file is locked too, for versions that check only the file. The caller holds
+    the root's lock, so neither can be removed between opening and locking.
     """
     with ExitStack() as undo:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -118,15 +119,15 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove(directory: Path, *, is_copied: bool = True) -> None:
-    """Remove a journal whose records are in Postgres; what was damaged in it stays, below the root.
+    """Remove a journal whose records are in Postgres; its damaged bytes stay, below the root.
 
-    Renamed before it is deleted: half a journal must never look like a whole one. With `is_copied`
-    False the damaged bytes could not be copied, and the journal is set aside whole.
+    It is renamed before it is deleted: half a journal must never look like a whole one. If
+    `is_copied` is False, the damaged bytes could not be copied and the whole journal is set aside.
     """
     root = directory.parent
     try:
         _move_quarantine(directory, root / QUARANTINE / directory.name)
-    except OSError:  # a full disk: a rename alone needs no space
+    except OSError:  # a full disk: a rename needs no space
         is_copied = False
     with root_locked(root):
         directory.rename(
@@ -137,7 +138,7 @@ def remove(directory: Path, *, is_copied: bool = True) -> None:
 
 
 def delete_done(root: Path) -> None:
-    """Delete journals that are done; one that another process is deleting too does no harm."""
+    """Delete journals that are done; two processes may delete the same one at once."""
     for path in root.glob("*.done"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -1,8 +1,9 @@
-"""The last running usage of all live streams: replaced whole, several times a second, never synced.
+"""The last running usage of all live streams: replaced as a whole, several times a second, never
+synced.
 
-Two files are written in turn, so that a kill in the middle of a write leaves the one before. A file
-renamed over another costs the event loop 0.25 ms (p99 1.5 ms, ext4), because the file system
-flushes the data first; this, 0.015.
+Two files are written in turn, so that a kill in the middle of a write leaves the previous one.
+Renaming a file over another costs the event loop 0.25 ms (p99 1.5 ms, ext4), because the file
+system flushes the data first; this costs 0.015 ms.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ NAMES = ("progress-0", "progress-1")
 
 
 class ProgressFile:
-    """The writing side.
+    """The writer of the progress files.
 
-    A full disk costs accuracy, not requests: `misses` counts the notes it refused.
+    A full disk costs accuracy, not requests: `misses` counts the refused notes.
     """
 
     def __init__(self, directory: Path, journal_id: UUID) -> None:
@@ -46,7 +47,7 @@ class ProgressFile:
         if written != len(record):
             self.misses += 1
             self._sequence -= (
-                1  # the next note goes here again: the good file must not be the one at risk
+                1  # the next note goes here again, so that the good file is not at risk
             )
 
     def close(self) -> None:
@@ -55,7 +56,7 @@ class ProgressFile:
 
 
 def read_progress(directory: Path, journal_id: UUID) -> bytes | None:
-    """Return the newest whole note, or None where there is none."""
+    """Return the newest complete note, or None if there is none."""
     found = [_read(directory / name, crc32(journal_id.bytes)) for name in NAMES]
     newest = max((note for note in found if note is not None), default=None)
     return newest and newest[1]

@@ -1,4 +1,4 @@
-"""Reading segments: the settlements for the writer, and every record for recovery."""
+"""Reading segments: settlements for the writer, and every record for recovery."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.storage.journal.frames import (
 
 _SETTLEMENT = int(FrameKind.SETTLEMENT)
 READ_TRIES = 3
-# A disk that cannot give the bytes, and never will. Everything else may be over at the next try.
+# Errors of a disk that will never return the bytes. Any other error may be gone at the next try.
 _DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})
 
 
@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Settlements in the order they were made, and where the next batch begins."""
+    """Settlements in the order in which they were made, and the position of the next batch."""
 
     documents: list[tuple[Key, bytes]]
     position: Position
@@ -45,11 +45,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was found that is no record.
+    """The bytes found that are not a record.
 
-    `torn_tails`: the last write was cut short, 0 or 1. `quarantined_records`: other stretches of
-    bytes that are no record, each at least one record. `quarantined_bytes` counts both; copies of
-    all are kept if `is_copied`.
+    `torn_tails`: 1 if the last write was cut short, else 0. `quarantined_records`: other stretches
+    of bytes that are not a record, each at least one record. `quarantined_bytes` counts both;
+    copies of all are kept if `is_copied`.
     """
 
     torn_tails: int = 0
@@ -59,9 +59,10 @@ class Damage:
 
 
 class Segments:
-    """The segments of one journal, read only. A damaged stretch is copied aside when it is met.
+    """The segments of one journal, read only. The reader copies a damaged stretch aside when it
+    finds it.
 
-    `is_open`: they are being written. Then nothing is ever passed over because it cannot be read.
+    `is_open`: they are being written. Then no unreadable bytes are ever skipped.
     """
 
     is_open = False
@@ -78,11 +79,11 @@ class Segments:
     def records(
         self, number: int, *, start: int = 0, end: int | None = None
     ) -> Iterator[Frame | Gap]:
-        """Yield what a segment holds between two offsets.
+        """Yield the records and gaps of a segment between two offsets.
 
-        Raises `UnknownFormat`, and `OSError` for another try.
+        Raises `UnknownFormat`, and `OSError` if another try may succeed.
 
-        A segment that the disk has lost is one gap, met once; it cannot be copied.
+        A segment that the disk has lost is one gap, yielded once; it cannot be copied.
         """
         if number in self._unreadable:
             return
@@ -138,18 +139,18 @@ class Segments:
             with os.fdopen(handle, "wb") as file:
                 file.write(found)
                 file.flush()
-                os.fsync(handle)  # the segment is deleted later on
+                os.fsync(handle)  # the segment is deleted later
             layout.sync_directory(folder)
         except OSError:
             self.is_copied = False
 
 
 class SettlementReader:
-    """Hands out settlements in order.
+    """A reader that returns settlements in order.
 
-    It stands still until it is told: set `position` once a batch is in Postgres.
+    It does not advance by itself: set `position` once a batch is in Postgres.
 
-    Used from the writer's thread, beside a journal that is being written, or on an adopted one.
+    Used from the writer's thread, on a journal that is being written or on an adopted one.
     """
 
     def __init__(self, segments: Segments) -> None:
@@ -159,7 +160,7 @@ class SettlementReader:
 
     @property
     def damage(self) -> Damage:
-        """What was met so far that is no record."""
+        """The damage found so far."""
         return Damage(
             quarantined_records=len(self._gaps),
             quarantined_bytes=sum(self._gaps.values()),
@@ -170,7 +171,7 @@ class SettlementReader:
         """Return the next settlements, at least one if there is one before `upto` (None: the
         journal's end).
 
-        No more than `max_records`; no further one once `max_bytes` of payload are reached.
+        Returns at most `max_records`, and stops once `max_bytes` of payload are reached.
         """
         documents: list[tuple[Key, bytes]] = []
         left_bytes = max_bytes
@@ -200,7 +201,7 @@ class SettlementReader:
 
 
 def read_between(handle: int, start: int, end: int) -> bytes:
-    """Read from an open file; less than `end - start` bytes where it is shorter."""
+    """Read from an open file; return less than `end - start` bytes if it is shorter."""
     parts = []
     while start < end and (part := os.pread(handle, end - start, start)):
         parts.append(part)

@@ -1,4 +1,6 @@
-"""Segment files: space reserved ahead, appended to at the tail, deleted whole."""
+"""Segment files: their space is reserved ahead, records are appended at the tail, and files are
+deleted whole.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ _ZEROS_BYTES = 2**20
 
 
 def write_ahead(file: int, start: int, size: int) -> None:
-    """Reserve space and fill it with zeros. Raises OSError where there is no space.
+    """Reserve space and fill it with zeros. Raises `OSError` if there is no space.
 
-    Space that was only reserved becomes data with the first write to it, which a file system notes
-    with each sync: on ext4 `fdatasync` then takes 0.25 ms instead of 0.15 (docs/decisions/0008).
+    Reserved space becomes data with its first write, and the file system records that with each
+    sync. On ext4 `fdatasync` then takes 0.25 ms instead of 0.15 (docs/decisions/0008).
     """
     os.posix_fallocate(file, start, size)
     zeros = bytes(min(size, _ZEROS_BYTES))
@@ -30,7 +32,7 @@ def write_ahead(file: int, start: int, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The two calls that a disk refuses when it breaks or is full; tests pass in refusals."""
+    """The two calls that fail when a disk breaks or is full; tests pass in failures."""
 
     sync: Callable[[int], None] = os.fdatasync
     allocate: Callable[[int, int, int], None] = write_ahead
@@ -39,11 +41,12 @@ class Disk:
 class Spare:
     """An empty file whose space the disk has promised.
 
-    `folder` is the open directory of the journal: files are named in it wherever it is moved.
+    `folder` is the open directory of the journal: file names are relative to it, even if it is
+    moved.
     """
 
     def __init__(self, folder: int, name: str, size: int, disk: Disk) -> None:
-        """Raises OSError, and leaves nothing, where there is no space."""
+        """Create the file. Raises `OSError`, and leaves nothing, if there is no space."""
         self.folder, self.name = folder, name
         self.file = os.open(
             name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
@@ -61,15 +64,15 @@ class Spare:
 
 
 class Segment:
-    """One numbered file of records. `tail` is where the next one goes; it only grows."""
+    """One numbered file of records. `tail` is the position of the next one; it only grows."""
 
     __slots__ = ("file", "folder", "is_gone", "is_let_go", "name", "number", "seed", "tail")
 
     def __init__(self, spare: Spare, journal_id: UUID, number: int) -> None:
         """Turn a spare into a segment: its name becomes durable with the next sync of the journal.
 
-        A file that cannot be named, because somebody deleted it, goes on without: Postgres gets
-        what is in it as long as this process lives.
+        If the file was deleted and cannot be renamed, it stays in use without a name: Postgres gets
+        its records as long as this process lives.
         """
         self.folder = spare.folder
         self.name = layout.segment_name(number)
@@ -79,7 +82,7 @@ class Segment:
         self.number = number
         self.seed = segment_seed(journal_id, number)
         self.tail = 0
-        self.is_let_go = False  # to be deleted by the thread
+        self.is_let_go = False  # True if the thread is to delete it
         self.is_gone = False
         self.append(segment_header(journal_id, number))
         assert self.tail == SEGMENT_HEADER_BYTES
@@ -87,7 +90,7 @@ class Segment:
     def append(self, frame: bytes) -> None:
         """Write at the tail.
 
-        Raises OSError; what was written of the frame is then overwritten by the next one.
+        Raises `OSError`; the next frame then overwrites the partly written one.
         """
         written = os.pwrite(self.file, frame, self.tail)
         if written != len(frame):
@@ -95,13 +98,13 @@ class Segment:
         self.tail += written
 
     def delete(self) -> None:
-        """Delete the file, durably: a later segment's deletion must not outlive a power cut that
-        undoes this one.
+        """Delete the file durably: a power cut must not restore this file after a later one was
+        deleted.
         """
         os.close(self.file)
         with suppress(
             OSError
-        ):  # somebody deleted it, or took the right to; read once more it counts no second time
+        ):  # someone deleted it or removed the permission; a second reading counts nothing twice
             os.unlink(self.name, dir_fd=self.folder)
         os.fsync(self.folder)
         self.is_gone = True
