@@ -1,4 +1,4 @@
-"""Files with a secret in them: made once, whole or not at all."""
+"""Files that contain a secret: created once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 
 
 def create(path: Path, content: str) -> None:
-    """Make a file that only its owner can read; leave one alone that has content. Raises `OSError`.
+    """Create a file that only its owner can read; leave a file with content unchanged. Raises
+    `OSError`.
 
-    An empty file is what a full disk or a kill once left behind: nothing was ever made with it, so
-    it is replaced.
+    An empty file was left by a full disk or a kill. Nothing was ever made with it, so it is
+    replaced.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     new = path.with_name(f".{path.name}.new")
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # two first starts at once make one file
+        fcntl.flock(folder, fcntl.LOCK_EX)  # two concurrent first starts create one file
         if path.exists() and path.stat().st_size > 0:
             return
         new.unlink(missing_ok=True)
@@ -26,9 +27,7 @@ def create(path: Path, content: str) -> None:
             ) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(
-                    file.fileno()
-                )  # what is made with a secret that a power cut took would be lost
+                os.fsync(file.fileno())  # a power cut must not lose a secret that is already in use
             new.replace(path)
             os.fsync(folder)
         finally:

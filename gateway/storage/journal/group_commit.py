@@ -111,9 +111,7 @@ class GroupCommit:
             except OSError as error:
                 self.fail(error)
                 return
-            except (
-                Exception
-            ) as error:  # a defect of ours: otherwise the callers would wait for ever
+            except Exception as error:  # a defect of ours: callers would wait for ever
                 self.fail(OSError(f"the journal's thread ended: {error!r}"))
                 raise
 

@@ -1,1 +1,1 @@
-"""Events, journals and what follows from them, in Postgres."""
+"""Usage events, journals, adjustments and roll-ups, in Postgres."""

@@ -1,9 +1,9 @@
-"""Adjustments: signed amounts booked after an event, which itself is never changed.
+"""Adjustments: signed amounts booked after an event; the event itself never changes.
 
-Three kinds are booked here: `redelivery` (an event came again with another cost), `resolution`
-(somebody says what an unknown attempt cost) and `expired_hold` (nobody did in time: the expected
-cost). Unless months are closed in between, an attempt's cost and its adjustments add up to the last
-word on it.
+Three kinds are booked here: `redelivery` (an event came again with another cost), `resolution` (a
+person states the cost of an unknown attempt) and `expired_hold` (the expected cost, if there is no
+resolution in time). An attempt's cost and its adjustments add up to its latest cost, unless months
+are closed in between.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
 
-MOST_AT_ONCE = 1000  # holds let go in one transaction
+MOST_AT_ONCE = 1000  # expired holds per transaction
 
-# Amounts are computed from the adjustments before them, so all who book do it one transaction after
-# the other.
+# Each amount depends on the adjustments before it, so all bookings run one transaction at a time.
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('tollgate.adjustments'))"
 
 _CONFLICTING = """
@@ -39,7 +38,7 @@ WHERE event.digest <> staged.digest
     AND NOT (event.is_demo AND staged.is_demo)
 ORDER BY staged.request_id, staged.attempt, staged.ctid
 """
-# The last word on an attempt: what was recorded, and every adjustment since.
+# The latest cost of an attempt: the recorded cost plus every adjustment since.
 _SAID = """coalesce(event.cost_nusd, 0) + coalesce((
     SELECT sum(earlier.amount_nusd) FROM tollgate.adjustments AS earlier
     WHERE earlier.request_id = event.request_id AND earlier.attempt = event.attempt), 0)"""
@@ -102,14 +101,14 @@ WITH booked AS (
 SELECT adjustment_id, posted_period, author FROM booked
 """  # noqa: S608 - constants above
 
-# Attempts that served: unknown ones come with upstream trouble, when most others are refusals that
-# cost nothing.
+# Attempts that served. Unknown attempts come with upstream trouble, when most other attempts are
+# refusals that cost nothing.
 _SERVED = ", ".join(
     f"'{source.value}'"
     for source in (UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.ESTIMATED)
 )
-# The average of what is known, from the roll-up: an estimate needs no newest second. Never more
-# than the hold.
+# The average of the known costs, from the roll-up: an estimate does not need the newest seconds.
+# Never more than the hold.
 _EXPIRE = f"""
 WITH expired AS (
     SELECT * FROM tollgate.usage_events AS event
@@ -155,7 +154,7 @@ SELECT count(*) FROM booked
 
 
 class SaidCost(StrEnum):
-    """What an unknown attempt is said to have cost, where it is not an amount."""
+    """The stated cost of an unknown attempt, if it is not an amount."""
 
     ZERO = "zero"
     HOLD = "hold"
@@ -163,9 +162,9 @@ class SaidCost(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookedResolution:
-    """What was booked.
+    """A booked resolution.
 
-    `amount_usd` is what it adds to what was said before, `cost_usd` what the attempt now costs.
+    `amount_usd` is the difference to the attempt's previous cost, `cost_usd` its cost now.
     """
 
     adjustment_id: UUID
@@ -179,8 +178,8 @@ class BookedResolution:
 
 
 def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
-    """Book the staged events that are in the ledger with other content; return how many were not
-    booked before.
+    """Book the staged events that are in the ledger with other content; return the number of new
+    bookings.
     """
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
@@ -199,12 +198,13 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
 def resolve(
     database: Database, request_id: UUID, *, attempt: int | None, cost: SaidCost | int, reason: str
 ) -> BookedResolution:
-    """Say what an unknown attempt cost: nothing, its hold, or an amount in nano-dollars.
+    """Book the cost of an unknown attempt: nothing, its hold, or an amount in nano-dollars.
 
-    Once, for good.
+    An attempt is resolved only once, and the resolution is final.
 
-    `attempt` None means the only one that is unknown. An expected cost that was booked meanwhile is
-    corrected. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`; then nothing was booked.
+    If `attempt` is None, the request's only unknown attempt is meant. An expected cost booked in
+    the meantime is corrected. Raises `NothingFound`, `BadUsage` or `DatabaseUnavailable`; then
+    nothing was booked.
     """
     values: dict[str, Any] = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
     with database.begin(reason=reason) as connection:
@@ -227,12 +227,12 @@ def resolve(
 
 
 def expire_holds(database: Database, *, ttl: timedelta) -> int:
-    """Book the expected cost of attempts that have been unknown for longer than `ttl`; return how
-    many.
+    """Book the expected cost of attempts that have been unknown for longer than `ttl`; return their
+    number.
 
-    The expected cost is the average of attempts that served, of the same route and deployment in
-    the last seven days, at most the hold; where there is none to compare with, the hold. A later
-    resolution corrects it. Raises `DatabaseUnavailable`.
+    The expected cost is the average of attempts that served the same route and deployment in the
+    last seven days, at most the hold. Without such attempts it is the hold. A later resolution
+    corrects it. Raises `DatabaseUnavailable`.
     """
     total = 0
     while True:
@@ -249,7 +249,9 @@ def expire_holds(database: Database, *, ttl: timedelta) -> int:
 def _unresolved(
     connection: Connection, values: dict[str, Any], request_id: UUID, attempt: int | None
 ) -> Any:
-    """The one attempt that may be resolved. Refuses in words everything else."""
+    """Return the one attempt that may be resolved. Raises an error with the reason if there is
+    none.
+    """
     rows = connection.execute(text(_ATTEMPTS), values).all()
     if not rows:
         raise NothingFound(

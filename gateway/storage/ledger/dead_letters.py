@@ -1,5 +1,5 @@
-"""Documents that the tables cannot hold: set aside whole, once each, until somebody has dealt with
-them.
+"""Dead letters: documents that the tables cannot hold, set aside whole, once each, until an
+operator closes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INSERT INTO tollgate.dead_letters (journal_id, document, error, digest)
 VALUES (%(journal_id)s, %(document)s, %(error)s, sha256(%(document)s)) ON CONFLICT DO NOTHING
   RETURNING id
 """
-# A gateway that is newer than the schema makes dead letters, and must be able to.
+# A gateway that is newer than the schema also makes dead letters, so the function may be missing.
 _CAN_SET_ASIDE = "SELECT to_regprocedure('tollgate.set_aside(uuid, uuid, jsonb)') IS NOT NULL"
 _SET_ASIDE = "SELECT tollgate.set_aside(%s, %s, %s::jsonb)"
 _WAITING = """
@@ -41,10 +41,11 @@ class _Holds(msgspec.Struct):
 def record(
     connection: psycopg.Connection[Any], document: bytes, *, error: str, journal_id: UUID | None
 ) -> None:
-    """Set one document aside, and what was leased for it: the same one again changes nothing.
+    """Set aside one document and the money leased for it; repeating the same document changes
+    nothing.
 
-    The worker has settled the attempt and will not give that money back. To be called after the
-    journal's row was changed, as all that moves leases.
+    The worker has settled the attempt and will not return that money. Call this after the journal's
+    row was changed, like everything that moves leases.
     """
     values = {
         "journal_id": journal_id,
@@ -59,14 +60,12 @@ def record(
         with (
             suppress(psycopg.DataError, psycopg.IntegrityError),
             connection.transaction(),
-        ):  # holds may be what is odd
+        ):  # the holds may be the defect
             connection.execute(_SET_ASIDE, (journal_id, made[0], holds))
 
 
 def lease_of(connection: psycopg.Connection[Any], letter: DeadLetter) -> UUID | None:
-    """Whose lease the money of a letter is in: its own, or that of its journal where it has
-    none.
-    """
+    """Return the lease that holds a letter's money: its own, or its journal's if it has none."""
     own = connection.execute(
         "SELECT FROM tollgate.leases WHERE journal_id = %s LIMIT 1", (letter.letter_id,)
     )
@@ -82,13 +81,13 @@ def _holds_in(document: bytes) -> str | None:
 
 
 class DeadLetters:
-    """What was set aside, for those who deal with it."""
+    """A store of the dead letters, for operators."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def waiting(self) -> list[DeadLetter]:
-        """Those nobody has dealt with, in the order in which they came.
+        """Return the open letters in the order in which they arrived.
 
         Raises `DatabaseUnavailable`.
         """
@@ -96,16 +95,15 @@ class DeadLetters:
             return [DeadLetter(**row) for row in connection.execute(text(_WAITING)).mappings()]
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Note what became of one, for the audit log too; False where somebody had.
+        """Record the resolution of a letter, also in the audit log; return False if it was closed
+        before.
 
         Raises `DatabaseUnavailable`.
         """
         with self._database.begin(reason=resolution) as connection:
             values = {"letter_id": letter_id, "resolution": resolution}
             is_closed = connection.execute(text(_CLOSE), values).rowcount == 1
-            if (
-                is_closed
-            ):  # what was set aside for it has its end too, whether it was booked or dismissed
+            if is_closed:  # its lease ends too, whether it was booked or dismissed
                 connection.execute(
                     text("SELECT count(*) FROM tollgate.end_leases(:letter_id, false)"), values
                 )

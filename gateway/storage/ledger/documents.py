@@ -1,7 +1,7 @@
 """Documents: events, intents and running usage as JSON, for the journal and for Postgres.
 
-A settlement's document is the event itself, member by member, without those that are as they are by
-default; the ledger's SQL takes its columns out of it. Text is kept so that Postgres can always hold
+A settlement's document is the event itself, member by member, without the members that have default
+values. The ledger's SQL reads its columns from it. Text is encoded so that Postgres can always hold
 it: one name with a NUL would make its whole batch fail.
 """
 
@@ -19,7 +19,7 @@ from gateway.domain.ledger.usage_event import Key, UsageEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenUsage
 
-MOST_PRICES = 1024  # a policy has one for each deployment
+MOST_PRICES = 1024  # a policy has one per deployment
 
 
 def encode_event(event: UsageEvent) -> bytes:
@@ -45,7 +45,7 @@ def decode_intent(document: bytes) -> Intent:
 
 
 def encode_progress(running: Mapping[Key, TokenUsage]) -> bytes:
-    """Return the document of the running usage of all live attempts."""
+    """Return the document with the running usage of all live attempts."""
     return _JSON.encode(
         [(request_id, attempt, usage) for (request_id, attempt), usage in running.items()]
     )
@@ -59,7 +59,7 @@ def decode_progress(document: bytes) -> dict[Key, TokenUsage]:
 
 
 class _IntentDocument(msgspec.Struct, frozen=True, gc=False):
-    """An `Intent` whose price is encoded already."""
+    """An `Intent` whose price is already encoded."""
 
     event: UsageEvent
     price: msgspec.Raw
@@ -67,14 +67,15 @@ class _IntentDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 def _price_document(price: Price) -> msgspec.Raw:
-    """A price's document, made once: every intent at its deployment has it.
+    """Return a price's document, encoded once for all intents at its deployment.
 
-    Known by identity, for which the price is kept: to compare two takes longer than to encode one.
+    The key is the price's identity, and the price is kept for it: comparing two prices takes longer
+    than encoding one.
     """
     kept = _PRICES.get(id(price))
     if kept is None:
         if len(_PRICES) >= MOST_PRICES:
-            _PRICES.clear()  # those of old policies are among them
+            _PRICES.clear()  # it includes the prices of old policies
         kept = _PRICES[id(price)] = (price, msgspec.Raw(_encode(price)))
     return kept[1]
 
@@ -84,14 +85,16 @@ def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
         document = _JSON.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which a caller can send as a JSON escape
         return _JSON.encode(_storable(value))
-    # One letter is found in a tenth of the time of six; `in` would make an exception and drop it
-    # (Python 3.11).
+    # Searching for one byte takes a tenth of the time of searching for six. `in` would create and
+    # drop an exception (Python 3.11).
     has_nul = document.find(b"\\") >= 0 and document.find(b"\\u0000") >= 0
     return _JSON.encode(_storable(value)) if has_nul else document
 
 
 def _storable(value: Any) -> Any:
-    """The same value with what Postgres cannot hold in text replaced: NUL and lone surrogates."""
+    """Return the value with NUL and lone surrogates replaced, which Postgres cannot hold in
+    text.
+    """
     if isinstance(value, str):
         return (
             str(value)
@@ -113,7 +116,9 @@ def _storable(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What the encoder does not know: any mapping is an object, anything else its text."""
+    """Return a value that the encoder does not know: a mapping becomes an object, anything else
+    its text.
+    """
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 

@@ -1,5 +1,5 @@
-"""Events in the journal: their documents going in, and coming out again for Postgres, in this
-process or the next.
+"""Events in the journal: encoded on their way in, and read back for Postgres, by this process or
+the next.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ from gateway.storage.ledger.documents import (
 
 log = structlog.get_logger()
 
-# A plain chat request with its tags and decision: 1.5 kB of intent, 1.3 kB of event, twice a
-# frame's head.
+# A plain chat request with its tags and decision: 1.5 kB of intent, 1.3 kB of event, two frame
+# heads.
 TYPICAL_REQUEST_BYTES = 2_900
 USUAL_REQUESTS_PER_S = 100
 MOST_TEXT = (
-    256  # characters of what an upstream says of itself: its room is reserved before it speaks
+    256  # characters of text from an upstream: its room is reserved before the upstream answers
 )
 BATCH_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
-    """Documents of settled events as they stand in a journal; `position` is where the next batch
-    begins.
-    """
+    """Documents of settled events in journal order; `position` is the start of the next batch."""
 
     keys: Sequence[Key]
     documents: Sequence[bytes]
@@ -61,8 +59,8 @@ class JournalBatch:
 
 
 class _OpenSegments(Segments):
-    """The segments of a journal that is being written, through its open files and not by their
-    names.
+    """The segments of a journal that is being written, read through its open files and not by
+    name.
     """
 
     is_open = True
@@ -72,11 +70,11 @@ class _OpenSegments(Segments):
         self._journal = journal
 
     def numbers(self) -> list[int]:
-        """The segments that are not let go."""
+        """Return the numbers of the segments that are still there."""
         return self._journal.segment_numbers()
 
     def load(self, number: int, start: int, end: int | None) -> bytes:
-        """Read all that was written between two offsets."""
+        """Read all written bytes between two offsets."""
         return self._journal.read_segment(number, start, end)
 
 
@@ -86,13 +84,14 @@ class OwnJournal:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._reader = SettlementReader(_OpenSegments(journal))
-        self._reader.position = journal.end  # of a new journal: behind its header
+        self._reader.position = journal.end  # a new journal's end is after its header
         self.journal_id = journal.journal_id
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        """Append now; resolves when durable.
+        """Append an intent now; the result resolves when it is durable.
 
-        Raises `JournalFull`, `InvalidRequest` for labels beyond all measure.
+        Raises `JournalFull` if there is no room, and `InvalidRequest` if the request's labels are
+        too long.
         """
         try:
             return self.journal.intend(intent.event.key, encode_intent(intent))
@@ -116,7 +115,7 @@ class OwnJournal:
             self.journal.settle(event.key, document)
         except (
             files.RecordTooLarge
-        ):  # by kilobytes longer than its intent: what explains it goes, not the money
+        ):  # kilobytes longer than its intent: drop the explanations, keep the money
             reported = bounded.reported and bounded.reported.bounded
             document = encode_event(
                 replace(bounded, decision={}, features={}, tags={}, reported=reported)
@@ -125,61 +124,63 @@ class OwnJournal:
         return document
 
     def event_of(self, document: bytes) -> UsageEvent:
-        """The event of a document that `settle` returned."""
+        """Return the event of a document that `settle` returned."""
         return decode_event(document)
 
     def flush(self) -> Awaitable[None]:
-        """Resolves when all that was appended is durable, and so can be read."""
+        """Return an awaitable that resolves when all appended records are durable, and so can be
+        read.
+        """
         return self.journal.flush()
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
-        """Note the last running usage of all live attempts."""
+        """Record the last running usage of all live attempts."""
         self.journal.note_progress(encode_progress(running))
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is admitted."""
+        """True if no new request can be admitted."""
         return self.journal.is_full
 
     @property
     def is_gone(self) -> bool:
-        """Its folder was removed or moved away."""
+        """True if its folder was removed or moved away."""
         return self.journal.is_gone
 
     def stats(self) -> JournalStats:
-        """How it stands."""
+        """Return the journal's state."""
         return self.journal.stats()
 
     def end(self) -> Position:
-        """How far there is something to read now."""
+        """Return the position up to which records can be read now."""
         return self.journal.end
 
     def read(self, upto: Position, *, max_events: int) -> JournalBatch:
-        """Read on from what was let go last."""
+        """Read on from the end of the last batch that was let go."""
         return _read(self._reader, upto, max_events)
 
     def let_go(self, batch: JournalBatch) -> None:
-        """The batch is in Postgres: its segments may go."""
+        """Let go of a batch that is in Postgres: its segments may be deleted."""
         self.journal.let_go(batch.position)
         self._reader.position = batch.position
 
     @property
     def is_drained(self) -> bool:
-        """All attempts are settled, and all of it is in Postgres."""
+        """True if all attempts are settled and all settlements are in Postgres."""
         return not self.journal.open_keys() and self._reader.position == self.journal.tail
 
     def finish(self, *, is_told: bool = False) -> None:
-        """Let go of the journal: removed if all of it is in Postgres, which was told so, else left
-        for the next start.
+        """Close the journal: remove it if Postgres has all of it and recorded it as drained, else
+        leave it to the next start.
 
-        A journal that is gone from the disk and not told to be drained would keep what it leased,
-        for a day, and would be booked as lost then.
+        `is_told`: Postgres has recorded it as drained. A removed journal without that record would
+        keep its leases for a day and then be booked as lost.
         """
         self.journal.close(is_drained=is_told and self.is_drained)
 
 
 class LeftJournal:
-    """The journal of a process that is gone: what it settled, then what it had begun."""
+    """The journal of a dead process: its settlements, then its unfinished attempts."""
 
     def __init__(self, adopted: AdoptedJournal) -> None:
         self._adopted = adopted
@@ -187,11 +188,11 @@ class LeftJournal:
         self.journal_id = adopted.journal_id
 
     def end(self) -> None:
-        """There is no end but the last record."""
+        """Return None: such a journal is read to its last record."""
         return
 
     def read(self, upto: None, *, max_events: int) -> JournalBatch:
-        """Read on from what was let go last."""
+        """Read on from the end of the last batch that was let go."""
         batch = _read(self._adopted.settlements, upto, max_events)
         if batch.documents or not self.begun:
             return batch
@@ -201,17 +202,17 @@ class LeftJournal:
         )
 
     def let_go(self, batch: JournalBatch) -> None:
-        """The batch is in Postgres."""
+        """Let go of a batch that is in Postgres."""
         self._adopted.settlements.position = batch.position
         written = set(batch.keys)
         self.begun = [event for event in self.begun if event.key not in written]
 
     def finish(self) -> None:
-        """All of it is in Postgres: remove it."""
+        """Remove the journal: all of it is in Postgres."""
         self._adopted.finish()
 
     def release(self) -> None:
-        """Leave it to the next look."""
+        """Unlock the journal and leave it to the next adoption."""
         self._adopted.release()
 
 
@@ -223,7 +224,7 @@ def open_own(
     on_failed_sync: Callable[[OSError], None],
     on_synced: Callable[[float], None],
 ) -> OwnJournal:
-    """Make this worker's journal, and say how long it lasts. Raises `BadUsage`."""
+    """Create this worker's journal, and log how many minutes it lasts. Raises `BadUsage`."""
     made = Journal.create(
         root, max_bytes=max_bytes, syncs=syncs, on_failed_sync=on_failed_sync, on_synced=on_synced
     )
@@ -240,25 +241,23 @@ def open_own(
 
 
 class LeftJournals:
-    """The journals of a volume whose processes are gone."""
+    """The journals of a volume whose processes are dead."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._unreadable: set[UUID] = set()  # said once; to read them again would only cost time
-        self._odd: set[str] = set()  # what could not be opened, said once each
+        self._unreadable: set[UUID] = set()  # logged once; reading them again would only cost time
+        self._odd: set[str] = set()  # paths that could not be opened, logged once each
 
     def adopt(self) -> list[LeftJournal]:
-        """Take over those that are free now, and say what was found in them.
+        """Take over the journals that are free now, and log their contents.
 
-        Never fails for what lies there.
+        Never fails because of a broken journal.
         """
         try:
             return self._adopted(
                 adopt_free(self._root, without=self._unreadable, on_odd=self._say_odd)
             )
-        except (
-            OSError
-        ) as broken:  # the folder itself; our own journal is open and must be written all the same
+        except OSError as broken:  # the root folder; our own open journal must still be written
             self._say(str(self._root), broken)
             return []
 
@@ -275,9 +274,7 @@ class LeftJournals:
         for journal in journals:
             try:
                 left = LeftJournal(journal)
-            except (
-                ValueError
-            ) as broken:  # of another version; nothing of it is lost while it lies there
+            except ValueError as broken:  # another version's; it loses nothing while it stays there
                 log.error(
                     "journal_not_readable", journal=str(journal.journal_id), problem=str(broken)
                 )
@@ -308,7 +305,7 @@ def _read(reader: SettlementReader, upto: Position | None, max_events: int) -> J
 
 
 def _begun(adopted: AdoptedJournal) -> list[UsageEvent]:
-    """The events of intents that were never settled."""
+    """Return the events of intents that were never settled."""
     found = adopted.recovered
     try:
         running = decode_progress(found.progress) if found.progress else {}
@@ -327,7 +324,7 @@ def _begun(adopted: AdoptedJournal) -> list[UsageEvent]:
 
 
 def _bounded(event: UsageEvent) -> UsageEvent:
-    """The event with the upstream's own words cut to what was reserved for them."""
+    """Return the event with the upstream's own text cut to its reserved length."""
     if (
         len(event.upstream_request_id or "")
         + len(event.finish_reason or "")

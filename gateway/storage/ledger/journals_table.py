@@ -1,11 +1,10 @@
-"""What Postgres knows of the journals: whose they are, when they were last heard of, and what
-became of them.
+"""The journals that Postgres knows: their replicas, last heartbeats and states.
 
-With a journal ends what was leased to it: it comes back where all of it is written, and is booked
-where it is lost. So do the claims on keys of its requests.
+A journal's leases end with it: if all its events are written, the leases return to their budgets;
+if it is lost, they are booked as spent. The claims of its requests' idempotency keys end too.
 
-The journals themselves are files (`journal`); who holds one is known from its lock alone, never
-from here.
+The journals themselves are files (`journal`). Only a journal's lock shows whether a worker holds
+it, never this table.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gateway.storage.budgets.idempotency import close_orphans
 from gateway.storage.postgres.database import Database, within
 
 LAGGING_LIMIT_S = 3.0  # a caller waits for it
-UNNAMED = "unknown"  # a journal that wrote before its start could be noted
+UNNAMED = "unknown"  # a journal that wrote before its start could be recorded
 
 _BEAT = f"""
 INSERT INTO tollgate.journals AS journal (id, replica, written) VALUES (%(id)s, '{UNNAMED}',
@@ -49,15 +48,15 @@ _SILENT = """
 SELECT id FROM tollgate.journals WHERE state = 'live' AND heartbeat <= now() - CAST(:silent AS
   interval) ORDER BY id
 """
-# The month that a loss is posted to. Asked for before anything else is locked.
+# The month that a loss is posted to. Queried before anything else is locked.
 _POSTED = (
     "SELECT posted FROM tollgate.posting_months(ARRAY[date_trunc('month', now() AT TIME "
     "ZONE 'UTC')::date])"
 )
 
-# What a journal had leased was leased to all budgets of a request at once, so a team lost its
-# largest lease, and a cost centre what is above the lines of its teams. Those of no known rule have
-# one line without a name.
+# A request takes leases from all its budgets at once. So a team's loss is its largest lease, and a
+# cost centre's loss is the part above those of its teams. The leases without a known rule share one
+# line without a name.
 _BOOK_LOSSES = """
 WITH ended AS MATERIALIZED (
     SELECT rule.team, coalesce(rule.owner, '') AS owner, lease.outstanding_nusd
@@ -82,8 +81,8 @@ SELECT gen_random_uuid(), team, cost_centre, :posted, now(), amount_nusd, 'lost_
        format('journal %s: %s', CAST(:id AS text), CAST(:note AS text)), session_user
 FROM (SELECT * FROM teams UNION ALL SELECT * FROM centres) AS lost WHERE amount_nusd > 0
 """
-# It turned up after all: what its events cost is known now, so what was booked in their place is
-# taken back.
+# The journal turned up after all: the cost of its events is known now, so the bookings in their
+# place are reversed.
 _UNBOOK_LOSSES = """
 INSERT INTO tollgate.adjustments (adjustment_id, team, cost_centre, posted_period, occurred_at,
   amount_nusd, kind,
@@ -98,7 +97,7 @@ GROUP BY team, cost_centre HAVING sum(amount_nusd) <> 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJournal:
-    """A journal.
+    """A journal as Postgres knows it.
 
     `written` counts the events that came from it; `state` is live, drained or lost.
     """
@@ -112,7 +111,7 @@ class StoredJournal:
     note: str | None
 
 
-# A live worker says that it is there every quarter of a minute.
+# A live worker sends a heartbeat every 15 seconds.
 _LAGGING = """
 SELECT EXISTS (SELECT FROM tollgate.journals WHERE state = 'live'
                AND heartbeat BETWEEN now() - interval '1 day' AND now() - interval '1 minute')
@@ -120,17 +119,17 @@ SELECT EXISTS (SELECT FROM tollgate.journals WHERE state = 'live'
 
 
 class JournalTable:
-    """Notes the lives of journals."""
+    """A table that records the states of journals."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def register(self, journal_id: UUID, *, replica: str) -> None:
-        """Note that a worker holds this journal from now on. Raises `DatabaseUnavailable`."""
+        """Record that a worker holds this journal from now on. Raises `DatabaseUnavailable`."""
         self._execute(_REGISTER, {"id": journal_id, "replica": replica})
 
     def beat(self, journal_id: UUID) -> None:
-        """Note that the journal is alive though it has nothing to write.
+        """Record that the journal is alive though it has nothing to write.
 
         Raises `DatabaseUnavailable`.
         """
@@ -139,11 +138,11 @@ class JournalTable:
         )
 
     def drained(self, journal_id: UUID) -> None:
-        """Note that all of the journal is in the ledger and nobody holds it any more; what it had
-        leased comes back.
+        """Record that all of the journal is in the ledger and no worker holds it; its leases
+        return.
 
-        A journal that was given up as lost is accounted for now, so its losses are taken back.
-        Raises `DatabaseUnavailable`.
+        If the journal was booked as lost before, its losses are reversed. Raises
+        `DatabaseUnavailable`.
         """
         values = {"id": journal_id, "unnamed": UNNAMED}
         with self._database.begin() as connection:
@@ -155,9 +154,9 @@ class JournalTable:
                 connection.execute(text(_UNBOOK_LOSSES), values | {"posted": posted})
 
     def lose(self, journal_id: UUID, *, reason: str) -> None:
-        """Note that a journal will not come back, and book what it had leased as spent.
+        """Record that a journal will not come back, and book its leases as spent.
 
-        Raises `NothingFound`, or `BadUsage` where it cannot be lost.
+        Raises `NothingFound` if it is unknown, or `BadUsage` if its state is not live.
         """
         with self._database.begin(reason=reason) as connection:
             if _lose(connection, journal_id, note=reason):
@@ -172,9 +171,10 @@ class JournalTable:
         )
 
     def lose_silent(self, older_than: timedelta) -> int:
-        """Give up the live journals that nobody has heard of for so long, and return how many.
+        """Declare the live journals lost that sent no heartbeat for `older_than`, and return their
+        number.
 
-        One transaction for each: budgets are not held up for all of them. Raises
+        Each has its own transaction, so that budgets are not locked for all of them. Raises
         `DatabaseUnavailable`.
         """
         note = f"not heard of for {older_than / timedelta(hours=1):g} h"
@@ -187,8 +187,8 @@ class JournalTable:
         return lost
 
     def is_lagging(self) -> bool:
-        """True while a journal may hold events that are not in the ledger: heard of within a day,
-        not within a minute.
+        """Return True if a journal may hold unwritten events: its last heartbeat is over a minute,
+        under a day old.
 
         Raises `DatabaseUnavailable`.
         """
@@ -196,7 +196,7 @@ class JournalTable:
             return bool(connection.execute(text(_LAGGING)).scalar_one())
 
     def all(self) -> Sequence[StoredJournal]:
-        """Return every journal, those heard of last first."""
+        """Return every journal, the latest heartbeat first."""
         with self._database.begin() as connection:
             rows = connection.execute(
                 text(
@@ -213,8 +213,8 @@ class JournalTable:
 
 
 def beat(connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int) -> None:
-    """Note inside the ledger's own transaction that a journal is alive and how many events came
-    from it.
+    """Record, inside the ledger's transaction, a journal's heartbeat and the number of its new
+    events.
     """
     connection.execute(_BEAT.encode(), {"id": journal_id, "inserted": inserted})
 
@@ -222,7 +222,7 @@ def beat(connection: psycopg.Connection[Any], journal_id: UUID, *, inserted: int
 def _lose(
     connection: Connection, journal_id: UUID, *, note: str, silent: timedelta | None = None
 ) -> bool:
-    """Give up a journal if it is live, and silent for so long; False where it is not."""
+    """Declare a journal lost if it is live and silent for that long; return False if it is not."""
     posted = connection.execute(text(_POSTED)).scalar_one()
     values = {"id": journal_id, "note": note, "silent": silent, "posted": posted}
     if connection.execute(text(_LOST), values).first() is None:

@@ -1,8 +1,8 @@
 """The ledger: usage events, each inserted exactly once and never changed.
 
-Owns the way from an event's document to its row. Deciding what an event says is `domain`'s, writing
-the document `documents`'. The documents are taken apart by Postgres: a batch costs Python no more
-than a copy of its bytes.
+This module moves an event's document into its row. `domain` decides the content of an event,
+`documents` encodes it. Postgres parses the documents: a batch costs Python no more than a copy of
+its bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gateway.storage.ledger.documents import encode_event
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions
 
-LIMIT_S = 20.0  # Postgres neither answers nor breaks the connection
-# What a row takes from its document by name. `usage` and `reported` are objects of their own, see
-# below.
+LIMIT_S = 20.0  # if Postgres neither answers nor breaks the connection
+# The columns that a row takes from its document by name. `usage` and `reported` are nested objects,
+# see below.
 MEMBERS = {
     "request_id": "uuid",
     "attempt": "smallint",
@@ -71,8 +71,7 @@ MEMBERS = {
     "engine_queue_s": "double precision",
     "degraded": "text",
 }
-# Members of `usage` that have a column. The rarer kinds of tokens share `usage_detail`, whatever
-# they are called.
+# Members of `usage` that have a column. All rarer kinds of tokens share `usage_detail`.
 USAGE = (
     "input_tokens",
     "cached_input_tokens",
@@ -83,14 +82,14 @@ USAGE = (
 COMPUTED = ("occurred_at", *USAGE, "usage_detail", "reported_usage", "digest")
 COLUMNS = (*MEMBERS, *COMPUTED)
 
-# A document has no members that are as they are by default. As NULL these would be refused.
+# Documents omit default values; these columns are NOT NULL, so the SQL supplies them.
 _FLAGS = ("is_stand_in_price", "is_suspect", "is_demo")
 _SPECIAL = {
     **{name: f"coalesce(event.{name}, false)" for name in _FLAGS},
     **{name: f"coalesce(event.{name}, '{{}}')" for name in ("features", "decision")},
     "holds": "coalesce(event.holds, '[]')",
-    # A rate as `1E+1` is a number that a spreadsheet or a person reads wrongly. Rare, so looked for
-    # in the whole text.
+    # People and spreadsheets misread a rate like `1E+1`. It is rare, so the whole text is searched
+    # for it.
     "lines": """CASE WHEN document NOT LIKE '%E+%' AND document NOT LIKE '%E-%' THEN event.lines ELSE (
         SELECT coalesce(jsonb_agg(jsonb_set(line, '{usd_per_mtok}', to_jsonb((line ->>
           'usd_per_mtok')::numeric::text))
@@ -114,7 +113,7 @@ _RECORD = ", ".join(
 _NAMES = ", ".join(COLUMNS)
 _MONTH = "date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date"
 
-# Once per connection and emptied at every commit: new tables for each batch would bloat the
+# Created once per connection and emptied at every commit: new tables for each batch would bloat the
 # catalogue.
 _STAGES = f"""
 CREATE TEMPORARY TABLE staged_documents (document text NOT NULL) ON COMMIT DELETE ROWS;
@@ -127,12 +126,11 @@ INSERT INTO pg_temp.staged_events ({_NAMES})
 SELECT {_TAKEN_APART}
 FROM pg_temp.staged_documents, jsonb_to_record(document::jsonb) AS event ({_RECORD})
 """  # noqa: S608 - same
-# The months are locked against being closed until the commit; an event of a closed one is posted to
-# the next that is open. In key order: two writers with the same rows in another order would wait
-# for each other. By position after that: of two documents of one attempt in one batch the first one
-# counts, as it would in two batches. `charges` is what the rows that are really new cost each
-# budget: an unknown cost counts at its hold, and what a lease gave for it is at most what was held;
-# an overdraft was not leased.
+# The months stay open until the commit; an event of a closed month is posted to the next open one.
+# The rows are in key order: two writers of the same rows in different orders would deadlock. Then
+# by position: of two documents of one attempt in a batch the first counts, as it would in two
+# batches. `charges` is the cost of the new rows per budget. An unknown cost counts at its hold. A
+# lease pays at most the hold, and an overdraft was not leased.
 _INSERT = f"""
 WITH posting AS (
     SELECT own, posted FROM tollgate.posting_months(ARRAY(SELECT DISTINCT {_MONTH} FROM
@@ -161,28 +159,26 @@ _SETTLE = "SELECT tollgate.settle_holds(%s, %s)"
 
 
 class Ledger:
-    """Writes usage events. Nothing here updates or deletes one. Safe to share between threads."""
+    """A writer of usage events. It never updates or deletes one. Safe to share between threads."""
 
     def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
-        """Take the database and the time a batch may take; nothing is opened before the first
-        one.
-        """
+        """Take the database and the time limit of a batch; the first batch opens the connection."""
         self._sessions = Sessions(database, prepare=_STAGES, limit_s=limit_s)
 
     def write(self, events: Sequence[UsageEvent]) -> int:
-        """Insert events; return how many are new. See `write_documents`."""
+        """Insert events and return the number of new ones. See `write_documents`."""
         return self.write_documents([encode_event(event) for event in events]).inserted
 
     def write_documents(
         self, documents: Sequence[bytes], *, journal_id: UUID | None = None
     ) -> Written:
-        """Insert the events of a batch, each exactly once however often it comes.
+        """Insert the events of a batch, each exactly once however often it arrives.
 
-        An event that is there with other content stays as it is; the difference in cost becomes an
-        adjustment. A document that the tables cannot hold becomes a dead letter and does not stop
-        the others. What the new events cost is spent of their budgets in the same transaction. With
-        `journal_id` the journal is noted to be alive, and its leases shrink by what they gave.
-        Raises `DatabaseUnavailable`: then write the whole batch again.
+        An event that is stored with other content stays unchanged; the difference in cost becomes
+        an adjustment. A document that the tables cannot hold becomes a dead letter and does not
+        stop the others. The new events' cost is charged to their budgets in the same transaction.
+        With `journal_id` the journal gets a heartbeat, and its leases shrink by the charged part.
+        Raises `DatabaseUnavailable`; then write the whole batch again.
         """
         written, waiting = Written(), [tuple(documents)] if documents else []
         while waiting:
@@ -194,16 +190,16 @@ class Ledger:
             except psycopg.Error as refused:
                 if len(batch) == 1:
                     written += self._set_aside(batch[0], refused, journal_id)
-                else:  # halves, until the one that is refused is alone
+                else:  # split into halves until the refused document is alone
                     waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
         return written
 
     def book_letter(self, letter: DeadLetter) -> Written:
-        """Book a document that was set aside, out of what was leased for it.
+        """Book a dead letter's document, paid from its lease.
 
         Its journal may be long gone.
 
-        Raises `DatabaseUnavailable`. One that is refused again stays where it is.
+        Raises `DatabaseUnavailable`. A letter that is refused again stays open.
         """
 
         def book(connection: psycopg.Connection[Any]) -> Written:
@@ -212,7 +208,7 @@ class Ledger:
 
         try:
             return self._sessions.transact(book)
-        except psycopg.Error:  # about the data, again
+        except psycopg.Error:  # the data is refused again
             return Written(dead=1)
 
     def close(self) -> None:
@@ -222,7 +218,7 @@ class Ledger:
     def _set_aside(
         self, document: bytes, refused: psycopg.Error, journal_id: UUID | None
     ) -> Written:
-        # The message alone: its details repeat values of the document.
+        # Only the message: the error's details repeat values of the document.
         reason = f"{refused.diag.message_primary} ({refused.sqlstate})"
 
         def record(connection: psycopg.Connection[Any]) -> None:
@@ -240,7 +236,7 @@ def _write(
     *,
     is_alive: bool = True,
 ) -> Written:
-    """Insert a batch; with `is_alive` its journal is noted to be."""
+    """Insert a batch; if `is_alive`, record its journal's heartbeat."""
     cursor = connection.cursor()
     with cursor.copy(_COPY) as copy:
         copy.write(b"".join([_copied(document) for document in documents]))
@@ -249,7 +245,7 @@ def _write(
     inserted, charges = cast("tuple[int, str | None]", cursor.fetchone())
     known = len(documents) - inserted
     conflicts = adjustments.book_redeliveries(connection) if known else 0
-    # The journal before the budgets: whoever takes a slice locks them in this order too.
+    # The journal before the budgets: the exchange of slices locks them in this order too.
     _beat(connection, journal_id if is_alive else None, inserted)
     if charges is not None:
         cursor.execute(_SETTLE, (journal_id, charges))
@@ -257,7 +253,7 @@ def _write(
 
 
 def _copied(document: bytes) -> bytes:
-    """A document as a line of COPY's text format, in which these four bytes mean something."""
+    """Return a document as a line of COPY's text format, with these four bytes escaped."""
     escaped = (
         document.replace(b"\\", b"\\\\")
         .replace(b"\n", b"\\n")

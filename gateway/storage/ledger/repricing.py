@@ -1,6 +1,6 @@
-"""The ledger's side of repricing: reads the events of a month and posts signed adjustments.
+"""The ledger's part of repricing: it reads the events of a month and posts signed adjustments.
 
-Never changes an event.
+It never changes an event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
 from gateway.storage.postgres.database import Database
 
 BATCH = 1000
-# A month's events can have begun in an earlier one, never in a later.
+# A month's events can have begun in an earlier month, never in a later one.
 _EVENTS = """
 SELECT e.request_id, e.attempt, e.occurred_at, e.team, e.cost_centre, e.deployment, e.model,
   e.policy_version,
@@ -43,10 +43,10 @@ WHERE e.posted_period = :month AND e.occurred_at < (CAST(:month AS date) + inter
   AND (CAST(:deployment AS text) IS NULL OR e.deployment = :deployment)
 """
 _STATE = "SELECT state FROM tollgate.periods WHERE month = :month"
-# Shared: writers go on, a close waits until these adjustments are in.
+# A shared lock: writers continue, and closing the month waits until these adjustments are in.
 _LOCK = "SELECT count(*) FROM tollgate.posting_months(ARRAY[CAST(:month AS date)])"
-# The month was read before the lock: what was corrected otherwise since then is not in the amount,
-# and stands.
+# The month was read before the lock. The amount does not include a correction of another kind made
+# since then, so that correction stands.
 _ADJUST = """
 INSERT INTO tollgate.adjustments (
     adjustment_id, request_id, attempt, team, cost_centre, posted_period, occurred_at, amount_nusd,
@@ -63,13 +63,13 @@ _DETAILS = frozenset(TokenUsage.__struct_fields__)
 
 
 class RepriceStore:
-    """Events of a month as they were charged, and the adjustments to them."""
+    """A store of a month's charged events and the adjustments to them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def state(self, month: date) -> str | None:
-        """The state of a month; None where nothing was booked in it yet."""
+        """Return the state of a month; None if nothing was booked in it yet."""
         with self._database.begin() as connection:
             found = connection.execute(text(_STATE), {"month": month}).scalar_one_or_none()
         return None if found is None else str(found)
@@ -87,11 +87,10 @@ class RepriceStore:
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str = ""
     ) -> int:
-        """Write adjustments in one transaction, each once; return how many were new.
+        """Write adjustments in one transaction, each once; return the number of new ones.
 
-        An event that was corrected otherwise since it was read keeps that correction: nothing is
-        posted for it. Raises `OperatorError` where the month is not open any more; then nothing was
-        written.
+        If an event got another kind of correction since it was read, nothing is posted for it.
+        Raises `OperatorError` if the month is not open any more; then nothing was written.
         """
         posted = 0
         with self._database.begin(reason=reason) as connection:

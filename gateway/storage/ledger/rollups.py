@@ -1,9 +1,8 @@
 """Roll-ups: sums of events by hour, and by day for keys and end users.
 
-Disposable: the events are the truth.
+They can be rebuilt at any time: the events are authoritative.
 
-How events are summed stands in the migration, once, for the roll-up, for what reports read beside
-it, and for `check`.
+The migration defines the sums once, for the roll-up, for the live part of reports, and for `check`.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from sqlalchemy import text
 
 from gateway.storage.postgres.database import Database
 
-# One transaction's share. An outage or a first start leaves thousands; summed at once they would
-# not end in time.
+# One transaction's share. An outage or a first start leaves thousands of hours; summed at once they
+# would time out.
 MOST_HOURS, MOST_DAYS = 48, 2
 
-# Only hours that are said to be done. Both sides of one statement see the same moment.
+# Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
 WITH clean AS (
     SELECT hour FROM tollgate.spend_rollup WHERE hour >= :since
@@ -38,11 +37,11 @@ ORDER BY hour
 
 
 def refresh(database: Database) -> int:
-    """Sum up again what has changed; return how many hours that were.
+    """Sum the changed hours again and return their number.
 
-    0 also where another process is at it.
+    Returns 0 also if another process is refreshing.
 
-    Raises `DatabaseUnavailable`; what was done until then stays done.
+    Raises `DatabaseUnavailable`; hours finished before stay finished.
     """
     total = _all(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
     _all(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
@@ -50,10 +49,9 @@ def refresh(database: Database) -> int:
 
 
 def check(database: Database, *, since: datetime | None = None) -> tuple[datetime, ...]:
-    """Return the hours whose roll-up differs from their events, among those that are said to be
-    done.
+    """Return the hours marked as done whose roll-up differs from their events.
 
-    Reads every event since `since` (None: all there are). Raises `DatabaseUnavailable`.
+    Reads every event since `since` (None: all). Raises `DatabaseUnavailable`.
     """
     with database.begin() as connection:
         return tuple(connection.execute(text(_CHECK), {"since": since or "-infinity"}).scalars())

@@ -1,6 +1,4 @@
-"""What Postgres says of the ledger as a whole, in one look that is cheap enough for every
-minute.
-"""
+"""The state of the whole ledger in Postgres, in one query that is cheap enough for every minute."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ def read_state(
 ) -> LedgerState:
     """Return the ledger's state. Partitions should reach to the month of `partitions_until`.
 
-    With `rollup_since` the roll-up is compared with the events since then, which reads them all;
-    None leaves that out. Raises `DatabaseUnavailable`.
+    With `rollup_since` the roll-up is compared with all events since then, which reads them all;
+    None skips that. Raises `DatabaseUnavailable`.
     """
     missing = partitions.missing(database, until=partitions_until)
     with database.begin() as connection:

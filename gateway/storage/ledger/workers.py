@@ -1,7 +1,7 @@
-"""Which policy version each live worker serves from: each says so in the row of its journal.
+"""The policy version that each live worker serves: each worker writes it into its journal's row.
 
-What they serve is known to them alone; whoever applied a version waits here to hear that all have
-it.
+Only the workers know the version that they serve. After applying a policy, the operator's command
+waits here until all workers have it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sqlalchemy import text
 from gateway.storage.ledger.journals_table import UNNAMED
 from gateway.storage.postgres.database import Database
 
-# Its own start may not be noted yet; whoever gave its journal up is not contradicted.
+# The journal may not be registered yet. A journal that was declared lost stays lost.
 _NOTE = """
 INSERT INTO tollgate.journals AS journal (id, replica, policy_version, policy_seen_at)
 VALUES (:id, :unnamed, :version, now())
 ON CONFLICT (id) DO UPDATE SET policy_version = excluded.policy_version, policy_seen_at =
   excluded.policy_seen_at
 """
-# A worker says that it is there every quarter of a minute.
+# A live worker sends a heartbeat every 15 seconds.
 _SERVING = """
 SELECT id, replica, policy_version, policy_seen_at FROM tollgate.journals
 WHERE state = 'live' AND heartbeat > now() - interval '1 minute' ORDER BY replica, id
@@ -32,7 +32,7 @@ WHERE state = 'live' AND heartbeat > now() - interval '1 minute' ORDER BY replic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWorker:
-    """A live worker. `policy_version` is None before it said which."""
+    """A live worker. `policy_version` is None until the worker reports it."""
 
     id: UUID
     replica: str
@@ -41,7 +41,7 @@ class ServingWorker:
 
 
 def note_version(database: Database, journal_id: UUID, version: int) -> None:
-    """Note that the worker which holds this journal serves from a version now.
+    """Record that the worker with this journal serves a policy version now.
 
     Raises `DatabaseUnavailable`.
     """
@@ -50,6 +50,6 @@ def note_version(database: Database, journal_id: UUID, version: int) -> None:
 
 
 def serving_workers(database: Database) -> Sequence[ServingWorker]:
-    """Return the workers that were heard of within a minute. Raises `DatabaseUnavailable`."""
+    """Return the workers with a heartbeat within a minute. Raises `DatabaseUnavailable`."""
     with database.begin() as connection:
         return [ServingWorker(**row) for row in connection.execute(text(_SERVING)).mappings()]

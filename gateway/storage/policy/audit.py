@@ -1,4 +1,4 @@
-"""The audit log as it is read. What appends to it stands in the migrations: nobody else does."""
+"""Reading the audit log. Only the code in the migrations appends to it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gateway.storage.postgres.database import Database
 
 BATCH = 5000
 
-# A moment that the log cannot have, which Postgres can, is shown as it is: it must not look like
-# another.
+# A timestamp that Postgres can hold but the log cannot is shown unchanged: it must not look like
+# another one.
 _ROWS = """
 SELECT seq,
        CASE WHEN at >= '1970-01-01 00:00:00+00' AND at < '3000-01-01 00:00:00+00'
@@ -38,9 +38,9 @@ ORDER BY seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditAct:
-    """One administrative act, as people read it.
+    """One administrative act, for people to read.
 
-    `operator` and `reason` are None where nobody said.
+    `operator` and `reason` are None if they were not given.
     """
 
     seq: int
@@ -57,13 +57,13 @@ class AuditAct:
 
 
 class AuditLog:
-    """Reads the log. Raises `DatabaseUnavailable`."""
+    """A reader of the log. Its methods raise `DatabaseUnavailable`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def rows(self) -> Iterator[AuditRow]:
-        """Yield every row as it is stored, in order; memory stays flat however many there are."""
+        """Yield every row as stored, in order; memory stays flat however many there are."""
         with self._database.begin() as connection:
             for row in connection.execution_options(yield_per=BATCH).execute(text(_ROWS)):
                 yield AuditRow(
@@ -81,12 +81,12 @@ class AuditLog:
                 )
 
     def count(self) -> int:
-        """How many rows there are, for the progress of reading them."""
+        """Return the number of rows, to show progress while reading them."""
         with self._database.begin() as connection:
             return int(connection.execute(text(_COUNT)).scalar_one())
 
     def head(self) -> ChainHead | None:
-        """The last row; None in an empty log."""
+        """Return the last row; None in an empty log."""
         with self._database.begin() as connection:
             row = connection.execute(text(_HEAD)).one_or_none()
             return None if row is None else ChainHead(row.seq, row.hash)
@@ -94,7 +94,9 @@ class AuditLog:
     def acts(
         self, *, since: datetime | None, action: str | None, subject: str | None
     ) -> list[AuditAct]:
-        """Acts in order: since a moment, of actions that begin so, on one subject; None is any."""
+        """Return acts in order, filtered by time, by the beginning of the action and by subject;
+        None matches all.
+        """
         wanted = {"since": since, "action": action, "subject": subject}
         with self._database.begin() as connection:
             return [AuditAct(**row) for row in connection.execute(text(_ACTS), wanted).mappings()]

@@ -1,6 +1,6 @@
 """API keys at rest: digests, never the keys.
 
-Every change notifies the gateways, and is in the audit log.
+Every change notifies the gateways and is in the audit log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESUME = """
 UPDATE tollgate.api_keys SET paused_at = NULL, paused_by = NULL
 WHERE key_id = :key_id AND revoked_at IS NULL AND paused_at IS NOT NULL
 """
-# A key that would have ended earlier still does.
+# A key that would have ended earlier keeps that end.
 _END_OLD = """
 UPDATE tollgate.api_keys SET expires_at = least(expires_at, CAST(:ends_at AS timestamptz)) WHERE
   key_id = :key_id
@@ -52,7 +52,7 @@ _SUCCESSOR = "SELECT key_id FROM tollgate.api_keys WHERE replaces = :key_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
-    """A key and what happened to it. `replaces` is the key in whose place a rotation made it."""
+    """A key and its history. `replaces` is the key that a rotation replaced with this one."""
 
     record: KeyRecord
     created_at: datetime
@@ -64,7 +64,7 @@ class StoredKey:
     replaces: str | None = None
 
     def state(self, now: datetime) -> str:
-        """live, paused, expired or revoked."""
+        """Return live, paused, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
         if self.record.expires_at is not None and self.record.expires_at <= now:
@@ -73,7 +73,9 @@ class StoredKey:
 
 
 class KeyStore:
-    """Creates, rotates, pauses, revokes and lists keys. `reason` is kept in the audit log."""
+    """A store that creates, rotates, pauses, revokes and lists keys. The audit log keeps
+    `reason`.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -93,10 +95,10 @@ class KeyStore:
         now: datetime,
         reason: str = "",
     ) -> tuple[StoredKey, KeyRecord]:
-        """Put a new key beside a live one, which ends at `ends_at` at the latest; return both.
+        """Create a new key beside a live one, which ends at `ends_at` at the latest; return both.
 
-        `make` gets the old one. Raises `NothingFound`, or `BadUsage` where the key is not live or
-        was replaced before; then nothing was changed.
+        `make` gets the old key. Raises `NothingFound` if the key is unknown, or `BadUsage` if it is
+        not live or was replaced before; then nothing was changed.
         """
         with self._database.begin(reason=reason) as connection:
             row = connection.execute(
@@ -117,17 +119,15 @@ class KeyStore:
         return self._change(_REVOKE, key_id, by=revoked_by, reason=reason)
 
     def pause(self, key_id: str, *, paused_by: str, reason: str = "") -> bool:
-        """Turn a key away until it is resumed; False if there is none, or it is paused or revoked
-        already.
-        """
+        """Reject a key until it is resumed; return False if it is unknown, paused or revoked."""
         return self._change(_PAUSE, key_id, by=paused_by, reason=reason)
 
     def resume(self, key_id: str, *, reason: str = "") -> bool:
-        """Accept a paused key again; False if there is none, or it is not paused."""
+        """Accept a paused key again; return False if it is unknown or not paused."""
         return self._change(_RESUME, key_id, reason=reason)
 
     def list_all(self) -> list[StoredKey]:
-        """Every key ever made, oldest first."""
+        """Return every key ever made, oldest first."""
         with self._database.begin() as connection:
             return [
                 stored_from_row(row)
@@ -135,16 +135,16 @@ class KeyStore:
             ]
 
     def live(self) -> list[KeyRecord]:
-        """Keys that are not revoked, paused ones too.
+        """Return the keys that are not revoked, including paused ones.
 
-        Expiry is the caller's to check, against its own clock.
+        The caller checks the expiry against its own clock.
         """
         with self._database.begin() as connection:
             rows = connection.execute(text(f"{_STORED} WHERE revoked_at IS NULL ORDER BY key_id"))
             return [record_from_row(row) for row in rows]
 
     def find(self, key_id: str) -> StoredKey | None:
-        """One key, revoked or not."""
+        """Return one key, revoked or not."""
         with self._database.begin() as connection:
             row = connection.execute(
                 text(f"{_STORED} WHERE key_id = :key_id"), {"key_id": key_id}
@@ -157,7 +157,7 @@ class KeyStore:
 
 
 def require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
-    """The key that was found. Raises `NothingFound`."""
+    """Return the key that was found. Raises `NothingFound`."""
     if stored is None:
         raise NothingFound(
             f"There is no key '{key_id[:20]}'. tollgate key list --all shows the ids."
@@ -166,7 +166,7 @@ def require_key(stored: StoredKey | None, key_id: str) -> StoredKey:
 
 
 def record_from_row(row: Row[*tuple[object, ...]]) -> KeyRecord:
-    """Return the record of a row that has its columns."""
+    """Return the key record of a row."""
     return KeyRecord(
         key_id=row.key_id,
         team=row.team,
@@ -180,7 +180,7 @@ def record_from_row(row: Row[*tuple[object, ...]]) -> KeyRecord:
 
 
 def stored_from_row(row: Row[*tuple[object, ...]]) -> StoredKey:
-    """Return a whole key."""
+    """Return the stored key of a row."""
     return StoredKey(
         record=record_from_row(row),
         created_at=row.created_at,

@@ -1,15 +1,15 @@
-"""The file of the last good snapshot, from which a worker serves known keys where it starts without
-Postgres.
+"""The file of the last good snapshot: a worker that starts without Postgres serves known keys from
+it.
 
     magic and format    20 bytes
     good_at              8 bytes, microseconds since 1970
     nonce               12 bytes, random
-    the rest            AES-256-GCM over MessagePack; what stands before the nonce is authenticated too
+    the rest            AES-256-GCM over MessagePack; the bytes before the nonce are authenticated
 
-The key is derived from the pepper (HKDF-SHA256), so who can read the file alone learns nothing and
-can forge nothing. A worker never puts an older snapshot in the place of a newer one: it might hold
-a key that was revoked between them.
-"""  # noqa: E501
+The key is derived from the pepper (HKDF-SHA256), so a reader of the file alone learns nothing and
+can forge nothing. A worker never replaces a newer snapshot with an older one: the older one might
+hold a key that was revoked in between.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.domain.pricing.pricing import Price
 MAGIC = b"tollgate snapshot 1\n"
 TIME_BYTES, NONCE_BYTES, TAG_BYTES, KEY_BYTES = 8, 12, 16, 32
 HEAD_BYTES = len(MAGIC) + TIME_BYTES
-# another use of the pepper has another label, so no key serves two
+# each use of the pepper has its own label, so no key serves two uses
 _PURPOSE = b"tollgate last snapshot v1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,9 +48,9 @@ class _Body(msgspec.Struct, kw_only=True):
 
 
 class SnapshotFile:
-    """The file, for every worker of this machine.
+    """The snapshot file, shared by all workers of this machine.
 
-    The first pepper seals it, any of them opens it.
+    The first pepper encrypts it, any of them decrypts it.
     """
 
     def __init__(
@@ -60,11 +60,10 @@ class SnapshotFile:
         self._ciphers = [AESGCM(_key(pepper)) for pepper in peppers]
 
     def write(self, last: LastSnapshot) -> bool:
-        """Put a snapshot in the place of the one before; False where another worker is writing: try
-        again soon.
+        """Replace the snapshot; return False if another worker is writing: try again soon.
 
-        Raises `OSError`. Then there is no file at all, rather than one with a key that may have
-        been revoked since.
+        Raises `OSError`. Then there is no file at all, because an old one might hold a key revoked
+        since.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +80,7 @@ class SnapshotFile:
         return True
 
     def read(self) -> LastSnapshot:
-        """Return what was written last; how old it is, the caller judges. Raises `NotUsable`."""
+        """Return the last snapshot; the caller judges its age. Raises `NotUsable`."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -113,7 +112,7 @@ class SnapshotFile:
             )
         except (
             msgspec.DecodeError
-        ) as error:  # authentic, so it was written by a Tollgate whose values are others
+        ) as error:  # authentic, so another version with other fields wrote it
             raise NotUsable(f"another version of Tollgate wrote {self._path}: {error}") from error
         return LastSnapshot(
             good_at=_EPOCH + timedelta(microseconds=_time_in(head)),
@@ -132,9 +131,9 @@ class SnapshotFile:
         raise NotUsable(f"{self._path} is damaged, or was made with another pepper")
 
     def _has_newer(self, good_at: datetime) -> bool:
-        """True where another worker has asked Postgres later.
+        """Return True if another worker queried Postgres later.
 
-        One from the future is nobody's: it makes room.
+        A snapshot dated in the future is invalid and is replaced.
         """
         try:
             with self._path.open("rb") as file:
@@ -145,7 +144,7 @@ class SnapshotFile:
         return is_ours and _microseconds(good_at) < _time_in(head) <= _microseconds(self._now())
 
     def _replace(self, content: bytes, folder: int) -> None:
-        self._new.unlink(missing_ok=True)  # of a worker that was killed while it wrote
+        self._new.unlink(missing_ok=True)  # left by a worker that was killed while it wrote
         handle = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -157,8 +156,8 @@ class SnapshotFile:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int | None]:
-    """The folder's handle while nobody else writes in it, else None: a worker that was stopped
-    holds nobody up.
+    """Yield the folder's handle if no other worker writes in it, else None: never wait for a
+    stopped worker.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,6 +1,6 @@
 """The pepper file: the secret behind API key digests.
 
-It is never in the database, only its fingerprint is.
+The database holds only its fingerprint.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MOST_LINES = 2
 
 
 def load(path: Path) -> tuple[Pepper, ...]:
-    """Return the peppers in a file: the first line is current, a second one is live while it is
-    replaced.
+    """Return the peppers in a file: the first line is current; a second one is live while it is
+    being replaced.
 
-    A line is hex or base64 of at least 16 bytes. Raises `BadUsage` where the file is missing, open
-    to others or unreadable.
+    A line is hex or base64 of at least 16 bytes. Raises `BadUsage` if the file is missing,
+    unreadable or open to other users.
     """
     try:
         mode = path.stat().st_mode
@@ -70,14 +70,13 @@ def create(path: Path) -> None:
 
 
 def register(database: Database, peppers: Sequence[Pepper]) -> None:
-    """Note which peppers are in use, so that a wrong file is noticed.
+    """Record the peppers in use, so that a wrong file is noticed.
 
-    Raises what `check` raises.
+    Raises the errors of `check`.
     """
     with database.begin() as connection:
         _check(connection, peppers)
-        # One statement per pepper, in id order: two registrations at once must not wait for each
-        # other.
+        # One statement per pepper, in id order: two concurrent registrations must not deadlock.
         for pepper_id in sorted(pepper.pepper_id for pepper in peppers):
             connection.execute(
                 text(

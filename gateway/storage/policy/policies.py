@@ -25,7 +25,7 @@ RETURNING version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPolicy:
-    """One applied document, as it was written."""
+    """One applied document, with its original text."""
 
     version: int
     sha256: str
@@ -37,7 +37,7 @@ class StoredPolicy:
 
 
 class PolicyStore:
-    """Applies and reads documents. Whether one is valid is decided before it comes here."""
+    """A store that applies and reads documents. The caller has validated them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,16 +53,16 @@ class PolicyStore:
         expected_version: int | None,
         budgets: Sequence[BudgetRule] = (),
     ) -> int:
-        """Make a document the current one; return its version, the present one where it is current
-        already.
+        """Make a document the current one; return its version, or the present version if it is
+        already current.
 
-        `budgets` are all that it declares: whoever takes a slice next is bound by them. They are
-        written also where the document is current already. `expected_version` is the version the
-        author looked at (0: none): if another became current since, raises `BadUsage` and changes
-        nothing.
+        `budgets` are all rules that it declares; they bind the next worker that takes a slice. They
+        are written even if the document is already current. `expected_version` is the version that
+        the author saw (0: none). Raises `BadUsage`, and changes nothing, if another version became
+        current since.
         """
         with self._database.begin(reason=message) as connection:
-            # A second apply waits here and then sees the first. The table's own lock would need
+            # A second apply waits here and then sees the first. A lock on the table would need
             # rights that no apply should have.
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))"))
             current = _current(connection)
@@ -82,8 +82,8 @@ class PolicyStore:
             return version
 
     def author(self, operator: str) -> str:
-        """Who applies, for the history: the database's login, and the person at the terminal where
-        that is another.
+        """Return the author for the history: the database login, and the person at the terminal
+        if that differs.
         """
         with self._database.begin() as connection:
             login = str(connection.execute(text("SELECT session_user")).scalar_one())
@@ -95,7 +95,7 @@ class PolicyStore:
             return _current(connection)
 
     def get(self, version: int) -> StoredPolicy | None:
-        """One version."""
+        """Return one version, or None."""
         with self._database.begin() as connection:
             row = connection.execute(
                 text(f"{_SELECT} WHERE version = :version"), {"version": version}
@@ -103,7 +103,7 @@ class PolicyStore:
             return policy_from_row(row) if row is not None else None
 
     def history(self) -> list[StoredPolicy]:
-        """Every version, newest first."""
+        """Return every version, newest first."""
         with self._database.begin() as connection:
             return [
                 policy_from_row(row)
@@ -112,7 +112,7 @@ class PolicyStore:
 
 
 def policy_from_row(row: Row[*tuple[object, ...]]) -> StoredPolicy:
-    """Return one version."""
+    """Return the policy of a row."""
     return StoredPolicy(
         version=row.version,
         sha256=row.sha256,

@@ -1,10 +1,10 @@
-"""The built-in price list: the bundled data of genai-prices, read into prices.
+"""The built-in price list: the bundled data of genai-prices, converted to prices.
 
 Never uses the network.
 
-The list is best effort, and this is where its traps are handled: variants that silently count as
-standard before their start, units that it knows and the meter does not, fees beside the tokens,
-entries at zero.
+The list is best effort, and this module handles its defects: variants that silently count as
+standard before their start, units that the meter does not know, fees beside the tokens, entries at
+zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 
-# Which provider of the list a provider of ours is; `openai_compatible` is found by its URL.
+# Our provider names, mapped to the list's names; `openai_compatible` is found by its URL.
 _LISTED_AS = {"openai": "openai"}
 _TOKENS = {
     "input_mtok": TokenKind.INPUT,
@@ -40,20 +40,20 @@ _CALLS = {
     "storage_searches_kcount": TokenKind.FILE_SEARCH,
     "code_executions_kcount": TokenKind.CODE_INTERPRETER,
 }
-# No upstream says which cached tokens were audio or images. Where those cost something else than
-# cached text, the rate of audio or images is left out: then such tokens are held as unknown instead
-# of charged too little.
+# No upstream reports how many cached tokens were audio or images. If their cached rate differs from
+# that of text, the audio or image rate is left out. Such tokens are then held as unknown instead of
+# charged too little.
 _CACHED = {"input_audio_mtok": "cache_audio_read_mtok", "input_image_mtok": "cache_image_read_mtok"}
 # A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages)
-# would be charged too little by its tokens alone: it has no price here until an admin declares one.
+# would be charged too little by its tokens alone. It has no price here until an admin declares one.
 _KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values()}
 _SEARCHES_UNASKED = frozenset(
     {"perplexity"}
-)  # every answer costs a search, which its usage counts in its own way
+)  # every answer costs a search, which its usage counts differently
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
 _CALLS_PER_RATE = 1000
-# Who makes models; the others of the list resell them. In this order, for some makers resell
-# others' models too.
+# The makers of models, in order of preference; the other providers of the list resell them. The
+# order matters because some makers also resell others' models.
 _MAKERS = (
     "openai",
     "anthropic",
@@ -69,31 +69,30 @@ _MAKERS = (
 
 
 def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-    """Return the bundled list price of a model at a moment, or None where the list cannot say what
-    it costs.
+    """Return the bundled list price of a model at a moment, or None if the list does not know its
+    full cost.
 
-    None also where requests cost extra or everything is listed at zero: an admin then declares the
-    price. Some prices depend on the hour or start at a date: ask again, what comes back then is
-    another price.
+    None also if requests cost extra or all prices are zero: an admin then declares the price. Some
+    prices depend on the hour or start at a date: a later call may return another price.
     """
     found = _find(provider, model, base_url)
     return None if found is None else _price(*found, model=model, at=at)
 
 
 def listed_key(*, provider: str, model: str, base_url: str) -> ModelKey | None:
-    """Return what the list calls a deployment's model; None where it does not know it."""
+    """Return the list's key of a deployment's model; None if the list does not know it."""
     found = _find(provider, model, base_url)
     return None if found is None else ModelKey(found[0].id, found[1].id)
 
 
 def listed_price(key: ModelKey, at: datetime) -> Price | None:
-    """Return the bundled list price of a model of the list at a moment."""
+    """Return the bundled list price at a moment, for a model of the list."""
     provider, model = _model(key)
     return _price(provider, model, model=model.id, at=at)
 
 
 def all_keys() -> list[ModelKey]:
-    """Every model of the list."""
+    """Return every model of the list."""
     return [
         ModelKey(provider.id, model.id)
         for provider in get_snapshot().providers
@@ -102,7 +101,7 @@ def all_keys() -> list[ModelKey]:
 
 
 def keys_of(model: str) -> list[ModelKey]:
-    """The models of the list with this very name, at whatever provider: that of its maker first."""
+    """Return the list's models with exactly this name, at any provider: its maker's first."""
     found = [key for key in all_keys() if key.model == model]
     return sorted(
         found,
@@ -111,11 +110,11 @@ def keys_of(model: str) -> list[ModelKey]:
 
 
 def schedule(key: ModelKey) -> tuple[Dated, ...]:
-    """Return every price that the list has for a model, in the order of their beginnings.
+    """Return every price that the list has for a model, in the order of their starts.
 
-    Prices that change with the hour come as one for the day and one for each daily window. A price
-    before a service tier's start does not have that tier: the list would charge it as standard.
-    Empty where the list never prices it.
+    A price that changes with the hour becomes one price for the day and one for each daily window.
+    A price from before a service tier's start does not have that tier: the list would charge it as
+    standard. Empty if the list never prices the model.
     """
     provider, model = _model(key)
     dates = sorted({EVER.date(), *_start_dates(model)})
@@ -163,7 +162,7 @@ def _price(
 
 
 def _is_whole(provider: genai.Provider, listed: genai.ModelPrice) -> bool:
-    """True where tokens and calls are all that a request costs."""
+    """Return True if a request costs nothing beyond its tokens and calls."""
     units = {name for name, value in vars(listed).items() if value is not None}
     if "input_mtok" not in units or not units <= _KNOWN:
         return False
@@ -171,7 +170,7 @@ def _is_whole(provider: genai.Provider, listed: genai.ModelPrice) -> bool:
 
 
 def _tiers(listed: genai.ModelInfo, at: datetime) -> Iterator[tuple[str, dict[str, str]]]:
-    """The service tiers that have a price at this moment, with how the list is asked for each."""
+    """Yield the service tiers that have a price at this moment, with the list's query for each."""
     seen: set[str] = set()
     for variant in listed.price_variants or ():
         has_begun = variant.constraint is None or variant.constraint.active(at)
@@ -199,16 +198,16 @@ def _rates(provider: genai.Provider, listed: genai.ModelPrice, tier: str | None)
 def _unlisted(
     provider: genai.Provider, listed: genai.ModelPrice, tier: str | None
 ) -> Iterator[Rate]:
-    """Rates that the list leaves out because providers charge them as something it has, written
-    out.
+    """Yield rates that the list omits because providers charge these tokens at a rate that it
+    has.
     """
     if listed.input_image_mtok is None and listed.output_mtok is not None:
         yield from _rates_of(
             listed.input_mtok, TokenKind.IMAGE_INPUT, tier
-        )  # what a model sees is plain input
+        )  # images that a model reads cost plain input
     if provider.id == "openai":
-        # The shortest time OpenAI keeps a prompt, and the one its list price means. Twelve hours
-        # have no price.
+        # OpenAI's shortest cache time for a prompt; its list price means this time. There is no
+        # price for twelve hours.
         yield from _rates_of(listed.cache_write_mtok, TokenKind.CACHE_WRITE_30M, tier)
 
 
@@ -217,7 +216,7 @@ def _rates_of(
 ) -> Iterable[Rate]:
     if isinstance(listed, genai.TieredPrices):
         yield Rate(kind=kind, usd_per_mtok=listed.base, service_tier=tier)
-        for step in listed.tiers:  # theirs applies above `start`, ours from a number on
+        for step in listed.tiers:  # the list's applies above `start`, ours from a number on
             yield Rate(
                 kind=kind,
                 usd_per_mtok=step.price,
@@ -257,8 +256,8 @@ def _utc(edge: time) -> time:
 def _unit(
     provider: genai.Provider, model: genai.ModelInfo, day: date, boundaries: list[time]
 ) -> list[tuple[DailyWindow | None, Price | None]]:
-    """What holds from this day on: the price of most of the day first, then each window with
-    another one.
+    """Return the prices from this day on: that of most of the day first, then each window with
+    another price.
     """
     starts = boundaries or [time()]
     prices = [

@@ -1,6 +1,6 @@
-"""Stored prices: the price book, and the dated record of which price a deployment had when.
+"""Stored prices: the price book, and the dated record of each deployment's prices.
 
-Never edited.
+Entries are never edited.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ADD_PRICE = (
     "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) "
     "VALUES (:price_id, :provider, :model, :source, CAST(:rates AS jsonb)) ON CONFLICT DO NOTHING"
 )
-# An older policy's price never follows a newer one's: a replica that lags behind must not turn the
-# record back. Never before the latest entry either, however far apart the clocks of two replicas
-# are.
+# An older policy's price never follows a newer one's: a replica that lags behind must not revert
+# the record. An entry is never dated before the latest one either, however far apart the clocks of
+# two replicas are.
 _DATE_PRICE = """
 WITH latest AS (
     SELECT price_id, policy_version, valid_from FROM tollgate.deployment_prices
@@ -47,7 +47,7 @@ SELECT :deployment, :price_id, :policy_version,
          '1 microsecond')
 WHERE NOT EXISTS (SELECT FROM latest WHERE price_id = :price_id OR policy_version > :policy_version)
 """
-# The clock of Postgres, not the caller's: entries of one moment belong together, and later ones are
+# Postgres' clock, not the caller's: entries of one transaction share a time, and later ones are
 # later.
 _ADD_ENTRY = """
 INSERT INTO tollgate.price_entries (
@@ -81,7 +81,7 @@ ORDER BY e.entry_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """What is to be added to the book. `source` is the price's own unless it has none."""
+    """An entry to add to the book. `source` is the price's own source unless one is given."""
 
     origin: PriceOrigin
     dated: Dated
@@ -93,7 +93,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """From when on a deployment was charged by a price."""
+    """A price that a deployment was charged by, with its start."""
 
     valid_from: datetime
     price_id: str
@@ -103,36 +103,36 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class StoredBook:
-    """The book as it was read, asked by deployment."""
+    """The book as it was read, queried by deployment."""
 
     book: PriceBook
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """The price that `price add` set for a deployment at a moment."""
+        """Return the price that `price add` set for a deployment at a moment."""
         return self.book.override(deployment, at)
 
     def has_listed(self, deployment: Deployment) -> bool:
-        """True where the list's price of its model was imported."""
+        """Return True if the list's price of its model was imported."""
         key = key_of(deployment)
         return key is not None and self.book.has_listed(key)
 
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """The list price of its model at a moment, as imported."""
+        """Return the imported list price of its model at a moment."""
         key = key_of(deployment)
         return None if key is None else self.book.listed(key, at)
 
 
 class PriceStore:
-    """Keeps the book, and records prices as policies bring them in."""
+    """A store of the book; it also records the prices of applied policies."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._read: tuple[object, StoredBook] | None = None
 
     def book(self, deployments: Iterable[Deployment]) -> StoredBook:
-        """The book as far as it can matter to these deployments. Raises `DatabaseUnavailable`.
+        """Return the part of the book that these deployments need. Raises `DatabaseUnavailable`.
 
-        Entries only ever come: while their number stays the book is not read again.
+        Entries are only ever added: while their number stays the same, the book is not read again.
         """
         keys = sorted({key for key in map(key_of, deployments) if key is not None})
         with self._database.begin() as connection:
@@ -142,21 +142,20 @@ class PriceStore:
         return self._read[1]
 
     def entries(self, keys: Iterable[ModelKey]) -> PriceBook:
-        """All overrides, and what was imported for these models of the list."""
+        """Return all overrides, and the imported prices of these models of the list."""
         with self._database.begin() as connection:
             return _read_book(connection, sorted(keys))
 
     def add(self, entries: Iterable[NewEntry], *, author: str, reason: str) -> int:
-        """Add entries in one transaction, in order; return how many."""
+        """Add entries in one transaction, in order; return their number."""
         with self._database.begin(reason=reason) as connection:
             return _add(connection, entries, author=author, reason=reason)
 
     def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> int:
-        """Import the list's prices of models that the book does not have yet; return how many
-        entries that made.
+        """Import the list's prices of models that the book does not have yet; return the number of
+        new entries.
 
-        From then on their prices change by `price sync` alone, not because a replica has a newer
-        list.
+        From then on only `price sync` changes these prices, not a replica with a newer list.
         """
         external = [deployment for deployment in deployments if not deployment.is_self_hosted]
         keys = sorted({key for key in map(key_of, external) if key is not None})
@@ -176,7 +175,7 @@ class PriceStore:
             return _add(connection, new, author=author, reason=reason)
 
     def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
-        """The latest of the record of what a deployment was charged by, newest first."""
+        """Return the latest prices that a deployment was charged by, newest first."""
         with self._database.begin() as connection:
             rows = connection.execute(text(_IN_FORCE), {"deployment": deployment, "limit": limit})
             return [
@@ -190,19 +189,19 @@ class PriceStore:
             ]
 
     def keep(self, prices: Iterable[Price]) -> None:
-        """Record prices that no deployment of ours uses, so that receipts of demo events can name
-        their source.
+        """Record prices that no deployment of ours uses, so that receipts of demo events can
+        name their source.
         """
         with self._database.begin() as connection:
             for price in sorted(prices, key=lambda price: price.price_id):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> None:
-        """Record the price of each deployment from `at` on, unless its latest entry says so
-        already.
+        """Record the price of each deployment from `at` on, unless its latest entry already has
+        it.
         """
         with self._database.begin() as connection:
-            # Replicas pick up a policy at the same moment; one of them writes.
+            # Replicas pick up a policy at the same moment; only one of them writes.
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(hashtext('tollgate.deployment_prices'))")
             )
@@ -212,7 +211,7 @@ class PriceStore:
 
 
 def key_of(deployment: Deployment) -> ModelKey | None:
-    """What the built-in list calls a deployment's model; None where it does not know it."""
+    """Return the built-in list's key of a deployment's model; None if the list does not know it."""
     return listed_key(
         provider=deployment.provider, model=deployment.model, base_url=deployment.base_url
     )

@@ -1,4 +1,4 @@
-"""Which policy version was in force at which time, read from the applied versions."""
+"""The policy versions in force over time, read from the applied versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def in_force(
 ) -> Sequence[tuple[PolicyVersion, UpSpan]]:
     """Split `span` by the policy version in force, oldest first; the parts add up to the span.
 
-    `otherwise` stands for the time before the first apply, and for a stored document that the
+    `otherwise` is used for the time before the first apply, and for a stored document that the
     running release rejects.
     """
     rows = connection.execute(text(_IN_FORCE), {"begin": span.begin, "end": span.end}).all()

@@ -1,1 +1,1 @@
-"""The server, its logins, its schema, and connections to it."""
+"""The Postgres server, its logins, its schema, and connections to it."""

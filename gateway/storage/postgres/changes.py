@@ -1,6 +1,6 @@
-"""Hearing that policies or keys changed, by LISTEN.
+"""Notifications of changed policies or keys, by LISTEN.
 
-Who hears nothing for a while polls: a notice can be lost.
+A notification can be lost, so callers also poll after a while.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class ChangeFeed:
         self._connection: psycopg.Connection[Any] | None = None
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a change; True as soon as one came, False after `timeout_s` seconds without.
+        """Wait for a change; return True as soon as one came, False after `timeout_s` seconds
+        without.
 
-        True also right after connecting, since changes may have passed unheard before. Raises
-        `DatabaseUnavailable` when the connection is lost or cannot be made; the next call tries
+        Returns True also right after connecting, since earlier changes may have been missed. Raises
+        `DatabaseUnavailable` if the connection is lost or cannot be made; the next call tries
         again.
         """
         try:
@@ -35,7 +36,7 @@ class ChangeFeed:
                     return True
                 if any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1)):
                     return True
-                with within(PING_S):  # a line that is dead hears nothing for ever
+                with within(PING_S):  # a dead connection would never deliver anything
                     self._connection.execute("SELECT 1")
                 return False
         except BaseException:

@@ -1,10 +1,10 @@
 """The connection to Postgres: one pool, one transaction per block, and errors an operator can act
 on.
 
-Sync on purpose: the async gateway calls it through threads, so that one driver serves the CLI, the
-writer and tests. Every connection of Tollgate is a `Session`: a wait for Postgres ends at the
-deadline of the thread that waits, so a server that holds the line and says nothing keeps no thread
-(docs/decisions/0019).
+It is synchronous on purpose: the async gateway calls it through threads, so that one driver serves
+the CLI, the writer and tests. Every connection of Tollgate is a `Session`. Its waits end at the
+deadline of the waiting thread, so a server that keeps the connection open without an answer blocks
+no thread (docs/decisions/0019).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable
 
-# A server that vanished without a word is noticed within 25 s, instead of the two hours of Linux.
+# A vanished server is noticed within 25 s, instead of the two hours of Linux.
 LOGIN = {
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -34,8 +34,8 @@ LOGIN = {
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-# A statement that runs longer is a fault, not a wait: batches take milliseconds, reports have
-# rolled-up data.
+# A statement that runs longer is a fault, not a wait: batches take milliseconds, and reports read
+# roll-ups.
 SESSION = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
@@ -43,18 +43,19 @@ SESSION = {
     "timezone": "UTC",
 }
 POOL_SIZE, POOL_OVERFLOW, POOL_WAIT_S = 4, 4, 5
-# A connection of the pool that does not answer a ping within this time is replaced, and with it all
-# the others.
+# If a pooled connection does not answer a ping within this time (seconds), the whole pool is
+# replaced.
 PING_S = 1.0
-# How long a question without a limit waits before the server is looked at from outside, and how
-# long that look waits.
+# Seconds that a query without a limit waits before a second connection checks the server, and the
+# limit of that check.
 LOOK_AFTER_S, LOOK_S = 10.0, 5.0
-LONGEST_CONNECT_S = 60  # where the address says 0, which is without end
-# The limits of a serving process: of a transaction, and of a job that reads or books whole hours.
+LONGEST_CONNECT_S = 60  # if the address has 0, which means no limit
+# The limits of a serving process in seconds: for a transaction, and for a job that reads or books
+# whole hours.
 SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
-END_SEEN_S = 0.5  # how soon a wait under way sees that the process ends
+END_SEEN_S = 0.5  # how soon a current wait notices that the process ends
 ROLES_SET_APART = (
-    160000  # the server version from which being a member and acting as the role are two rights
+    160000  # from this server version on, being a member and acting as the role are two rights
 )
 
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
@@ -65,8 +66,8 @@ WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
 """
 
 _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
-# What speaks of the server's state and not of the statement: invalid transaction state, rollback,
-# resources, object state, system error, internal error.
+# SQLSTATE classes about the server's state and not about the statement: invalid transaction state,
+# rollback, resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
@@ -100,7 +101,7 @@ T = TypeVar("T")
 
 
 class _Deadline(threading.local):
-    """Until when this thread may wait for Postgres, by the monotonic clock."""
+    """The moment until which this thread may wait for Postgres, by the monotonic clock."""
 
     until_s: float = inf
 
@@ -110,10 +111,10 @@ _deadline = _Deadline()
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Give all that this thread asks of Postgres in the block so much time together.
+    """Limit the total time of all Postgres calls that this thread makes in the block.
 
-    After it a question fails as if the server were gone, and its connection is closed: whether a
-    statement was done is not known then.
+    After the limit a query fails as if the server were gone, and its connection is closed. It is
+    then unknown whether a statement was executed.
     """
     before_s = _deadline.until_s
     _deadline.until_s = min(before_s, monotonic() + seconds)
@@ -131,17 +132,17 @@ class _Silent(psycopg.OperationalError):
 
 
 class Session(psycopg.Connection[Any]):
-    """A connection whose waits end with the deadline of their thread, and with the end of its
-    database.
-    """
+    """A connection whose waits end at their thread's deadline and when its database is ended."""
 
     database: Database
-    is_lost = False  # noted by `writing.Sessions`: the connection broke while it was asked
+    is_lost = False  # set by `Sessions`: the connection broke during a query
 
     def wait(
         self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None
     ) -> T:
-        """Wait as the driver does, in parts: an end that is set meanwhile counts at once."""
+        """Wait like the driver, in short steps, so that an `end_by` set in between takes effect
+        at once.
+        """
         asked_until_s = inf if timeout is None else monotonic() + timeout
         look_at_s = monotonic() + LOOK_AFTER_S
         while True:
@@ -151,7 +152,7 @@ class Session(psycopg.Connection[Any]):
                 left_s = inf if self.database.answers() else 0
                 look_at_s = monotonic() + LOOK_AFTER_S
             if left_s <= 0:
-                # what was asked may be answered later: nothing else can use this line
+                # a late answer may still come: this connection cannot be used again
                 self.pgconn.finish()
                 raise _Silent
             try:
@@ -162,7 +163,7 @@ class Session(psycopg.Connection[Any]):
 
 
 class Database:
-    """A pool of connections to one database as one role. Nothing is opened before the first use."""
+    """A pool of connections to one database as one role. The first use opens it."""
 
     def __init__(
         self,
@@ -176,16 +177,15 @@ class Database:
         statement_limit_s: float = inf,
         renew: Callable[[], str] | None = None,
     ) -> None:
-        """Act as `role`; as `role_if_member` where the login may.
+        """Act as `role`, or as `role_if_member` if the login may.
 
-        `operator` is who, for the audit log.
+        `operator` is the person's name for the audit log.
 
-        `renew` gives the address as it is now, where its password may change while the process
-        runs.
+        `renew` returns the current address, if its password may change while the process runs.
 
-        `limit_s` is how long a transaction of the pool may wait for Postgres in all;
-        `statement_limit_s` is a statement's own limit in Postgres where it is shorter than the
-        usual one.
+        `limit_s` is the total time that a pooled transaction may wait for Postgres.
+        `statement_limit_s` is Postgres' own limit per statement, if it is shorter than the usual
+        one.
         """
         self.role = role
         self._role_if_member, self._has_taken_role = role_if_member, False
@@ -211,21 +211,21 @@ class Database:
 
     @property
     def name(self) -> str:
-        """Where this is, for messages: never with a password."""
+        """Return the server and database for messages, never with a password."""
         host, port = str(self._login.get("host", "localhost")), self._login.get("port")
-        # A socket's folder says enough; of several programs on one host only the port tells which
-        # was asked.
+        # A socket's folder is enough; for several servers on one host only the port identifies the
+        # one in use.
         where = f"{host}:{port}" if port is not None and not host.startswith("/") else host
         return f"{where}/{self._login.get('dbname', '')}"
 
     @contextmanager
     def begin(self, *, reason: str | None = None, is_long: bool = False) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any error.
+        """Run one transaction: committed at the end, rolled back on any error.
 
         The audit log keeps `reason`.
 
-        One that `is_long` has at least `JOB_LIMIT_S` for its waits. Raises `DatabaseUnavailable`
-        where Postgres cannot be asked, refuses the role or does not answer in time.
+        If `is_long`, it may wait for at least `JOB_LIMIT_S`. Raises `DatabaseUnavailable` if
+        Postgres cannot be reached, refuses the role or does not answer in time.
         """
         limit_s = max(self._limit_s, JOB_LIMIT_S) if is_long else self._limit_s
         with self.explained(), within(limit_s), self.engine.begin() as connection:
@@ -235,8 +235,8 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn the driver's errors into `DatabaseUnavailable`; constraint and data errors stay what
-        they are.
+        """Turn the driver's errors into `DatabaseUnavailable`; constraint and data errors stay
+        unchanged.
         """
         try:
             yield
@@ -252,11 +252,11 @@ class Database:
             ) from error
 
     def left_s(self, now_s: float) -> float:
-        """How long this thread may still wait for this database, in seconds."""
+        """Return the seconds that this thread may still wait for this database."""
         return min(_deadline.until_s, self._end_s) - now_s
 
     def end_by(self, end_s: float) -> None:
-        """Have every wait fail at that moment of the monotonic clock: the process is about to
+        """Make every wait fail at that moment of the monotonic clock: the process is about to
         end.
         """
         self._end_s = end_s
@@ -271,7 +271,7 @@ class Database:
         return self._connected()
 
     def _has_new_login(self) -> bool:
-        """Take the address as it is now; False if it is the same, or cannot be read."""
+        """Take the current address; return False if it is unchanged or cannot be read."""
         if self._renew is None:
             return False
         before = self._login
@@ -280,11 +280,10 @@ class Database:
         return self._login != before
 
     def answers(self) -> bool:
-        """Look at the server from outside, by a connection of its own: False if it is silent for
-        `LOOK_S`.
+        """Check the server over a second connection; return False if it is silent for `LOOK_S`.
 
-        A statement may run for long, and its server's own limit holds only while the server does
-        its work.
+        A statement may run for long, and the server enforces its own limit only while it does its
+        work.
         """
         try:
             with within(LOOK_S), closing(self.connect()) as session:
@@ -292,7 +291,7 @@ class Database:
         except (_Silent, psycopg.errors.ConnectionTimeout):
             return False
         except psycopg.Error:
-            pass  # an answer: no connection left, or it is starting
+            pass  # it answered: it has no free connection or is starting
         return True
 
     def _connected(self) -> Session:
@@ -324,7 +323,7 @@ class Database:
             raise
 
     def acts_as(self) -> tuple[str, str]:
-        """The login, and the role it acts as: the same where it took none."""
+        """Return the login and the role that it acts as; they are equal if it took no role."""
         with self.begin() as connection:
             login, role = connection.execute(text("SELECT session_user, current_user")).one()
             return str(login), str(role)
@@ -334,10 +333,9 @@ class Database:
         self.engine.dispose()
 
     def _ping(self, session: Session, record: ConnectionPoolEntry, proxy: object) -> None:
-        """Replace what the pool keeps if it does not answer.
+        """Replace the pool's connections if this one does not answer.
 
-        Not the pool's own `pre_ping`: that has no limit, or would use up the whole time of the
-        question.
+        Not the pool's own `pre_ping`: that has no limit, or could use up the query's whole time.
         """
         if record.info.setdefault("is_new", True):
             record.info["is_new"] = False
@@ -350,8 +348,9 @@ class Database:
             raise InvalidatePoolError from None
 
     def _prepared(self, connection: Session) -> Session:
-        """For the whole session: before the schema there is no such role, so this cannot be an
-        option of the login.
+        """Set the operator and the role for the whole session.
+
+        The login's options cannot set the role: before the schema exists there is no such role.
         """
         try:
             if self._operator is not None:
@@ -367,9 +366,9 @@ class Database:
         return connection
 
     def _has_schema_without_role(self) -> bool | None:
-        """Return whether there is our schema, None where the login itself is not let in."""
-        # libpq gives no SQLSTATE for a refused connection, and its words are translated: so ask
-        # again without.
+        """Return whether our schema exists, or None if the server refuses the login itself."""
+        # libpq gives no SQLSTATE for a refused connection, and its messages are translated. So
+        # connect again without the role.
         login = self._login | {"connect_timeout": ceil(LOOK_S)}
         try:
             with within(LOOK_S), closing(Session.connect(**login)) as session:
@@ -383,7 +382,7 @@ class Database:
             return None
 
     def _forbidden(self, problem: str) -> str:
-        """Say who may not do this, and what would let them."""
+        """Return a message that names the login without the right, and the remedy."""
         login, role = str(self._login.get("user", "the login")), self._role_if_member
         if role is not None and not self._has_taken_role:
             return (
@@ -415,7 +414,7 @@ class Database:
             reason = _first_line(cause)
             is_full = any(
                 words in reason for words in _NO_SLOT
-            )  # libpq gives no SQLSTATE of a refused connection
+            )  # libpq gives no SQLSTATE for a refused connection
             remedy = (
                 "End idle sessions, or raise max_connections."
                 if is_full
@@ -433,9 +432,9 @@ class Database:
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return what the driver takes.
+    """Return the driver's connection parameters.
 
-    Raises `BadUsage` without repeating the address, which has a password.
+    Raises `BadUsage` without repeating the address, which contains a password.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
@@ -452,11 +451,11 @@ def parse_url(url: str) -> dict[str, Any]:
 
 
 def _let_go(error: BaseException) -> None:
-    """Free what the frames of a failure hold.
+    """Clear the frames of an exception's tracebacks.
 
-    The drivers' own refer to the failure that refers to them, and to a connection with its buffers:
-    a database that is away would cost 5 MiB a minute until the collector, which seldom has to,
-    comes by.
+    The driver's frames refer to the exception that refers to them, and to a connection with its
+    buffers. While a database is away, that would leak 5 MiB a minute until the garbage collector,
+    which seldom runs, frees it.
     """
     cause: BaseException | None = error
     while cause is not None:

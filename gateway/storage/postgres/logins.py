@@ -1,8 +1,8 @@
-"""Separate logins for serving, reports and administration, so that only migrations need the
-owner's.
+"""Separate logins for serving, reports and administration, so that only migrations need the owner's
+login.
 
-Their passwords are in `HOME/logins` (0600), by the database they belong to. A login that an
-administrator still has to make is kept there too, unused until it lets us in.
+Their passwords are in `HOME/logins` (0600), grouped by database. The file also keeps a login that
+an administrator still has to create; it is unused until the server accepts it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROLES: Mapping[As, str] = {
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """A login and its password. `is_ready`: Postgres let it in."""
+    """A login and its password. `is_ready`: Postgres accepted it."""
 
     user: str
     password: str
@@ -46,7 +46,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kept(msgspec.Struct, kw_only=True):
-    """The logins of one database, by what they are for. `owner` made them."""
+    """The logins of one database, by purpose. `owner` created them."""
 
     owner: str
     logins: dict[As, Login] = {}
@@ -54,8 +54,8 @@ class _Kept(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What became of the logins: the ready ones, what an administrator has to run, and what to
-    know.
+    """The result of creating logins: the ready ones, the SQL that an administrator has to run,
+    and notes.
     """
 
     ready: tuple[str, ...]
@@ -64,8 +64,8 @@ class Made:
 
 
 def address_as(url: str, purpose: As, home: Path) -> str:
-    """Return the owner's address with a narrower login in it; as it is if another login is given or
-    none is ready.
+    """Return the owner's address with a narrower login, or unchanged if another login is given
+    or none is ready.
     """
     given = parse_url(url)
     kept = _read(home).get(_place(given))
@@ -76,8 +76,8 @@ def address_as(url: str, purpose: As, home: Path) -> str:
 
 
 def renewed(url: str, purpose: As, home: Path) -> str:
-    """Return an address with the password that its login has now: `db upgrade --new-passwords` may
-    have changed it.
+    """Return an address with its login's current password: `db upgrade --new-passwords` may have
+    changed it.
     """
     given = parse_url(url)
     kept = _read(home).get(_place(given))
@@ -88,11 +88,11 @@ def renewed(url: str, purpose: As, home: Path) -> str:
 def ensure(
     database: Database, url: str, home: Path, *, given: Mapping[As, str], renews: bool = False
 ) -> Made:
-    """Make the logins that are missing, as the owner.
+    """Create the missing logins, as the owner.
 
-    `given` are addresses that the settings name for some of them.
+    `given` are the addresses that the settings name for some of them.
 
-    Changes no login that another home made, unless `renews` asks for new passwords.
+    Logins that another home created stay unchanged, unless `renews` asks for new passwords.
     """
     owner = parse_url(url)
     kept = _read(home).get(_place(owner)) or _Kept(owner=str(owner.get("user", "")))
@@ -103,7 +103,7 @@ def ensure(
             continue
         if is_ours and _lets_in(
             _with_login(url, wanted)
-        ):  # an administrator may have made it since
+        ):  # an administrator may have created it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
         with database.explained(), database.connect() as connection:
             missing = _missing(connection, purpose, wanted, sets_password=is_ours)
@@ -119,7 +119,7 @@ def ensure(
                 kept.logins[purpose] = wanted
                 _write(
                     home, _place(owner), kept
-                )  # first: a kill behind the next line would lose the password
+                )  # before the next line: a kill after it would lose the password
             left = _run(connection, missing)
         address = _with_login(url, wanted)
         is_ready = not left and _lets_in(address)
@@ -141,8 +141,8 @@ def ensure(
 def _wanted(
     purpose: As, kept: _Kept, owner: Mapping[str, Any], given: Mapping[As, str], *, renews: bool
 ) -> tuple[Login | None, bool]:
-    """The login to see to, and whether its password is ours to set; None if the settings name no
-    login of its own.
+    """Return the login to create or check, and whether we set its password; None if the settings
+    name no separate login.
     """
     if purpose in given:
         named = parse_url(given[purpose])
@@ -157,7 +157,9 @@ def _wanted(
 
 
 def _name(database: str, purpose: As) -> str:
-    """Logins belong to a server, not to a database: so each database has its own."""
+    """Return the login's name. Logins belong to a server and not to a database, so the name
+    includes the database.
+    """
     name = f"{database}_{purpose}_login"
     if len(name.encode()) <= MOST_NAME_BYTES:
         return name
@@ -167,8 +169,8 @@ def _name(database: str, purpose: As) -> str:
 def _missing(
     connection: psycopg.Connection[Any], purpose: As, login: Login, *, sets_password: bool
 ) -> list[sql.Composed] | None:
-    """The statements that make a login what it should be; None if it is there and its password is
-    not ours to set.
+    """Return the statements that complete a login; None if it exists and we do not set its
+    password.
     """
     name, role = sql.Identifier(login.user), ROLES[purpose]
     encoding = connection.info.encoding
@@ -198,7 +200,7 @@ def _missing(
 
 
 def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) -> list[str]:
-    """Run all of them or none; return, as text, what this login may not do."""
+    """Run all statements or none; return, as text, those that this login may not run."""
     try:
         with connection.transaction():
             for statement in statements:
@@ -216,7 +218,9 @@ def _lets_in(address: str) -> bool:
 
 
 def _with_login(url: str, login: Login) -> str:
-    """The same address for another login: what else is in it, such as `sslmode`, stays."""
+    """Return the same address with another login; everything else in it, for example `sslmode`,
+    stays.
+    """
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     user, password = quote(login.user, safe=""), quote(login.password, safe="")
@@ -241,9 +245,7 @@ def _read(home: Path) -> dict[str, _Kept]:
 
 
 def _write(home: Path, place: str, kept: _Kept) -> None:
-    """Replace the file in one step: a command that reads meanwhile sees the old one or the new
-    one.
-    """
+    """Replace the file in one step: a concurrent reader sees the old one or the new one."""
     path, new = home / FILE, home / f"{FILE}.new"
     content = msgspec.json.format(msgspec.json.encode(_read(home) | {place: kept}))
     home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Bringing a database to this version's schema.
+"""Upgrading a database to this version's schema.
 
-The steps themselves are the top-level package `migrations`.
+The migrations themselves are in the top-level package `migrations`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _LOCK_LIMIT = "5s"  # a step that waits longer for a table would block the reque
 
 
 def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None) -> list[str]:
-    """Apply what is missing, in order; return the applied revisions.
+    """Apply the missing revisions in order and return them.
 
-    Raises `BadUsage` where the server or the login cannot do it, with what an administrator runs.
+    Raises `BadUsage` if the server or the login is unsuitable, with the commands that an
+    administrator runs.
     """
     applied: list[str] = []
 
@@ -83,8 +84,8 @@ def pending(database: Database) -> list[str]:
 
 @contextmanager
 def _upgrading(database: Database) -> Iterator[Connection]:
-    """A connection of its own that holds the upgrade lock; closing it gives lock and settings
-    back.
+    """Yield a separate connection that holds the upgrade lock; closing it returns the lock and
+    the settings.
     """
     with database.engine.connect() as connection:
         connection.detach()
@@ -151,7 +152,7 @@ def _check_server(connection: Connection) -> None:
 
 
 def _lacks_a_role(connection: Connection) -> bool:
-    """True where a later version needs a role that the first day's did not make."""
+    """Return True if a role is missing that a later version added."""
     found = connection.execute(
         text("SELECT count(*) FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)}
     )
@@ -159,8 +160,8 @@ def _lacks_a_role(connection: Connection) -> bool:
 
 
 def _check_login(connection: Connection, *, is_new: bool) -> None:
-    """Find out before anything changes whether this login may make the roles, and in a new database
-    the schemas.
+    """Check before any change that this login may create the roles and, in a new database, the
+    schemas.
     """
     login, may_create_roles, name, may_create_schemas = connection.execute(
         text(
@@ -170,8 +171,8 @@ def _check_login(connection: Connection, *, is_new: bool) -> None:
             "= current_user"
         )
     ).one()
-    # Until PostgreSQL 15 who may create roles may grant all of them; since 16 only those it made
-    # itself.
+    # Until PostgreSQL 15 a login that may create roles may grant all of them; since 16 only those
+    # that it created.
     existing = connection.execute(
         text(
             "SELECT rolname, pg_has_role(oid, 'USAGE') OR pg_has_role(oid, 'MEMBER WITH ADMIN "

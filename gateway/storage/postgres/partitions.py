@@ -1,6 +1,6 @@
 """Monthly partitions of the ledger.
 
-What no partition takes lands in the default one, so nothing is refused.
+Rows without a partition go to the default one, so that none is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ MOST_MONTHS = 120
 
 
 def ensure_months(database: Database, *, first: date, last: date) -> list[str]:
-    """Create the partitions of the months from `first` to `last` that are missing; return their
-    names.
+    """Create the missing partitions of the months from `first` to `last`; return their names.
 
-    Each in its own short transaction: making one locks the default partition. Rows that waited
-    there move over.
+    Each has its own short transaction: creating one locks the default partition. The month's rows
+    in the default partition move over.
     """
     created = []
     for month in _months(first, last):
@@ -34,7 +33,7 @@ def ensure_months(database: Database, *, first: date, last: date) -> list[str]:
 
 
 def missing(database: Database, *, until: date) -> list[str]:
-    """Return the partitions that are missing from this month (of Postgres' clock, UTC) to that of
+    """Return the missing partitions from this month (of Postgres' clock, UTC) to that of
     `until`.
     """
     with database.begin() as connection:

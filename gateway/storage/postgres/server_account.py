@@ -1,8 +1,8 @@
-"""Who runs the embedded server, which binaries it runs, and which directories it can reach.
+"""The embedded server's OS account, its binaries, and the directories that it can reach.
 
-Postgres refuses to run as root, and another user cannot reach what lies below a private home: no
-permission of a directory that is not ours is loosened; binaries and data go where that user can
-reach them.
+Postgres refuses to run as root, and another user cannot reach files below a private home. We never
+loosen the permissions of a directory that is not ours: binaries and data go to a place that the
+account can reach.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 
 from gateway.errors import BadUsage, DatabaseUnavailable
 
-RUN_LIMIT_S = 60  # for `--version`, on a machine that is busy
+RUN_LIMIT_S = 60  # seconds for `--version` on a busy machine
 
 
 class ServerAccount:
-    """The OS user that runs the server: ourselves, or another where we are root, as which Postgres
-    refuses to run.
+    """The OS user that runs the server: our own, or another one if we are root, because Postgres
+    refuses root.
     """
 
     def __init__(self, uid: int, gid: int) -> None:
@@ -51,11 +51,11 @@ class ServerAccount:
 
     @property
     def name(self) -> str:
-        """The user's name."""
+        """Return the user's name."""
         return pwd.getpwuid(self.uid).pw_name
 
     def process_options(self) -> dict[str, Any]:
-        # A short environment: provider keys of ours are none of the server's business.
+        # A minimal environment: the server must not see provider keys.
         common: dict[str, Any] = {
             "cwd": "/",
             "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
@@ -70,8 +70,8 @@ class ServerAccount:
             os.chown(path, self.uid, self.gid)
 
     def closed_folders(self, path: Path) -> list[tuple[Path, int]]:
-        """Return each folder down to this one that another account of ours may not enter, and the
-        mode it needs.
+        """Return each folder on the path that the server's account may not enter, with the mode
+        that it needs.
         """
         found = (
             [(folder, folder.stat()) for folder in (*reversed(path.parents), path)]
@@ -85,8 +85,8 @@ class ServerAccount:
         ]
 
     def reachable(self, binaries: Path, system_dir: Path) -> Path:
-        """Return the binaries, or a copy of them if this account cannot use them (a virtualenv
-        below /root).
+        """Return the binaries, or a copy if this account cannot use them (a virtualenv below
+        /root).
 
         Raises `DatabaseUnavailable` if this account cannot run the copy either.
         """
@@ -99,7 +99,7 @@ class ServerAccount:
             return _copy_that_runs(self, binaries, system_dir)
 
     def why_not_runnable(self, binaries: Path) -> str | None:
-        """Return the reason why this account cannot run the binaries, None if it can."""
+        """Return the reason why this account cannot run the binaries, or None if it can."""
         for name in ("postgres", "initdb"):
             try:
                 done = subprocess.run(
@@ -132,7 +132,7 @@ def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) ->
     copied_binaries = copy / binaries.relative_to(package.parent)
     if copied_binaries.is_dir() and account.why_not_runnable(copied_binaries) is None:
         return copied_binaries
-    for leftover in system_dir.glob(f"{copy.name}.*"):  # of a process that was killed here
+    for leftover in system_dir.glob(f"{copy.name}.*"):  # left by a process that was killed here
         shutil.rmtree(leftover)
     partial = system_dir / f"{copy.name}.partial-{secrets.token_hex(4)}"
     try:
@@ -153,8 +153,8 @@ def _copy_that_runs(account: ServerAccount, binaries: Path, system_dir: Path) ->
 
 
 def _copy_wheel(binaries: Path, target: Path) -> None:
-    """Copy the installation in the wheel's own layout: it looks for its libraries beside the
-    package.
+    """Copy the installation in the wheel's own layout: the binaries look for libraries beside
+    the package.
     """
     package = binaries.parent.parent
     libraries = package.with_name(f"{package.name}.libs")
@@ -171,7 +171,7 @@ def _copy_wheel(binaries: Path, target: Path) -> None:
 
 
 def _open_to_others(folder: Path) -> None:
-    """Let every user read the copy, whatever umask the original was installed with."""
+    """Make the copy readable for every user, whatever umask the original was installed with."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             is_runnable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
@@ -191,7 +191,7 @@ def find_binaries() -> Path:
     return max(found, key=major_version)
 
 
-# two processes less at each start; an installed wheel does not change under a running program
+# Saves two processes per start; an installed wheel does not change under a running program.
 @cache
 def server_version(binaries: Path) -> str:
     told = subprocess.run(
@@ -205,22 +205,22 @@ def major_version(binaries: Path) -> int:
 
 
 def make_folder(path: Path, *, is_shared: bool) -> None:
-    """Create missing directories; others may pass through (not list) only where the server is
+    """Create missing directories; other users may pass through (not list) only if the server is
     another user.
     """
     mode = 0o711 if is_shared else 0o700
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
-            with suppress(FileExistsError):  # another starter was faster
+            with suppress(FileExistsError):  # a concurrent start created it
                 folder.mkdir()
-                folder.chmod(mode)  # whatever the umask is
+                folder.chmod(mode)  # independent of the umask
 
 
 def make_socket_dir(path: Path, account: ServerAccount) -> None:
     with suppress(FileExistsError):
         account.make_dir(path)
     found = path.lstat()
-    # In /tmp anybody could have made it first; a socket there would be theirs to replace.
+    # In /tmp any user could have created it first and could replace a socket in it.
     if (
         not stat.S_ISDIR(found.st_mode)
         or found.st_uid != account.uid
@@ -232,7 +232,7 @@ def make_socket_dir(path: Path, account: ServerAccount) -> None:
 
 
 def others_may_use(binaries: Path) -> bool:
-    """Return True if the modes let every user read the installed files and reach them."""
+    """Return True if the modes let every user reach and read the installed files."""
     return others_may_enter(binaries) and all(
         path.lstat().st_mode & (stat.S_IXOTH if path.is_dir() else stat.S_IROTH)
         for path in binaries.parent.rglob("*")

@@ -1,8 +1,8 @@
-"""Connections of one user alone, such as the ledger: kept between questions and replaced when they
-break.
+"""Private connections of one component, for example the ledger: kept between calls, replaced when
+they break.
 
-Apart from the pool of `Database`: its ping before each use is a round trip of its own, and others
-may have it all.
+They are apart from the pool of `Database`: its ping before each use is one more round trip, and
+other components may use it up.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ from gateway.storage.postgres.database import Database, Session, within
 
 T = TypeVar("T")
 
-# Two writers in each other's way: one of them is thrown out and tries again, later by chance than
-# the other.
+# Two writers can block each other: Postgres cancels one of them, which tries again after a random
+# pause.
 MOST_TRIES = 5
 FIRST_PAUSE_S = 0.02
-# SQLSTATE classes that speak of the data, not of the server: data exception, integrity, a limit
-# that a value exceeds.
+# SQLSTATE classes about the data, not about the server: data exception, integrity, a limit that a
+# value exceeds.
 _DATA_CLASSES = ("22", "23", "54")
 
 
 class Sessions:
-    """Runs transactions and single statements, each on a session of its own.
+    """A set of sessions that runs transactions and single statements, each on its own session.
 
     Safe to share between threads.
     """
 
     def __init__(self, database: Database, *, prepare: str = "", limit_s: float) -> None:
-        """Take the database and what a new connection runs first; nothing is opened before the
-        first use.
+        """Take the database and the first statement of a new connection; the first use opens one.
 
-        `limit_s` is how long one transaction or statement may wait for Postgres in all, new tries
+        `limit_s` is the total time that one transaction or statement may wait for Postgres, retries
         included.
         """
         self._database, self._prepare, self._limit_s = database, prepare.encode(), limit_s
@@ -48,12 +47,11 @@ class Sessions:
         weakref.finalize(self, _close_all, self._idle)
 
     def transact(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction, committed at its end; again where another writer was in
-        the way.
+        """Run `work` in one transaction and commit it; retry if another writer was in the way.
 
-        `work` must be safe to repeat even after it was committed: the server's word on the commit
-        may be lost. Raises `DatabaseUnavailable`, or the driver's error where the data themselves
-        are refused. Either way nothing is known to be changed.
+        `work` must be safe to repeat even after its commit: the server's answer to the commit may
+        be lost. Raises `DatabaseUnavailable`, or the driver's error if the data itself is refused.
+        In both cases no change is confirmed.
         """
 
         def in_a_block(session: Session) -> T:
@@ -66,8 +64,8 @@ class Sessions:
         except psycopg.Error as error:
             if is_about_data(error):
                 raise
-            # Whatever it is, it is not about one document: setting those aside would empty the
-            # journal for nothing.
+            # This error is not about one document: setting documents aside would empty the journal
+            # for nothing.
             raise DatabaseUnavailable(
                 f"Postgres does not take events now: {error} ({error.sqlstate})."
             ) from error
@@ -75,9 +73,9 @@ class Sessions:
     def rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """Run a statement and return its rows.
 
-        Without a transaction block: the server commits with its answer, and no row stays locked
-        while a worker is busy. Raises `DatabaseUnavailable`, or the driver's error where the
-        statement itself is refused; after the first it is not known whether it was done.
+        There is no transaction block: the server commits with its answer, and no row stays locked
+        while a worker is busy. Raises `DatabaseUnavailable` if the outcome is unknown, or the
+        driver's error if the statement itself is refused.
         """
         with self._database.explained(), within(self._limit_s):
             return self._on_a_session(
@@ -85,7 +83,7 @@ class Sessions:
             )
 
     def close(self) -> None:
-        """Close what is idle. A later use opens it again."""
+        """Close the idle connections. A later use opens them again."""
         _close_all(self._idle)
 
     def _until_ordered(self, work: Callable[[Session], T]) -> T:
@@ -102,10 +100,9 @@ class Sessions:
             try:
                 return self._run(session, work)
             except psycopg.OperationalError:
-                # A server that was restarted since is not worth an error: once more, on a new
-                # connection.
+                # A restarted server is not an error: try once more on a new connection.
                 if session.is_lost:
-                    self.close()  # the others were made before it, and are as dead
+                    self.close()  # the others are older, and so are broken too
                 if not session.is_lost or self._database.left_s(monotonic()) <= 0:
                     raise
         return self._run(self._opened(), work)
@@ -122,8 +119,8 @@ class Sessions:
         return session
 
     def _run(self, session: Session, work: Callable[[Session], T]) -> T:
-        # Kept only where the server did its part: one that turned read-only is best asked for by
-        # its name again.
+        # Keep the session only if the server did its part: after a switch to read-only, a new
+        # connection finds the primary by name.
         is_kept = False
         try:
             result = work(session)
@@ -141,7 +138,7 @@ class Sessions:
 
 
 def is_about_data(error: psycopg.Error) -> bool:
-    """True where Postgres refuses what it was given, and would refuse it tomorrow."""
+    """Return True if Postgres refuses the data itself, so that a retry would fail too."""
     return (error.sqlstate or "")[:2] in _DATA_CLASSES
 
 
