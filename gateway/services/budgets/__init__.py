@@ -1,1 +1,1 @@
-"""Leases on budgets and units of limits that one worker has at hand."""
+"""The budget leases and limit units that one worker holds."""

@@ -1,4 +1,4 @@
-"""One worker's share of one budget in one period: free, held, and what is next asked of
+"""One worker's lease on one budget in one period: the free part, the held part and the next ask to
 Postgres.
 """
 
@@ -18,18 +18,18 @@ from gateway.domain.budgets.budgets import (
 )
 from gateway.domain.pricing.pricing import MOST_NUSD
 
-IDLE_S = 1.0  # a lease without a hold for so long gives back what is free
-RECENT_HOLDS = 8  # a busy lease keeps at least so many of its largest recent hold
+IDLE_S = 1.0  # seconds without a hold; then the lease gives back its free part
+RECENT_HOLDS = 8  # a busy lease keeps at least this many of its largest recent hold
 LOOK_EVERY_S = 0.25
-FORGET = 0.5  # of a rate, with each look at it
-FRESH_S = 0.25  # Postgres's word on a budget is believed for so long without asking again
-# the writer reads what the journal's group commit has synced, a moment after it was settled
+FORGET = 0.5  # the share of the rate that each look forgets
+FRESH_S = 0.25  # seconds for which Postgres's last answer on a budget is trusted
+# The writer reads whatever the journal's group commit has synced, shortly after settlement.
 SYNCED_WITHIN_S = 1.0
 
 
 class Waiter:
-    """One request that waits for Postgres's word on some leases: True when it has come on all of
-    them.
+    """A request that waits for Postgres's answer on some leases. Its result is True once all have
+    answers.
     """
 
     __slots__ = ("amount_nusd", "answered", "unheard")
@@ -42,28 +42,29 @@ class Waiter:
 
     @property
     def is_to_serve(self) -> bool:
-        """False when it was told that there is no answer.
+        """Return False if the waiter already knows that no answer will come.
 
-        One that was told of its slice has not taken it yet.
+        A waiter that received its slice has not taken it yet.
         """
         return not self.answered.done() or self.answered.result()
 
     def hear(self, key: tuple[str, int], *, is_answered: bool) -> None:
-        """Postgres has spoken of one lease, or did not answer."""
+        """Record that Postgres answered for one lease, or failed to answer."""
         self.unheard.discard(key)
         if not self.answered.done() and not (is_answered and self.unheard):
             self.answered.set_result(is_answered)
 
 
 class BudgetLease:
-    """Whole nano-dollars.
+    """A worker's lease on one budget, in whole nano-dollars.
 
-    `free + held`, and what is settled but not written, is leased from Postgres.
+    Postgres has leased `free + held`, and any settled amount that is not written yet.
 
-    Postgres's last word is in `limit_nusd`, `spent_nusd` and `leased_nusd` (by all workers), and
-    came at `heard_s`; before that the limit is the policy's. A soft budget's lease holds nothing,
-    and gives back what a hard one had. What is spent beyond a lease is `overdraft_nusd` until
-    Postgres has its events: no answer makes room before that.
+    `limit_nusd`, `spent_nusd` and `leased_nusd` (over all workers) are Postgres's last answer,
+    received at `heard_s`. Before the first answer, the limit comes from the policy. The lease of a
+    soft budget holds nothing; if the budget was hard before, the lease gives its money back.
+    `overdraft_nusd` is the spending beyond the lease. It stays until Postgres has its events: no
+    answer makes room earlier.
     """
 
     __slots__ = (
@@ -100,40 +101,38 @@ class BudgetLease:
         self.ends_s = float("inf") if span.ends_at is None else span.ends_at.timestamp()
         self.free_nusd = self.held_nusd = self.overdraft_nusd = 0
         self._overdrawn_nusd = (
-            0  # the settled part of the overdraft, the last of it at `_overdrawn_s`
+            0  # the settled part of the overdraft; its last settlement was at `_overdrawn_s`
         )
         self._overdrawn_s = self.heard_s = float("-inf")
         self.limit_nusd, self.spent_nusd, self.leased_nusd = account.rule.limit_nusd, 0, 0
         self._unleased_nusd = self.limit_nusd
-        self.until_s = 0.0  # by our own clock, started before Postgres was asked
+        self.until_s = 0.0  # by this process's clock, read before Postgres was asked
         self.used_s = self._looked_s = now_s
         self._largest_nusd = self._used_nusd = 0
         self._rate_nusd_per_s = 0.0
         self._aim_nusd = self._orphaned_nusd = 0
-        self.waiting: list[Waiter] = []  # holds that wait until Postgres was asked
+        self.waiting: list[Waiter] = []  # waiters for the next answer of Postgres
 
     @property
     def room_nusd(self) -> int:
-        """What nobody had spent or leased when Postgres was last asked, and what is free here."""
+        """Unleased budget at Postgres's last answer, plus this lease's own free part."""
         return self._unleased_nusd + self.free_nusd
 
     @property
     def still_waiting(self) -> list[Waiter]:
-        """Those of `waiting` that have no answer yet; the others are there until their tasks
-        run.
-        """
+        """Return the waiters without an answer; the others stay listed until their tasks run."""
         return [one for one in self.waiting if not one.answered.done()]
 
     def refuses(self, amount_nusd: int, now_s: float, *, within_s: float = FRESH_S) -> bool:
-        """True where Postgres has said lately that there is no room for that much."""
+        """Return True if a recent answer of Postgres shows no room for the amount."""
         return self.is_hard and now_s - self.heard_s <= within_s and self.room_nusd < amount_nusd
 
     def can_hold(self, amount_nusd: int, now_s: float) -> bool:
-        """True where that much is free, and leased for longer than now."""
+        """Return True if the amount is free and the lease has not expired."""
         return not self.is_hard or (self.free_nusd >= amount_nusd and now_s < self.until_s)
 
     def hold(self, amount_nusd: int, now_s: float) -> Hold:
-        """Reserve what `can_hold` said; of a soft budget nothing."""
+        """Reserve an amount that `can_hold` confirmed; a soft budget reserves nothing."""
         self.used_s = now_s
         account_id, starts_s = self.key
         if not self.is_hard:
@@ -147,7 +146,7 @@ class BudgetLease:
         return Hold(account_id, starts_s, amount_nusd)
 
     def settle(self, held_nusd: int, taken_nusd: int) -> None:
-        """Replace a hold by what its attempt took of it."""
+        """Replace a hold by the cost of its attempt."""
         self.held_nusd -= held_nusd
         returned_nusd = held_nusd - taken_nusd
         if self._orphaned_nusd:
@@ -158,41 +157,45 @@ class BudgetLease:
         self._used_nusd -= held_nusd - taken_nusd
 
     def overdraw(self, amount_nusd: int) -> Hold:
-        """Reserve what is not leased; the caller has seen that the policy allows it."""
+        """Reserve an amount that is not leased. The caller has checked that the policy allows
+        it.
+        """
         self.overdraft_nusd += amount_nusd
         return Hold(*self.key, amount_nusd, is_overdraft=True)
 
     def settle_overdraft(self, held_nusd: int, taken_nusd: int, *, now_s: float) -> None:
-        """Replace an overdraft's hold by what its attempt took."""
+        """Replace an overdraft's hold by the cost of its attempt."""
         self.overdraft_nusd = max(self.overdraft_nusd - held_nusd + taken_nusd, 0)
         self._overdrawn_nusd += taken_nusd
         self._overdrawn_s = now_s
 
     def note_written(self, until_s: float) -> None:
-        """All that was settled before that moment is in Postgres: so is the overdraft that was."""
+        """Record that Postgres has every event settled before `until_s`, so their overdraft
+        ends.
+        """
         if self._overdrawn_nusd and self._overdrawn_s + SYNCED_WITHIN_S <= until_s:
             self.overdraft_nusd = max(self.overdraft_nusd - self._overdrawn_nusd, 0)
             self._overdrawn_nusd = 0
 
     @property
     def is_low(self) -> bool:
-        """True where a busy lease should be filled before it is empty."""
+        """Return True if a busy lease needs more money before it is empty."""
         return self.free_nusd * 2 < self._aim_nusd
 
     def is_done(self, now_s: float) -> bool:
-        """True where nothing of it is left here and nobody has used it for a while."""
+        """Return True if the lease is empty and has been unused for a while."""
         is_empty = not (self.free_nusd or self.held_nusd or self.waiting or self.overdraft_nusd)
         return is_empty and now_s - self.used_s > 60 * IDLE_S
 
     def ask(self, *, now: datetime, now_s: float, turn: int) -> SliceAsk | None:
-        """What to ask Postgres now, None for nothing.
+        """Return the next ask to Postgres, or None if there is nothing to ask.
 
-        What goes back leaves the lease with the question.
+        The amount to return leaves the lease together with the ask.
         """
         self._look(now_s)
         if not self.is_hard and not self.free_nusd:
             return None
-        # What is larger than the whole budget is answered without being asked for.
+        # An amount above the whole budget gets its answer without an ask.
         waiting = [
             one.amount_nusd
             for one in self.waiting
@@ -233,11 +236,11 @@ class BudgetLease:
         )
 
     def take_back(self, ask: SliceAsk) -> None:
-        """Nothing of a question was done."""
+        """Restore the lease after an ask that Postgres did not carry out."""
         self.free_nusd += ask.returned_nusd
 
     def take(self, granted: SliceGranted, *, until_s: float, now_s: float) -> None:
-        """Postgres has answered."""
+        """Apply Postgres's answer to the lease."""
         self.free_nusd += granted.granted_nusd
         self.until_s, self.heard_s = until_s, now_s
         if granted.limit_nusd is not None:
@@ -247,27 +250,28 @@ class BudgetLease:
         self._aim()
 
     def use_rule_of(self, account: Account) -> None:
-        """The policy may have changed what the account is under: then Postgres's word was on
-        another limit.
+        """Use the account's rule of the current policy. If the limit changed, Postgres's last
+        answer no longer counts.
         """
         if account.rule != self.account.rule:
             self.heard_s = float("-inf")
         self.account, self.is_hard = account, account.rule.is_hard
 
     def lose(self) -> None:
-        """An operator gave up this worker's journal: nothing of what it had leased is ours any
-        more.
+        """Forget all leased money, because an operator gave up this worker's journal.
 
-        What is held was leased too: as much as that must not come back as free when attempts under
-        way are settled.
+        The held part was leased too: it must not become free again when the attempts in flight
+        settle.
         """
         self.free_nusd, self.until_s = 0, 0.0
         self._orphaned_nusd = self.held_nusd
 
     def _aim(self, waiting_nusd: int = 0) -> None:
-        """What a busy lease has free: at most one slice, and where that suffices, as much again as
-        is held and half of it for as long as a lease lasts at its rate. It is filled again at half,
-        and that is what an outage may find.
+        """Return the free amount that a busy lease aims for.
+
+        That is at most one slice. It covers the current holds once more, plus half of the lease's
+        duration at its spending rate. The lease is refilled at half of that. During an outage of
+        Postgres the lease has between half and all of it.
         """
         lasting_nusd = int(2 * self._rate_nusd_per_s * self._lease_s)
         enough_nusd = max(
@@ -276,9 +280,7 @@ class BudgetLease:
         self._aim_nusd = min(slice_nusd(self.limit_nusd, 0), enough_nusd)
 
     def _look(self, now_s: float) -> None:
-        """Learn the rate of spending since the last look, and forget a hold that was larger than
-        others.
-        """
+        """Update the spending rate since the last look, and forget one unusually large hold."""
         passed_s = now_s - self._looked_s
         if passed_s >= LOOK_EVERY_S:
             rate = max(self._used_nusd, 0) / passed_s

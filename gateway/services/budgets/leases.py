@@ -1,9 +1,8 @@
-"""Money at hand: holds on budgets out of what this worker has leased, without asking Postgres for
-each.
+"""Holds on budgets, taken from this worker's leases without one query per hold.
 
-Everything here runs on the event loop, but for the exchange with Postgres: that is one question at
-a time, in a thread, for all leases together. An answer that was lost is asked for again in the same
-words, and Postgres answers a turn once: so no slice is taken or given back twice
+Everything here runs on the event loop except the exchange with Postgres. One exchange at a time
+runs in a thread and covers all leases. After a lost answer the worker repeats the same numbered
+ask, and Postgres carries out each number once. So no slice is granted or returned twice
 (docs/decisions/0009).
 """
 
@@ -33,20 +32,19 @@ from gateway.services.ports import BudgetLeaseStore, Clock
 
 log = structlog.get_logger()
 
-WAIT_S = 0.05  # for a word of Postgres; a slow database is no reason to make a caller wait longer
-LAST_WORD_S = (
-    10.0  # while Postgres is slow: its last word says no, rather than that it said nothing
-)
-MOST_WAIT_S = 1.0  # for a slice while Postgres answers, but others are before us
-SILENT_AFTER_S = 0.25  # readiness says it then
-AWAY_AFTER_S = 1.0  # without an answer: then it is not slow but away
+# seconds for an answer of Postgres; a slow database should not make a caller wait longer
+WAIT_S = 0.05
+LAST_WORD_S = 10.0  # while Postgres is slow, its last refusal counts instead of "no answer"
+MOST_WAIT_S = 1.0  # seconds for a slice if Postgres answers but other requests are first
+SILENT_AFTER_S = 0.25  # seconds; after that readiness reports it
+AWAY_AFTER_S = 1.0  # seconds without an answer; then Postgres counts as away, not slow
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 1.0
 
 
 class BudgetLeases:
-    """The leases of one worker.
+    """The budget leases of one worker.
 
-    `worker` is its journal: Postgres gives back what is leased when that is drained.
+    `worker` is its journal: Postgres reclaims the leased money once the journal is drained.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class BudgetLeases:
         wait_s: float = WAIT_S,
     ) -> None:
         self._store, self._clock, self._worker = leases, clock, worker
-        # Until when all that this worker settled is in Postgres; the writer knows, and is made
+        # The time up to which Postgres has all settled events. The writer knows it, and is made
         # later.
         self.written_until_s: Callable[[], float] = lambda: float("-inf")
         self._lease_s, self._wait_s = lease_s, wait_s
@@ -68,7 +66,7 @@ class BudgetLeases:
         self._wanted = asyncio.Event()
         self._turn = 0
         self._unanswered: Sequence[SliceAsk] = ()
-        self._refused: set[tuple[str, int]] = set()  # leases whose last question Postgres refused
+        self._refused: set[tuple[str, int]] = set()  # leases whose last ask Postgres refused
         self._asking_since_s: float | None = None
         self._away_since_s: float | None = None
         self._heard_s = 0.0  # when Postgres last answered, by the event loop's clock
@@ -77,7 +75,7 @@ class BudgetLeases:
 
     @property
     def away_s(self) -> float | None:
-        """For how long Postgres has given no answer; None where it answers or was not asked."""
+        """Seconds since Postgres last answered; None if it answers or was not asked."""
         now_s = self._clock.monotonic()
         if self._away_since_s is not None:
             return now_s - self._away_since_s
@@ -86,8 +84,8 @@ class BudgetLeases:
 
     @property
     def silent_s(self) -> float | None:
-        """For how long a question has waited for Postgres, sooner than it counts as away: requests
-        are refused.
+        """Seconds that an ask has waited for Postgres. Requests are refused before Postgres counts
+        as away.
         """
         if self._away_since_s is not None:
             return self.away_s
@@ -99,10 +97,9 @@ class BudgetLeases:
     async def hold(
         self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime
     ) -> tuple[Hold, ...]:
-        """Reserve an amount on every account, or on none. `moment` says in which period.
+        """Reserve an amount on every account, or on none; `moment` selects the period.
 
-        Raises `BudgetExhausted` where Postgres says that there is no room, `Unavailable` where it
-        cannot be asked.
+        Raises `BudgetExhausted` if Postgres has no room, `Unavailable` if Postgres cannot be asked.
         """
         moment_s, now_s = moment.timestamp(), self._clock.monotonic()
         budget_leases = [self._lease(account, moment, moment_s) for account in accounts]
@@ -132,14 +129,14 @@ class BudgetLeases:
         return tuple(holds)
 
     def settle(self, holds: Iterable[Hold], cost_nusd: int | None) -> None:
-        """Replace holds by the true cost, None where it is unknown: then the hold stands.
+        """Replace holds by the true cost. If the cost is unknown (None), the holds stay.
 
-        No await.
+        Never awaits.
         """
         for hold in holds:
             budget_lease = self._leases.get((hold.account_id, hold.starts_s))
             if budget_lease is None or not hold.held_nusd:
-                continue  # nothing is reserved of a soft budget
+                continue  # a soft budget reserves nothing
             taken_nusd = held_nusd = hold.held_nusd
             if cost_nusd is not None and cost_nusd < held_nusd:
                 taken_nusd = cost_nusd
@@ -149,8 +146,8 @@ class BudgetLeases:
                 budget_lease.settle(held_nusd, taken_nusd)
 
     def remaining_nusd(self, holds: Iterable[Hold]) -> int | None:
-        """What the tightest hard budget of an attempt has room for, as last known; None where it
-        has none.
+        """Return the last known room of the attempt's tightest hard budget; None if it has no hard
+        budget.
         """
         least_nusd: int | None = None
         for hold in holds:
@@ -164,15 +161,15 @@ class BudgetLeases:
         return least_nusd
 
     async def run(self) -> None:
-        """Ask Postgres for what is needed, and give back what is idle, until cancelled.
+        """Ask Postgres for the needed money and return idle money, until cancelled.
 
-        The connection is opened at once, so that no caller waits for that.
+        Opens the connection at once, so that no caller waits for it.
         """
         loop = asyncio.get_running_loop()
         opening = loop.run_in_executor(self._thread, self._store.exchange, self._worker, ())
         opening.add_done_callback(
             lambda opened: opened.exception()
-        )  # asked again when something is wanted
+        )  # asked again when money is needed
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(
@@ -185,8 +182,9 @@ class BudgetLeases:
                 self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
 
     async def exchange(self) -> bool:
-        """Ask once for all that is wanted now, one call at a time; False where Postgres gave no
-        answer.
+        """Ask once for everything needed now. Return False if Postgres gave no answer.
+
+        Only one call runs at a time.
         """
         now_s = self._clock.monotonic()
         asks = self._unanswered or self._asks(now_s)
@@ -210,10 +208,10 @@ class BudgetLeases:
         return is_answered
 
     async def close(self) -> None:
-        """End.
+        """Stop asking.
 
-        What is still leased comes back with the journal, and so does what a question under way is
-        granted.
+        The leased money returns to the budget with the journal, and so does any grant still under
+        way.
         """
         self._thread.shutdown(wait=False)
 
@@ -239,8 +237,8 @@ class BudgetLeases:
     async def _answered(
         self, short: Sequence[BudgetLease], amount_nusd: int, deadline_s: float
     ) -> bool:
-        """Wait until Postgres was asked for so much; False where it has been silent for too
-        long.
+        """Wait for Postgres's answer on the amount. Return False if Postgres has been silent for
+        too long.
         """
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline_s or self.away_s is not None:
@@ -261,16 +259,17 @@ class BudgetLeases:
                     budget_lease.waiting.remove(waiter)
 
     def _tell(self, budget_lease: BudgetLease, *, is_answered: bool) -> None:
-        """Tell those who wait whether Postgres has spoken of a lease."""
+        """Notify the waiters of a lease whether Postgres answered for it."""
         for waiter in budget_lease.waiting:
             waiter.hear(budget_lease.key, is_answered=is_answered)
 
     def _without_postgres(
         self, budget_leases: Sequence[BudgetLease], amount_nusd: int
     ) -> tuple[Hold, ...]:
-        """Hold what can be held without an answer.
+        """Hold from the leases as far as they suffice, without an answer of Postgres.
 
-        Raises `Unavailable`: we cannot know, so we do not say no.
+        Raises `Unavailable`: the budget's state is unknown, so the request is not refused as
+        exhausted.
         """
         now_s, is_away = self._clock.monotonic(), self.away_s is not None
         short = [
@@ -324,11 +323,11 @@ class BudgetLeases:
         return [ask for ask in found if ask is not None]
 
     async def _ask(self, asks: Sequence[SliceAsk], *, until_s: float) -> None:
-        """Ask Postgres and take what it grants.
+        """Send the asks to Postgres and apply its grants.
 
-        Raises `DatabaseUnavailable`: then the same is asked again.
+        Raises `DatabaseUnavailable`; the next exchange then repeats the same asks.
 
-        A question that Postgres refuses is dropped, and nothing but it: of several each is asked
+        If Postgres refuses one ask, only that one is dropped: after an error each ask is sent
         alone.
         """
         granted: Sequence[SliceGranted] = ()
@@ -361,7 +360,7 @@ class BudgetLeases:
         return await loop.run_in_executor(self._thread, self._store.exchange, self._worker, asks)
 
     def _drop(self, ask: SliceAsk, problem: str) -> None:
-        """Forget a question that Postgres refuses, and tell those who wait for it."""
+        """Drop an ask that Postgres refuses, and notify its waiters."""
         budget_lease = self._lease_of(ask)
         log.error(
             "budget_ask_refused",

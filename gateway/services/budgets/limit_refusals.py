@@ -1,5 +1,5 @@
-"""What a caller is told whose request goes over a limit: which one, its figure, when to come back,
-who can raise it.
+"""Errors for a request that exceeds a limit: which limit, its figure, when to retry, who can raise
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIELDS = {
 
 
 def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> RequestError:
-    """The limit is used up for the next `wait_s` seconds."""
+    """Return the error for a limit that is used up for the next `wait_s` seconds."""
     retry_after_s = min(max(wait_s, 0.001), LONGEST_S)
     if measure is LimitUnit.CONCURRENT:
         return ConcurrencyLimited(
@@ -34,7 +34,7 @@ def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> 
 
 
 def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
-    """One request that is larger than the limit."""
+    """Return the error for a single request that is larger than the limit."""
     return RateLimited(
         f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 "
         "seconds: it will never "

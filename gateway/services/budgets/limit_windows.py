@@ -1,7 +1,7 @@
-"""What one worker has in hand of the windows and slots that all workers share.
+"""The units of shared windows and slots that one worker holds.
 
-Owns how much is taken ahead and when it goes back. Asking Postgres, and who waits for it, is the
-`limiter`'s.
+Decides how much to take ahead and when to give it back. `limiter` asks Postgres and manages the
+waiting requests.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from gateway.domain.budgets.limits import (
     SlidingCounts,
 )
 
-# All workers together have at most a hundredth of a limit in hand, or one request each. That bounds
-# both what an idle worker can keep from a busy one and how far "the last 60 seconds" at the gateway
-# can differ from those in Postgres.
+# All workers together hold at most a hundredth of a limit, or one request each. That bounds the
+# units that an idle worker can keep from a busy one. It also bounds the difference between "the
+# last 60 seconds" at the gateway and in Postgres.
 LOT_SHARE = 100
-AHEAD_S = 0.5  # a lot lasts so long at the rate of late
-LOT_LASTS_S = 0.9  # what is not used by then goes back
-PEAK_LASTS_S = 0.5  # slots that were not in use in this half-second and the last one go back
-GIVE_BACK_AFTER_S = 0.05  # settlements of so long go together
+AHEAD_S = 0.5  # seconds that a lot lasts at the recent rate
+LOT_LASTS_S = 0.9  # seconds; unused units then go back
+PEAK_LASTS_S = 0.5  # slots unused in this half-second and in the last one go back
+GIVE_BACK_AFTER_S = 0.05  # settlements within this many seconds are sent together
 MEASURE_EVERY_S = 0.1
 RATE_OVER_S = 0.5
-# Other workers may give back what they do not use at any time: then "nothing before T" was too
-# dark.
+# Other workers may return unused units at any time, so "nothing before T" may be too pessimistic.
 ASK_AGAIN_S = 0.25
 RENEW_EVERY_S = 5.0
-SLOTS_LAST_S = 12.0  # Postgres forgets them after 15 s; our clock began before its own
+SLOTS_LAST_S = 12.0  # seconds; Postgres forgets them after 15 s, and our clock started earlier
 
 
 class UnitsInHand:
-    """What both have in common.
+    """The members that windows and slots have in common.
 
-    `free` may be admitted from at once; `waiting` units are asked for by requests.
+    Requests are admitted from `free` at once; waiting requests have asked for `waiting` units.
 
-    `corrections` are units by tick that Postgres does not know of yet, `sent` those of a question
-    that has no answer: they go with its number again, and with no other, until it has.
+    `corrections` are units by tick that Postgres does not have yet. `sent` are the corrections of
+    an ask without an answer; they are repeated with that ask's number, and with no other, until it
+    is answered.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class UnitsInHand:
 
     @property
     def needs_asking(self) -> bool:
-        """Whether something is waited for or to be told."""
+        """Return True if a request waits or a correction must be sent."""
         return (
             self.is_wanted
             or self.free < self.waiting
@@ -80,7 +80,7 @@ class UnitsInHand:
         )
 
     def take_back(self) -> None:
-        """The question that was answered did not have this in it."""
+        """Take back this window's part of an ask that did not include it."""
         if self.sent is not None:
             for tick, units in self.sent.items():
                 self._correct(tick, units)
@@ -91,7 +91,7 @@ class UnitsInHand:
 
 
 class LimitWindow(UnitsInHand):
-    """Units of one window, all of one lot: taken at one tick."""
+    """One window of a limit, with one lot of units taken at one tick."""
 
     __slots__ = (
         "_answered_s",
@@ -115,22 +115,22 @@ class LimitWindow(UnitsInHand):
         self.tick = 0
         self._own = SlidingCounts()
         self._left = limit
-        self._slides: tuple[tuple[float, int], ...] = ()  # (when, units)
+        self._slides: tuple[tuple[float, int], ...] = ()  # (time, units)
         self._answered_s: float | None = None
         self._since_answer = 0
-        self._returned = 0  # at settlements that Postgres was not told of yet
+        self._returned = 0  # units returned at settlement that Postgres does not have yet
         self._lot_s = self._counted_s = 0.0
         self._demand = self._typical = 0
         self._rate = 0.0
         self._low = -1
         self._is_renewing = False
 
-    # ---- admitting
+    # ---- admit
 
     def take(self, units: int, now_s: float) -> int:
-        """Take units of the lot in hand; return their tick.
+        """Take units of the current lot; return their tick.
 
-        The caller has seen that there are as many.
+        The caller has checked that the lot has enough.
         """
         self.free -= units
         self._demand += units
@@ -140,19 +140,19 @@ class LimitWindow(UnitsInHand):
 
     @property
     def is_low(self) -> bool:
-        """Whether a new lot should be under way."""
+        """Return True if a new lot should be requested."""
         return self.free <= self._low
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Whether this worker may admit them without asking: its part of the limit, or of what was
-        left of it.
+        """Return True if the worker's own share of the limit, or of its remainder, covers the
+        units.
         """
         own = self._own.slide(now_s)
         left = self._left // workers - self._since_answer
         return own == 0 or own + units <= self.limit // workers or units <= left
 
     def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take units that Postgres hears of later; return the tick they count at."""
+        """Take units that are reported to Postgres later; return the tick that they count at."""
         self._demand += units
         self._since_answer += units
         self._own.add(now_s, units)
@@ -160,9 +160,7 @@ class LimitWindow(UnitsInHand):
         return tick
 
     def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """Give back what was reserved beyond the use, or take what was used beyond it; True if
-        something changed.
-        """
+        """Return unused units or take the excess of the use; return True if something changed."""
         if excess == 0 or now_s - taken_s > WINDOW_S:
             return False
         self._own.correct(taken_s, -excess)
@@ -170,10 +168,10 @@ class LimitWindow(UnitsInHand):
         self._returned += excess
         return True
 
-    # ---- refusing
+    # ---- refuse
 
     def refuses(self, units: int, now_s: float) -> bool:
-        """Whether Postgres has just said that there is no room, and this worker has made none
+        """Return True if Postgres recently reported no room and this worker has freed nothing
         since.
         """
         if now_s >= self.asks_again_s or units <= self._left + self._returned:
@@ -181,14 +179,14 @@ class LimitWindow(UnitsInHand):
         return now_s < (self._known_ready_s(units) or 0.0)
 
     def ready_s(self, units: int, now_s: float) -> float:
-        """When there is room for them again, as far as is known."""
+        """Return the earliest known time at which the units fit again."""
         known_s = self._known_ready_s(units)
         if known_s is not None:
             return known_s
         return self._slides[-1][0] if self._slides else now_s + 1.0
 
     def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
-        """When this worker's own part has room again."""
+        """Return the time at which this worker's own share has room again."""
         return self._own.ready_s(now_s, self._own.slide(now_s) + units - self.limit // workers)
 
     def _known_ready_s(self, units: int) -> float | None:
@@ -200,7 +198,7 @@ class LimitWindow(UnitsInHand):
         return None
 
     def remaining(self, now_s: float) -> tuple[int, float]:
-        """How much is left as far as is known, and in how many seconds some of it comes back."""
+        """Return the last known remainder, and in how many seconds it grows."""
         if self._answered_s is None or now_s - self._answered_s > WINDOW_S:
             return self.limit, 0.0
         back = sum(units for at_s, units in self._slides if at_s <= now_s)
@@ -209,12 +207,12 @@ class LimitWindow(UnitsInHand):
             min(self._left + back + self.free - self._since_answer, self.limit), 0
         ), next_s - now_s
 
-    # ---- asking
+    # ---- ask
 
     def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
-        """What to ask now.
+        """Return the next ask.
 
-        What is in hand stays usable until the answer, unless it is too little or too much.
+        The units held stay usable until the answer, unless they are too few or too many.
         """
         self._measure_rate(now_s)
         is_short = self.free < self.waiting
@@ -238,13 +236,13 @@ class LimitWindow(UnitsInHand):
     def answered(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Take note of an answer."""
+        """Apply an answer."""
         self.sent = None
         self._left = self.limit - answered.used
         self._slides = tuple((now_s + ms / 1000, units) for ms, units in answered.slides)
         self._answered_s, self._since_answer = now_s, 0
         self.asks_again_s = now_s + ASK_AGAIN_S
-        if is_repeat:  # taken for requests that were answered otherwise long ago
+        if is_repeat:  # taken for requests that already had another answer
             self._correct(answered.tick, -answered.granted)
         elif self._is_renewing:
             self._give_back()
@@ -252,12 +250,14 @@ class LimitWindow(UnitsInHand):
             self._low = (self.free - self.waiting) // 2 if self.free > self.waiting else -1
 
     def let_go(self) -> None:
-        """Keep nothing in hand, and take nothing ahead."""
+        """Give back all units and take none ahead."""
         self._give_back()
         self.is_wanted, self._demand, self._rate = False, 0, 0.0
 
     def due_at_s(self, now_s: float) -> float | None:
-        """When Postgres must hear of this again, though nobody asks; None: never."""
+        """Return the time of the next due report to Postgres without any request; None if none is
+        due.
+        """
         if self.corrections:
             return now_s + GIVE_BACK_AFTER_S
         return self._lot_s + LOT_LASTS_S if self.free else None
@@ -281,7 +281,9 @@ class LimitWindow(UnitsInHand):
 
 
 class LimitSlots(UnitsInHand):
-    """Slots for running requests. `held` are ours in Postgres, `in_use` by requests that run."""
+    """Slots for running requests: `held` counts those reserved in Postgres, `in_use` those in
+    use.
+    """
 
     __slots__ = ("_last_peak", "_left", "_peak", "_peak_s", "_renewed_s", "held", "in_use")
 
@@ -293,50 +295,52 @@ class LimitSlots(UnitsInHand):
 
     @property
     def is_low(self) -> bool:
-        """Slots are asked for when a request needs one: those that end serve the next."""
+        """Return False: a slot is requested only when a request needs one, and ended requests free
+        the next.
+        """
         return False
 
     def take(self, units: int, now_s: float) -> int:
-        """Take a slot in hand."""
+        """Take a held slot."""
         self.free -= units
         self._use(units)
         return 0
 
     def has_share(self, units: int, *, now_s: float, workers: int) -> bool:
-        """Whether this worker may admit without asking: its part of the limit, and at least one."""
+        """Return True if the worker's own share of the limit, at least one slot, has room."""
         return self.in_use + units <= max(self.limit // workers, 1)
 
     def take_share(self, units: int, *, now_s: float, tick: int) -> int:
-        """Take a slot that Postgres hears of later."""
+        """Take a slot that is reported to Postgres later."""
         self._use(units)
         self._count_free(now_s)
         return tick
 
     def settle(self, tick: int, *, taken_s: float, excess: int, now_s: float) -> bool:
-        """A request has ended."""
+        """Free the slot of an ended request."""
         self.in_use -= 1
         self._count_free(now_s)
         return True
 
     def refuses(self, units: int, now_s: float) -> bool:
-        """Whether Postgres has just said that all are in use."""
+        """Return True if Postgres recently reported that all slots are in use."""
         return now_s < self.asks_again_s and units > self._left
 
     def ready_s(self, units: int, now_s: float) -> float:
-        """Nobody knows when a request ends."""
+        """Return a guess: the end of a running request cannot be known."""
         return now_s + 1.0
 
     def share_ready_s(self, units: int, *, now_s: float, workers: int) -> float:
-        """Nobody knows when a request ends."""
+        """Return a guess: the end of a running request cannot be known."""
         return now_s + 1.0
 
     def ask(self, needs: tuple[tuple[int, int], ...], *, now_s: float, workers: int) -> LimitAsk:
-        """What to ask now. Slots that were not in use for up to a second are not kept."""
+        """Return the next ask. Slots unused for up to a second are given back."""
         if now_s - self._peak_s >= PEAK_LASTS_S:
             self._last_peak, self._peak, self._peak_s = self._peak, self.in_use, now_s
         self.is_wanted = False
         if now_s - self._renewed_s > SLOTS_LAST_S:
-            self.held = self.in_use  # the others may be somebody else's by now
+            self.held = self.in_use  # other workers may have the rest by now
         self.held = max(min(self.held, max(self._peak, self._last_peak)), self.in_use)
         self._count_free(now_s)
         ahead = self.in_use // 8 if self.waiting else 0
@@ -352,10 +356,10 @@ class LimitSlots(UnitsInHand):
     def answered(
         self, answered: LimitGranted, *, asked_s: float, now_s: float, workers: int, is_repeat: bool
     ) -> None:
-        """Take note of an answer."""
-        # After an outage there may be more in use than allowed. Each worker lets its part of that
-        # go as requests end: serving the next from each that ends, all of them together would stay
-        # over for as long as they are busy.
+        """Apply an answer."""
+        # After an outage more slots may be in use than the limit allows. Each worker then gives up
+        # its part of the excess as requests end. If workers reused every freed slot, the total
+        # would stay above the limit as long as they are busy.
         over = max(answered.used - self.limit, 0)
         self.held, self._renewed_s = max(answered.granted - ceil(over / workers), 0), asked_s
         self._left = self.limit - answered.used
@@ -363,12 +367,14 @@ class LimitSlots(UnitsInHand):
         self._count_free(now_s)
 
     def let_go(self) -> None:
-        """Keep nothing in hand."""
+        """Give back all slots."""
         self._peak = self._last_peak = 0
         self._peak_s, self.is_wanted = float("inf"), self.held > 0
 
     def due_at_s(self, now_s: float) -> float | None:
-        """When Postgres must hear of this again, though nobody asks; None: never."""
+        """Return the time of the next due report to Postgres without any request; None if none is
+        due.
+        """
         if self.held > self.in_use:
             return max(self._peak_s + PEAK_LASTS_S, now_s + GIVE_BACK_AFTER_S)
         return self._renewed_s + RENEW_EVERY_S if self.held or self.in_use else None
@@ -400,7 +406,7 @@ class Limited:
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
-        """Another policy version says otherwise. What was said of the old limit is forgotten."""
+        """Apply the limits of another policy version, and forget all answers about the old ones."""
         self.limits = limits
         figures = (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent)
         for pool, figure in zip(self.pools, figures, strict=True):
@@ -408,12 +414,12 @@ class Limited:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in hand, on its way back, or awaited."""
+        """Return True if no units are held, in transit or awaited."""
         return not any(pool.is_listed or pool.waiting for pool in self.pools)
 
 
 def grouped(needs: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Needs in their order, equal neighbours counted."""
+    """Return the needs in their order, with equal neighbours counted."""
     found: list[tuple[int, int]] = []
     for units in needs:
         if found and found[-1][0] == units:
@@ -424,5 +430,7 @@ def grouped(needs: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def tick_at(now_s: float, offset_ms: float | None) -> int:
-    """The database's tick now, from the distance of its clock to ours; 0 where it is not known."""
+    """Return the database's current tick from the offset of its clock to ours; 0 if the offset is
+    unknown.
+    """
     return 0 if offset_ms is None else int((now_s * 1000 + offset_ms) // TICK_MS)

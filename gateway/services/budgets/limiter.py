@@ -1,9 +1,8 @@
-"""Admits requests under limits that hold for all workers together: from units in hand, else by
-asking Postgres.
+"""Admits requests under limits shared by all workers: from held units, else by asking Postgres.
 
-All requests that wait share one question, and a worker has one question under way. With Postgres
-away or slow a worker goes on with its own part of each limit: nothing is refused because a database
-is slow.
+All waiting requests share one exchange, and a worker runs one exchange at a time. If Postgres is
+away or slow, the worker continues with its own share of each limit. A slow database is never a
+reason to refuse a request.
 """
 
 from __future__ import annotations
@@ -33,36 +32,36 @@ from gateway.services.ports import Clock
 
 log = structlog.get_logger()
 
-WAIT_S = 0.05  # no request waits longer for Postgres
-SPACING_S = 0.02  # between two exchanges: so many requests share one
+WAIT_S = 0.05  # seconds that a request waits for Postgres at most
+SPACING_S = 0.02  # seconds between two exchanges, so that many requests share one
 RETRY_S = 0.5
 LATE_RETRY_S = 1.0
-HEARTBEAT_S = 5.0  # Postgres counts as workers those that it heard of in the last 15 s
+HEARTBEAT_S = 5.0  # seconds; Postgres counts the workers that reported in the last 15 s
 FORGET_AFTER_S = 150.0
 FORGET_EVERY_S = 5.0
-TURNS = 8  # of the event loop, between the end of a thread's work and those who wait for it
-MOST_KNOWN = 20_000  # callers name projects as they like
+TURNS = 8  # turns of the event loop between a thread's end and its waiters
+MOST_KNOWN = 20_000  # bounds memory: callers choose the names of projects
 MOST_ASKS = 500  # in one exchange
 
 
 class LimitStore(Protocol):
     """The windows that all workers share.
 
-    `storage.budgets.limits.LimitWindows` is one. `exchange` is called in a thread.
+    `storage.budgets.limits.LimitWindows` implements it. `exchange` is called in a thread.
     """
 
     def exchange(self, worker: UUID, number: int, asks: Sequence[LimitAsk]) -> LimitAnswer:
-        """Ask for all limits at once; the same number again changes nothing.
+        """Exchange all asks at once; repeating a number changes nothing.
 
         Raises `DatabaseUnavailable`.
         """
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection."""
 
 
 class LimitUsage(Struct, frozen=True, kw_only=True, gc=False):
-    """One limit as last heard of. In `reset_s` seconds some of what was used comes back."""
+    """The last known use of one limit. Some of the used units return in `reset_s` seconds."""
 
     limit: int
     remaining: int
@@ -70,7 +69,7 @@ class LimitUsage(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LimitStatus(Struct, frozen=True, kw_only=True, gc=False):
-    """Where a limit stands, for headers; None where that is not limited."""
+    """The use of each limit for the response headers; None for a measure without a limit."""
 
     limit_id: str
     requests: LimitUsage | None
@@ -81,7 +80,7 @@ Claim = list[tuple[Pool, int]]
 
 
 class LimitGrant:
-    """What one request was given. It must be settled once, however the request ends."""
+    """The part of the limits granted to one request. Settle it once, however the request ends."""
 
     __slots__ = ("_limiter", "_taken", "_taken_s", "_tokens", "is_alone")
 
@@ -94,14 +93,14 @@ class LimitGrant:
         tokens: int,
         is_alone: bool = False,
     ) -> None:
-        """`is_alone`: Postgres was not asked, or did not answer in time."""
+        """Record a grant; `is_alone` if Postgres was not asked or did not answer in time."""
         self._limiter, self._taken, self._taken_s, self._tokens = limiter, taken, taken_s, tokens
         self.is_alone = is_alone
 
     def settle(self, used_tokens: int | None) -> None:
-        """Correct the reservation to what was used, None where that is unknown, and free the slot.
+        """Correct the reservation to the used tokens, None if unknown, and free the slot.
 
-        A second time does nothing.
+        A second call does nothing.
         """
         taken, self._taken = self._taken, []
         excess = 0 if used_tokens is None else self._tokens - used_tokens
@@ -118,26 +117,25 @@ class _Waiter:
 
 
 class Limiter:
-    """One worker's part. Lives on its event loop; `run` must be running.
+    """One worker's limiter. It lives on the event loop, and `run` must be running.
 
-    One `exchange` should have ended before the first request: until then a worker believes itself
-    alone.
+    Finish one `exchange` before the first request: until then a worker assumes that it is alone.
     """
 
     def __init__(
         self, store: LimitStore, clock: Clock, *, worker: UUID, wait_s: float = WAIT_S
     ) -> None:
-        """`worker` is this worker's name, new with each start; no request waits longer than
-        `wait_s` for Postgres.
+        """Make a limiter; `worker` is a new name at each start, `wait_s` bounds a request's wait
+        for Postgres.
         """
         self._store, self._clock, self._worker, self._wait_s = store, clock, worker, wait_s
         self._known: dict[str, Limited] = {}
-        self._listed: list[Pool] = []  # with something in hand or to tell
+        self._listed: list[Pool] = []  # pools with held units or corrections to send
         self._waiters: dict[_Waiter, None] = {}
-        self.admitted_alone = 0  # requests that were admitted without Postgres, since the start
+        self.admitted_alone = 0  # requests admitted without Postgres since the start
         self._workers = 1
-        self._offset_ms: float | None = None  # of the database's clock to ours
-        self._number = 1  # of the next exchange, or of one that has no answer yet
+        self._offset_ms: float | None = None  # offset of the database's clock to ours
+        self._number = 1  # of the next exchange, or of one still without an answer
         self._forgot_s = clock.monotonic()
         self._began_s = clock.monotonic() - HEARTBEAT_S
         self._is_asking = self._is_failing = False
@@ -147,21 +145,20 @@ class Limiter:
 
     @property
     def is_alone(self) -> bool:
-        """True while Postgres does not answer: then this worker keeps to its own part of each
-        limit.
+        """Return True while Postgres does not answer; the worker then keeps to its own share of
+        each limit.
         """
         return self._is_failing or self._is_late(self._clock.monotonic())
 
-    # ---- admitting
+    # ---- admit
 
     async def admit(
         self, limited: Sequence[LimitedBy], tokens: int, *, takes_slots: bool = True
     ) -> LimitGrant:
-        """Take one request, `tokens` tokens and one slot of every limit that applies: all of them
-        or none.
+        """Take one request, `tokens` tokens and one slot of every applicable limit: all of them or
+        none.
 
-        Raises `RateLimited` or `ConcurrencyLimited`. Waits only where this worker has too little in
-        hand.
+        Raises `RateLimited` or `ConcurrencyLimited`. Waits only if this worker holds too few units.
         """
         now_s = self._clock.monotonic()
         claim = self._claim(limited, tokens, now_s, takes_slots=takes_slots)
@@ -180,15 +177,16 @@ class Limiter:
         return await self._asked(claim, tokens)
 
     async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
-        """Take one request of every limit on requests: for what is read here and sent nowhere.
+        """Take one request of every request limit, for reads that are answered here and not
+        forwarded.
 
-        Raises `RateLimited`. Slots are for what is sent: a team whose streams fill them may still
-        look at its figures.
+        Raises `RateLimited`. Reads take no slots: a team whose streams use all slots can still see
+        its figures.
         """
         return await self.admit(limited, 0, takes_slots=False)
 
     def standing(self, limited: Sequence[LimitedBy]) -> tuple[LimitStatus, ...]:
-        """Where each limit stands, as last heard of: other workers' use since then is not in it."""
+        """Return the last known use of each limit, without other workers' use since then."""
         now_s = self._clock.monotonic()
         return tuple(self._standing(limit_id, limits, now_s) for limit_id, limits in limited)
 
@@ -203,7 +201,7 @@ class Limiter:
     def _claim(
         self, limited: Sequence[LimitedBy], tokens: int, now_s: float, *, takes_slots: bool
     ) -> Claim:
-        """What the request takes of which window."""
+        """Return the pools and units that the request needs."""
         claim: Claim = []
         for limit_id, limits in limited:
             known = self._known.get(limit_id)
@@ -225,7 +223,7 @@ class Limiter:
         return claim
 
     def _take(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
-        """From what is in hand; the caller has seen that it is enough."""
+        """Take the claim from held units. The caller has checked that they suffice."""
         taken = []
         for pool, units in claim:
             taken.append((pool, pool.take(units, now_s)))
@@ -236,12 +234,14 @@ class Limiter:
         return LimitGrant(self, taken, taken_s=now_s, tokens=tokens)
 
     def _take_share(self, claim: Claim, tokens: int, now_s: float) -> LimitGrant:
-        """From this worker's own part of each limit. Postgres hears of it later."""
+        """Take the claim from this worker's own share of each limit. Postgres learns of it
+        later.
+        """
         for pool, units in claim:
             if not pool.has_share(units, now_s=now_s, workers=self._workers):
                 wait_s = pool.share_ready_s(units, now_s=now_s, workers=self._workers) - now_s
-                # Of a Postgres that is late we will hear soon: what the others have left is not
-                # known now.
+                # A late Postgres answers soon, and only it knows the units that the other workers
+                # left.
                 wait_s = wait_s if self._is_failing else min(wait_s, LATE_RETRY_S)
                 raise refusal(pool.limit_id, pool.measure, pool.limit, wait_s=wait_s)
         self.admitted_alone += 1
@@ -258,10 +258,10 @@ class Limiter:
             if pool.settle(tick, taken_s=taken_s, excess=part, now_s=now_s):
                 self._tell(pool, now_s)
 
-    # ---- waiting
+    # ---- wait
 
     async def _asked(self, claim: Claim, tokens: int) -> LimitGrant:
-        """Wait for the next answer of Postgres, but not long."""
+        """Wait briefly for the next answer of Postgres."""
         waiter = _Waiter(claim, tokens, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
         for pool, units in claim:
@@ -285,9 +285,7 @@ class Limiter:
         )
 
     async def _hear(self, is_enough: Callable[[], bool]) -> None:
-        """Let an answer in that has arrived: where this process was busy elsewhere, Postgres was
-        not slow.
-        """
+        """Let an arrived answer in: if this process was busy elsewhere, Postgres was not slow."""
         for _ in range(TURNS):
             if is_enough():
                 return
@@ -302,10 +300,12 @@ class Limiter:
     def _is_late(self, now_s: float) -> bool:
         return self._is_asking and now_s - self._began_s > self._wait_s
 
-    # ---- asking
+    # ---- ask
 
     async def run(self) -> None:
-        """Ask when something is needed, is to be told, or is long not renewed; until cancelled."""
+        """Ask Postgres when units are needed, corrections are due or a renewal is due, until
+        cancelled.
+        """
         while True:
             self._stirred.clear()
             pause_s = self._due_s - self._clock.monotonic()
@@ -319,9 +319,7 @@ class Limiter:
                     await self._stirred.wait()
 
     async def close(self) -> None:
-        """Give everything back that is in hand; `run` has ended, and requests are no longer
-        admitted.
-        """
+        """Give back all held units. `run` has ended and no more requests are admitted."""
         if not self._is_failing:
             for pool in self._listed:
                 pool.let_go()
@@ -330,9 +328,9 @@ class Limiter:
         self._store.close()
 
     async def exchange(self) -> None:
-        """Ask Postgres once for all that is needed or due, and serve those who wait.
+        """Ask Postgres once for everything needed or due, and serve the waiting requests.
 
-        One at a time.
+        Only one call runs at a time.
         """
         self._began_s = now_s = self._clock.monotonic()
         self._due_s = now_s + HEARTBEAT_S
@@ -350,7 +348,7 @@ class Limiter:
             is_done = True
         finally:
             self._is_asking = False
-            if not is_done:  # requests go on from this worker's part
+            if not is_done:  # requests continue from this worker's share
                 self._note_away("the exchange failed, see the log")
 
     def _due_pools(self, now_s: float) -> list[Pool]:
@@ -401,7 +399,9 @@ class Limiter:
         self._schedule(now_s)
 
     def _serve(self, now_s: float) -> None:
-        """Answer those whose needs were asked for; the others wait for the next answer."""
+        """Resolve the waiting requests whose needs were in the exchange; the others wait for the
+        next one.
+        """
         for waiter in [
             waiter for waiter in self._waiters if waiter.is_asked and not waiter.future.done()
         ]:
@@ -427,7 +427,7 @@ class Limiter:
                 waiter.future.set_exception(refused)
 
     def _schedule(self, now_s: float) -> None:
-        """Say when to ask next, and let go of what has nothing in hand and nothing to tell."""
+        """Schedule the next exchange, and drop pools without held units or corrections."""
         listed: list[Pool] = []
         for pool in self._listed:
             pool.due_s = self._began_s + SPACING_S if pool.needs_asking else pool.due_at_s(now_s)
@@ -440,13 +440,13 @@ class Limiter:
 
     def _ask_by(self, at_s: float) -> None:
         if self._is_failing:
-            return  # asked when it is time to try again
+            return  # asked at the next retry
         if at_s < self._due_s:
             self._due_s = at_s
             self._stirred.set()
 
     def _tell(self, pool: Pool, now_s: float) -> None:
-        """Postgres is to hear of it soon."""
+        """Mark a pool for a report to Postgres soon."""
         self._list(pool)
         if pool.due_s is None or pool.due_s > now_s + GIVE_BACK_AFTER_S:
             pool.due_s = now_s + GIVE_BACK_AFTER_S
@@ -458,7 +458,7 @@ class Limiter:
             self._listed.append(pool)
 
     def _forget(self, now_s: float, *, unused_s: float = FORGET_AFTER_S) -> None:
-        """Forget limits that nobody has asked of for a while."""
+        """Forget limits that have been unused for a while."""
         if now_s - self._forgot_s >= FORGET_EVERY_S:
             self._forgot_s = now_s
             self._known = {

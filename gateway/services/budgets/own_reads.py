@@ -1,5 +1,5 @@
-"""Reads of callers' own figures (usage, receipts): a few at once, fewer for one team, and none for
-long.
+"""Reads of callers' own figures (usage, receipts): few at once, fewer per team, and with a
+deadline.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from gateway.services.budgets.limiter import LimitGrant
 
 T = TypeVar("T")
 
-PATIENCE_S = 3.0  # of a caller; a read itself ends by the same limit (`reports.open`)
-THREADS = 8  # as many as the reports' pool has connections
+PATIENCE_S = 3.0  # seconds that a caller waits; `reports.open` ends the read itself after as long
+THREADS = 8  # one per connection of the reports' pool
 AT_ONCE_PER_TEAM = 2
 
 
 class TeamLimiter(Protocol):
-    """Admits under the team's limits; `services.budgets.limiter.TeamLimiter` does."""
+    """Admits reads under the team's limits; `services.budgets.limiter.TeamLimiter` implements
+    it.
+    """
 
     async def admit_read(self, limited: Sequence[LimitedBy]) -> LimitGrant:
         """Count one request. Raises `RateLimited`."""
 
 
 class OwnReads:
-    """Threads of their own: reads that hang or come in floods hold up no job of this worker."""
+    """A thread pool for reads, so that slow or numerous reads delay no other job of this worker."""
 
     def __init__(self, limiter: TeamLimiter, *, patience_s: float = PATIENCE_S) -> None:
         self._limiter, self._patience_s = limiter, patience_s
@@ -36,9 +38,9 @@ class OwnReads:
         self._teams: dict[str, asyncio.Semaphore] = {}
 
     async def read(self, team: str, limited: Sequence[LimitedBy], work: Callable[[], T]) -> T:
-        """Run `work` in a thread, as one request of the team's.
+        """Run `work` in a thread, as one request of the team.
 
-        Raises `RateLimited`, `Unavailable` where it takes too long, and what `work` raises.
+        Raises `RateLimited`, `Unavailable` if it takes too long, and any error of `work`.
         """
         (await self._limiter.admit_read(limited)).settle(None)
         places = self._teams.setdefault(team, asyncio.Semaphore(AT_ONCE_PER_TEAM))
@@ -48,7 +50,7 @@ class OwnReads:
                 reading = asyncio.get_running_loop().run_in_executor(self._threads, work)
                 reading.add_done_callback(
                     lambda _: places.release()
-                )  # its thread is done, its caller may be gone
+                )  # its thread is done; its caller may have left
                 await asyncio.wait({reading})
                 return reading.result()
         except TimeoutError:
@@ -60,5 +62,5 @@ class OwnReads:
             ) from None
 
     async def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)

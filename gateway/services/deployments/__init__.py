@@ -1,1 +1,1 @@
-"""What one worker knows of each deployment: health, speed, load."""
+"""Each deployment's health, speed and load, as one worker knows them."""

@@ -1,8 +1,7 @@
-"""Takes a deployment out of use whose upstream says that it ran elsewhere than promised: here at
-once, soon everywhere.
+"""Ejects a deployment whose upstream reports another place than the policy promises.
 
-What is noted here counts from the same moment in this worker; Postgres hears of it in the
-background, and from there every other one. In again it comes by `tollgate policy readmit` alone.
+An ejection counts in this worker at once. A background task writes it to Postgres, and the other
+workers read it there. Only `tollgate policy readmit` ends it.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 RETRY_S = 1.0
-# A snapshot with the ejection in it is here long before; after that a readmission must count.
+# seconds; the ejection reaches a snapshot long before, and afterwards a readmission must count
 FORGOTTEN_AFTER_S = 10.0
 
 
 class EjectionNotes(Protocol):
-    """Where all replicas hear of ejections.
+    """Shares ejections with all replicas.
 
-    `storage.deployments.ejections.EjectionStore` is one. Called in a thread.
+    `storage.deployments.ejections.EjectionStore` implements it. Called in a thread.
     """
 
     def eject(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Note one. Raises `DatabaseUnavailable`."""
+        """Record one ejection. Raises `DatabaseUnavailable`."""
 
 
 class Ejections:
-    """What this worker has seen contradicted. `run` must be running for others to hear of it."""
+    """The contradictions seen by this worker. `run` must be running to share them."""
 
     def __init__(
         self,
@@ -52,15 +51,13 @@ class Ejections:
             on_ejected,
             retry_s,
         )
-        self.noted = (
-            0  # how often this changed: decisions made before the last time are of the past
-        )
+        self.noted = 0  # changes so far; a decision made before the last change is outdated
         self._stated: dict[str, str] = {}
         self._told_s: dict[str, float] = {}
         self._queue: asyncio.Queue[tuple[Contradiction, UUID, int]] = asyncio.Queue()
 
     def note(self, found: Contradiction, *, request_id: UUID, attempt: int) -> None:
-        """Take a deployment out of use from now on. No await."""
+        """Eject a deployment from now on. Never awaits."""
         if found.deployment in self._stated:
             return
         log.error(
@@ -77,12 +74,14 @@ class Ejections:
         self._queue.put_nowait((found, request_id, attempt))
 
     def is_out(self, deployment: str) -> bool:
-        """Whether this worker has taken it out; what Postgres knew was decided with."""
+        """Return True if this worker ejected it; decisions already include the ejections in
+        Postgres.
+        """
         return deployment in self._stated
 
     def out(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        """What each deployment said that is out of use; `known` is what Postgres knew when the
-        snapshot was read.
+        """Return the reported place of each ejected deployment; `known` are the snapshot's
+        ejections.
         """
         if not self._stated:
             return known
@@ -91,12 +90,12 @@ class Ejections:
             if name in known or now_s - self._told_s.get(name, now_s) > FORGOTTEN_AFTER_S:
                 del self._stated[name]
                 self._told_s.pop(name, None)
-                self.noted += 1  # what was decided with it may be wrong from now on
+                self.noted += 1  # decisions made with it may be wrong from now on
         return {**self._stated, **known}
 
     async def run(self) -> None:
-        """Tell Postgres, until cancelled; as long as it is away this worker keeps to what it has
-        seen.
+        """Write ejections to Postgres until cancelled. While Postgres is away, this worker applies
+        its own.
         """
         while True:
             found, request_id, attempt = await self._queue.get()
@@ -104,7 +103,7 @@ class Ejections:
             try:
                 is_told = await self._tell(found, request_id, attempt)
             finally:
-                if not is_told:  # however that ended: the other replicas must hear of it
+                if not is_told:  # on every exit: the other replicas must learn of it
                     self._queue.put_nowait((found, request_id, attempt))
             if not is_told:
                 await asyncio.sleep(self._retry_s)

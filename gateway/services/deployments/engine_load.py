@@ -1,8 +1,7 @@
-"""How busy each engine of our own is, as this worker knows it: asked for often, because a queue
-fills in a second.
+"""The load of each self-hosted engine, sampled often because a queue fills within a second.
 
-Every worker asks for itself: what one knows is in its memory, and nothing is shared that could be
-waited for. The samples that are kept for the accounts are `engine_watch`'s.
+Each worker samples for itself and keeps the result in memory, so no request waits for shared data.
+`engine_watch` takes the samples that are stored for accounting.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from gateway.wire.vllm_load import Noted, read_load
 
 log = structlog.get_logger()
 
-TURN_S = 0.2  # how often it is seen to who is due
+TURN_S = 0.2  # seconds between two checks for due engines
 BUSY_EVERY_S = 1.0
 IDLE_EVERY_S = 10.0
-BUSY_FOR_S = 60.0  # after this worker sent something
-FRESH_S = 5.0  # older than that, a load says nothing of now
-WINDOW_S = 10.0  # rates and means are over so long: within one second little ends
-STILL_S = 4.0  # a long prompt may take a while in which no figure moves
-MOST_LOOKS = 16  # those of a window, and some more
-FORGET_S = 2 * IDLE_EVERY_S + 5  # a look as old as that says nothing of whether it is alive
+BUSY_FOR_S = 60.0  # seconds after this worker's last request there
+FRESH_S = 5.0  # seconds; an older load is no longer current
+WINDOW_S = 10.0  # seconds for rates and means; little ends within one second
+STILL_S = 4.0  # seconds; during a long prompt no figure may move
+MOST_LOOKS = 16  # those of one window, and a few more
+FORGET_S = 2 * IDLE_EVERY_S + 5  # seconds; an older look is no evidence that the engine is alive
 MOST_AT_ONCE = (
-    32  # threads, made as they are needed; an engine that hangs has one of them for a few seconds
+    32  # threads, started when needed; a hung engine blocks one of them for a few seconds
 )
 PATHS = tuple(dict.fromkeys(dialect.path for dialect in SIGNALS.values()))
 
 
 class _Engine:
-    """What is known of one engine. Changed on the loop alone."""
+    """The known state of one engine. Only the event loop changes it."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -72,14 +71,14 @@ class _Engine:
         return not self.is_asked and now_s - self.asked_s >= every_s
 
     def note_look(self, figures: EngineMetrics | None, *, at_s: float, sent_then: int) -> None:
-        """A look that was begun at `at_s` has ended."""
+        """Record a look that began at `at_s` and has ended."""
         self._answered, self._looked_s = figures is not None, at_s
         if figures is None:
             return
         if figures == EngineMetrics():
             if (
                 not self._looks
-            ):  # not here, or not yet: an engine that loads its model has no figures
+            ):  # not reachable, or not yet: an engine that loads its model has no figures
                 self.path = (self.path + 1) % len(PATHS)
             return
         if not self._looks or is_moving(self._looks[-1][1], figures):
@@ -93,8 +92,9 @@ class _Engine:
         self._looks.append((at_s, figures))
 
     def _remembered(self, load: EngineLoad) -> EngineLoad:
-        """With its room, and the rate at which it finishes when that is taken: with little to do it
-        finishes little.
+        """Return the load with its room, and the completion rate measured while the room was used.
+
+        An engine with few requests completes few, so its rate then means little.
         """
         if load.waiting and load.running:
             self._room = max(load.running, self._room or 0.0)
@@ -136,7 +136,7 @@ class _Engine:
         last_s, last = self._looks[-1]
         if self._moved_s == last_s:
             return True
-        # A page that shows nothing of what was sent two looks ago stands still too.
+        # A page that does not show requests sent two looks ago also counts as still.
         is_owed = self._moved_s < self.sent_s
         if not last.is_busy and not is_owed:
             return True
@@ -144,17 +144,17 @@ class _Engine:
         return False if is_late and last_s - self._moved_s >= STILL_S else None
 
     def _before(self, at_s: float) -> tuple[float, EngineMetrics | None]:
-        """The oldest look of the window, else the last one."""
+        """Return the oldest look of the window, else the last look."""
         within = ((look_s, figures) for look_s, figures in self._looks if at_s - look_s <= WINDOW_S)
         return next(within, self._looks[-1] if self._looks else (at_s, None))
 
 
 class EngineLoads:
-    """Asks the engines of the policy in force and says what they answered.
+    """Asks the engines of the current policy and returns their load.
 
-    `page` fetches the text of a metrics page, by deployment and path: None where nothing answered,
-    and no exception. One look at a time at each engine, and each in a thread: one that hangs delays
-    no other.
+    `page` fetches a metrics page's text by deployment and path. It returns None if nothing
+    answered, and raises nothing. Each engine has one look at a time, each in a thread, so a hung
+    engine delays no other.
     """
 
     def __init__(
@@ -170,49 +170,49 @@ class EngineLoads:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine-load")
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """The load of a deployment's engine; None where it is not one of ours, or said nothing for
-        five seconds.
+        """Return the load of a deployment's engine; None if it is not ours or was silent for five
+        seconds.
         """
         engine = self._engines.get(deployment)
         return None if engine is None else engine.load(self._clock.monotonic())
 
     def began(self, deployment: str) -> None:
-        """An attempt is sent there."""
+        """Count an attempt that is sent to the deployment."""
         engine = self._engines.get(deployment)
         if engine is not None:
             engine.sent += 1
             engine.sent_s = self._clock.monotonic()
 
     def note_header(self, deployment: str, value: str) -> None:
-        """An answer came with `endpoint-load-metrics`."""
+        """Record an answer's `endpoint-load-metrics` header."""
         engine = self._engines.get(deployment)
         if engine is not None and (noted := read_load(value)) is not None:
             engine.note_header(noted, self._clock.monotonic())
 
     def looks_alive(self, deployment: str) -> bool | None:
-        """False for an engine whose page is silent, or stands still for seconds although it has
-        work; None: not known.
+        """Return False for an engine with a silent page, or with work and figures that stand still
+        for seconds.
 
-        The work that counts is what the page shows and what this worker has sent since it last
-        moved.
+        Return None if unknown. Work includes the requests on the page and those sent since its last
+        change.
         """
         engine = self._engines.get(deployment)
         return None if engine is None else engine.looks_alive(self._clock.monotonic())
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Look at the engines until cancelled."""
         while True:
             self.turn()
             await asyncio.sleep(TURN_S)
 
     async def close(self) -> None:
-        """End the looks under way; `run` has ended."""
+        """Stop the looks under way; `run` has ended."""
         for look in self._looks:
             look.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def turn(self) -> None:
-        """Begin to look at every engine that is due."""
+        """Start a look at every engine that is due."""
         policy = self._policy()
         if policy is None:
             return
@@ -240,17 +240,21 @@ class EngineLoads:
                 self._threads, self._figures, engine
             )
             engine.note_look(figures, at_s=engine.asked_s, sent_then=sent_then)
-        except Exception:  # the task's boundary: the next turn tries again
+        except Exception:  # the task's boundary; the next turn retries
             log.exception("engine_load_not_read", deployment=engine.deployment.name)
         finally:
             engine.is_asked = False
 
     def _figures(self, engine: _Engine) -> EngineMetrics | None:
-        """In a thread: a page is read faster than a millisecond, but not faster than a request."""
+        """Fetch and parse one page, in a thread: parsing takes under 1 ms but still longer than a
+        request's work.
+        """
         page = self._page(engine.deployment, PATHS[engine.path])
         return None if page is None else read_page(page, model=engine.deployment.model)
 
 
 def _is_same(known: Deployment, now: Deployment) -> bool:
-    """Another engine behind the same name begins anew."""
+    """Return True if both are the same engine. Another engine behind the name starts without
+    history.
+    """
     return known is now or (known.base_url, known.model) == (now.base_url, now.model)

@@ -1,11 +1,10 @@
-"""Looks after self-hosted engines: passes over what hangs, and asks what is passed over whether it
-is back.
+"""Watches self-hosted engines: passes over hung ones, and probes whether they are back.
 
-A hung engine answers 200 on `/health`, so it is believed by what comes of the attempts under way
-there, and by one token that it makes. A probe is charged to nobody: what it costs is a part of the
-engine's own bill that no team caused. Its tokens are noted before and after, for unknown attempts
-are settled from the engine's counters. One that cannot be noted is not sent: then a caller's
-request, which is metered, finds out.
+A hung engine answers 200 on `/health`. So the attempts in flight and a probe of one generated token
+decide. No team pays for a probe: its cost is a part of the engine's bill that no team caused. Its
+tokens are recorded before and after, because unknown attempts are settled from the engine's
+counters. If a probe cannot be recorded, it is not sent, and the next caller's metered request
+serves as the probe.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from gateway.services.ports import Clock, Provider, Transport
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 0.25  # of ten seconds in which what is back must be in use again
+LOOK_EVERY_S = 0.25  # seconds; a recovered engine must be in use again within ten
 HANGS_AFTER_S = 8.0
-PROBE_S = 5.0  # for one token; a queue that is longer is no place to send a request to
+PROBE_S = 5.0  # seconds for one token; with a longer queue the engine should get no requests
 PROBE_BYTES = 64 * 1024
 NOTE_AGAIN_S = 2.0
 HANGS = "no_progress"
@@ -42,23 +41,25 @@ NOTHING = Tokens(prompt=0, generation=0)
 
 
 class ProbeNotes(Protocol):
-    """Where the tokens of probes are kept.
+    """Records the tokens of probes.
 
-    `storage.deployments.engine_probes.EngineProbeNotes` is one. Called in a thread.
+    `storage.deployments.engine_probes.EngineProbeNotes` implements it. Called in a thread.
     """
 
     def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
-        """A probe is about to be sent. Raises `DatabaseUnavailable`."""
+        """Record a probe before it is sent. Raises `DatabaseUnavailable`."""
 
     def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
-        """It is over; None where nobody knows what it had made. Raises `DatabaseUnavailable`."""
+        """Record a probe's end; `made` is None if its tokens are unknown. Raises
+        `DatabaseUnavailable`.
+        """
 
 
 class EngineProbes:
-    """A job of each worker. `policy` is the one in force, None before the first.
+    """A background job of each worker. `policy` returns the current version, None before the first.
 
-    `looks_alive` is False for a deployment whose engine's own figures stand still or cannot be
-    read, None where nobody knows: then nothing is said to hang that may be merely slow.
+    `looks_alive` returns False if the engine's own figures stand still or cannot be read. It
+    returns None if unknown; a deployment that may only be slow then does not count as hung.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class EngineProbes:
         self._notes_away_until_s = -inf
 
     async def run(self) -> None:
-        """Look until cancelled.
+        """Look at the engines until cancelled.
 
-        As long as this runs and can note its probes, no caller's request has to be one.
+        While this runs and can record its probes, no caller's request serves as a probe.
         """
         try:
             while True:
@@ -98,7 +99,7 @@ class EngineProbes:
             await asyncio.gather(*probes, return_exceptions=True)
 
     def look(self) -> None:
-        """One look at every engine. Starts the probes that are due; does not wait for them."""
+        """Look at every engine once. Starts the due probes without waiting for them."""
         version = self._policy()
         if version is None:
             return
@@ -130,8 +131,8 @@ class EngineProbes:
         )
 
     def _hangs(self, standing: DeploymentState, now_s: float) -> bool:
-        """Whether attempts are under way, none of them has heard anything for long, and the
-        engine's figures stand.
+        """Return True if attempts are in flight, none received anything for long, and the engine's
+        figures stand still.
         """
         heard_s = [slot.heard_s for slot in standing.under_way]
         is_silent = bool(heard_s) and now_s - max(heard_s) >= HANGS_AFTER_S
@@ -148,9 +149,7 @@ class EngineProbes:
             await self._ask(version, deployment, probe_id, answer)
         except RequestError as error:
             answer.problem = error
-        except (
-            Exception
-        ):  # the task's boundary; the breaker takes a probe that nobody hears of for lost
+        except Exception:  # the task's boundary; the breaker treats a silent probe as lost
             log.exception("engine_not_probed", deployment=deployment.name)
             return
         self._health.note_probe(
@@ -161,7 +160,7 @@ class EngineProbes:
     async def _ask(
         self, version: PolicyVersion, deployment: Deployment, probe_id: UUID, answer: _Answer
     ) -> None:
-        """Have it make one token. Raises what went wrong."""
+        """Generate one token at the deployment. Raises its error."""
         provider = self._providers[deployment.provider]
         day = self._clock.now().date()
         permit = probe_permit(version, deployment, gateway_region=self._region, day=day)
@@ -180,12 +179,12 @@ class EngineProbes:
             raise provider.error(deployment, status, headers, body=body)
 
     async def _note(self, note: Callable[..., None]) -> bool:
-        """Note something of a probe; False where that cannot be done."""
+        """Record something about a probe; return False if that fails."""
         try:
             await asyncio.to_thread(note, at=self._clock.now())
         except DatabaseUnavailable as away:
             log.warning("probe_not_noted", problem=away.message)
-        except Exception:  # the task's boundary: what is not noted is not sent
+        except Exception:  # the task's boundary; an unrecorded probe is not sent
             log.exception("probe_not_noted")
         else:
             return True
@@ -196,8 +195,8 @@ class EngineProbes:
 
 @dataclass(slots=True)
 class _Answer:
-    """What came of a probe: nothing is made before it is sent, and what is made after that only an
-    answer says.
+    """The result of a probe. Zero tokens are certain before it is sent; afterwards only the answer
+    tells.
     """
 
     made: Tokens | None = NOTHING

@@ -1,4 +1,4 @@
-"""Settles unknown attempts of self-hosted engines from the engines' own counters, once the engines
+"""Settles unknown attempts of self-hosted engines from the engines' own counters, after the engines
 were idle.
 """
 
@@ -23,11 +23,11 @@ MOST_REMEMBERED = 10_000
 
 class ResidualStore(Protocol):
     """Finds windows and books adjustments; `storage.deployments.engine_residuals.EngineResiduals`
-    is one.
+    implements it.
     """
 
     def windows(self, deployments: Sequence[str], *, now: datetime) -> Sequence[IdleWindow]:
-        """Windows with unknown attempts that are over and fully written.
+        """Return finished, fully written windows with unknown attempts.
 
         Raises `DatabaseUnavailable`.
         """
@@ -37,14 +37,14 @@ class ResidualStore(Protocol):
 
 
 class EngineResolution:
-    """Runs after each round of samples, on the leader, in a thread."""
+    """The settlement job. It runs on the leader in a thread, after each round of samples."""
 
     def __init__(self, store: ResidualStore, *, policy: Callable[[], PolicyVersion | None]) -> None:
         self._store, self._policy = store, policy
         self._warned: set[UUID] = set()
 
     def settle(self, now: datetime) -> None:
-        """Settle what can be settled now; warn once of each attempt that cannot.
+        """Settle each attempt that can be settled now; warn once about each that cannot.
 
         Raises `DatabaseUnavailable`.
         """
@@ -75,8 +75,8 @@ class EngineResolution:
 
 
 def alone(policy: Policy) -> list[str]:
-    """Names of the self-hosted deployments whose counters are theirs alone: no other one has the
-    same model there.
+    """Return the self-hosted deployments with counters of their own: no other one serves that model
+    there.
     """
     own = [deployment for deployment in policy.deployments.values() if deployment.is_self_hosted]
     places = Counter((origin_of(deployment.base_url), deployment.model) for deployment in own)

@@ -1,7 +1,6 @@
-"""Looks at every self-hosted engine once a minute: how long it is up, and how many tokens it has
-made.
+"""Samples every self-hosted engine once a minute: whether it is up, and its token counters.
 
-One worker of all does it; where that one ends, another takes over at its next turn.
+One worker does this for all. If it ends, another takes over at its next turn.
 """
 
 from __future__ import annotations
@@ -25,32 +24,31 @@ FORGET_EVERY = timedelta(hours=6)
 
 
 class SampleStore(Protocol):
-    """Keeps samples and what they prove; `storage.deployments.engine_samples.EngineSamples` is
-    one.
+    """Stores samples and the GPU hours that they prove;
+    `storage.deployments.engine_samples.EngineSamples` implements it.
     """
 
     def record(
         self, samples: Sequence[EngineSample], policy: PolicyVersion, *, at: datetime
     ) -> None:
-        """Keep one round. Raises `DatabaseUnavailable`."""
+        """Store one round. Raises `DatabaseUnavailable`."""
 
     def forget(self, *, now: datetime) -> int:
-        """Drop old samples."""
+        """Delete old samples."""
 
 
 class SamplingLeadership(Protocol):
-    """Who does the work that only one of all workers may do."""
+    """Elects the one worker that samples for all."""
 
     def is_mine(self) -> bool:
-        """True if this worker is the one. Raises `DatabaseUnavailable`."""
+        """Return True if this worker is the leader. Raises `DatabaseUnavailable`."""
 
 
 class EngineWatch:
-    """`policy` is the one in force, None before the first; `look_at` asks one engine and raises
-    nothing.
+    """Samples the engines of the current policy version; `policy` returns None before the first.
 
-    `after_round` is called with the leader's time after each round that was kept: what follows from
-    the samples.
+    `look_at` asks one engine and raises nothing. After each stored round, `after_round` is called
+    with the leader's time.
     """
 
     def __init__(
@@ -68,14 +66,14 @@ class EngineWatch:
         self._forgot_at: datetime | None = None
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         while True:
             began_s = self._clock.monotonic()
             await self.look()
             await asyncio.sleep(max(LOOK_EVERY_S - (self._clock.monotonic() - began_s), 1.0))
 
     async def look(self) -> None:
-        """One round, if this worker leads."""
+        """Take one round of samples, if this worker leads."""
         policy = self._policy()
         if policy is None:
             return

@@ -1,7 +1,7 @@
-"""What this worker has learned of each deployment, and so in which order a request tries them.
+"""Latency and token estimates of each deployment, and the order in which a request tries them.
 
-Learned from settled attempts and from what engines say of themselves; per worker, in memory, and
-forgotten within minutes. How it is used to order is `domain.routing.objectives`'.
+A worker learns them from settled attempts and from engines' reports. It keeps them in memory and
+forgets them within minutes. `domain.routing.objectives` turns them into an order.
 """
 
 from __future__ import annotations
@@ -30,29 +30,27 @@ from gateway.domain.routing.predictions import (
 from gateway.domain.samples import PRIOR_SAMPLES, Mean, Quantiles
 from gateway.services.ports import Clock
 
-# quantiles are computed this often at most: within a tenth of a second an order may be a little old
+# seconds; quantiles are recomputed at most this often, so an order may be that old
 FRESH_S = 0.1
-MOST_VIEWS = 1024  # decisions that are ranked; a snapshot has a few hundred
+MOST_VIEWS = 1024  # ranked decisions; a snapshot has a few hundred
 MOST_DEPLOYMENTS = 4096
-MOST_PAIRS = (
-    10_000  # of route and team, for each thing that is learned of them: a few hundred bytes each
-)
+MOST_PAIRS = 10_000  # pairs of route and team for each estimate, a few hundred bytes each
 
 Pair = tuple[str, str]  # route and team
 
 
 class Loads(Protocol):
-    """What engines say of themselves; `services.deployments.engine_load` asks them."""
+    """Engines' own load figures; `services.deployments.engine_load` collects them."""
 
     def of(self, deployment: str) -> EngineLoad | None:
-        """What an engine said last, None where it said nothing within the last seconds."""
+        """Return an engine's last load, None if it reported nothing in the last seconds."""
 
     def note_header(self, deployment: str, value: str) -> None:
-        """It said something beside an answer."""
+        """Record an engine's load header."""
 
 
 class _NoLoads:
-    """No engine is asked."""
+    """Loads without any engine."""
 
     def of(self, deployment: str) -> EngineLoad | None:
         return None
@@ -62,11 +60,11 @@ class _NoLoads:
 
 
 class _DeploymentStats:
-    """What was seen of one engine.
+    """The observations of one engine.
 
-    Another model, price or address under the same name is another one.
+    Another model, price or address under the same name is another engine.
 
-    `base_url` is None as long as it is known from events alone.
+    `base_url` is None while only events are known.
     """
 
     __slots__ = (
@@ -96,12 +94,12 @@ class _DeploymentStats:
         self._figures, self._at_s, self._is_new = (0.0, 0.0, 0.0, 0.0, 0.0), float("-inf"), True
 
     def is_of(self, deployment: Deployment, price_id: str | None) -> bool:
-        """True where it was seen of this engine, as far as is known."""
+        """Return True if the observations belong to this engine, as far as is known."""
         is_there = self.base_url is None or self.base_url == deployment.base_url
         return is_there and self.model == deployment.model and self.price_id == price_id
 
     def name_place(self, deployment: Deployment) -> None:
-        """Take over what the policy says of it."""
+        """Take over the address from the policy."""
         self.base_url, self.overhead = deployment.base_url, deployment.input_overhead_tokens
         prior = deployment.prior or DEFAULT_PRIOR
         if prior != self._prior:
@@ -112,7 +110,8 @@ class _DeploymentStats:
         if event.ttft_s is not None:
             self.ttft.add(event.ttft_s, now_s)
         elif event.outcome is Outcome.UPSTREAM_TIMEOUT:
-            self.ttft.add(event.duration_s, now_s)  # it would have taken longer still
+            # a lower bound: the first token had not come yet
+            self.ttft.add(event.duration_s, now_s)
         if event.tpot_s is not None:
             self.tpot.add(event.tpot_s, now_s)
         self._is_new = True
@@ -132,8 +131,8 @@ class _DeploymentStats:
             self.bytes.add(bound - self.overhead, now_s)
 
     def figures(self, now_s: float) -> tuple[float, float, float, float, float]:
-        """TTFT (median, 95th percentile), TPOT, samples, tokens per byte: as new as they need to
-        be.
+        """Return TTFT (median, 95th percentile), TPOT, samples and tokens per byte, refreshed when
+        needed.
         """
         old_s = now_s - self._at_s
         if old_s >= FRESH_S and (self._is_new or old_s >= 10 * FRESH_S):
@@ -145,27 +144,27 @@ class _DeploymentStats:
         return self._figures
 
     def _tokens_per_byte(self, now_s: float) -> float:
-        """Tokens ÷ bytes of all prompts: long ones count as much as they cost.
+        """Return tokens ÷ bytes of all prompts, so that long ones weigh as much as they cost.
 
-        Five of the mean size are assumed.
+        The prior is five prompts of the mean size.
         """
         weight = self.bytes.weight(now_s)
         if weight <= 1e-3:
             return TOKENS_PER_BYTE
-        # Both means have the same weight, so their ratio is that of the sums.
+        # Both means have the same weight, so their ratio is the ratio of the sums.
         size = self.bytes.value(now_s, prior=0.0, prior_weight=0.0)
         tokens = self.tokens.value(now_s, prior=size * TOKENS_PER_BYTE)
         return tokens / size if size else TOKENS_PER_BYTE
 
 
 class _View(Struct):
-    """One decision, ready to be ranked.
+    """One decision, prepared for ranking.
 
-    It is kept with its decision, so that no other gets its identity.
+    It keeps its decision alive, so that no other object can get the same identity.
     """
 
     candidates: Candidates
-    engines: tuple[int, ...]  # the places of those that may say how loaded they are
+    engines: tuple[int, ...]  # indexes of the engines that may report a load
     late: set[str]
     predictions: list[Prediction]
     live: Conditions
@@ -173,7 +172,7 @@ class _View(Struct):
 
 
 class Estimates:
-    """Learns from attempts, and ranks the eligible of a decision for one request."""
+    """Learns from attempts, and ranks a decision's eligible deployments for one request."""
 
     def __init__(self, clock: Clock, *, loads: Loads | None = None) -> None:
         self._clock = clock
@@ -183,20 +182,20 @@ class Estimates:
         self._views: dict[int, _View] = {}
         self._late: dict[
             Pair, set[str]
-        ] = {}  # by route and priority: those that missed its latency bound last
+        ] = {}  # by route and priority: the deployments that missed its latency bound last time
         self._in_flight: dict[str, int] = {}
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """Attempts of this worker under way at replicas, by deployment."""
+        """This worker's attempts in flight at replicas, by deployment."""
         return self._in_flight
 
     def rank(
         self, request: Request, decision: Decision, *, degrade: Callable[[], Decision] | None = None
     ) -> Ranking:
-        """Return the order in which to try them.
+        """Return the order in which to try the eligible deployments.
 
-        `degrade` decides about the route's `degrade_to`; it is asked late.
+        `degrade` decides about the route's `degrade_to`; it is called only if needed.
         """
         facts = request.body.facts
         if not decision.is_ordered and _fits(facts, decision.least_window):
@@ -220,16 +219,16 @@ class Estimates:
     def look(
         self, decision: Decision, operation: Operation = Operation.CHAT
     ) -> tuple[Candidates, Conditions]:
-        """What is known now of a decision's eligible."""
+        """Return the current estimates of a decision's eligible deployments."""
         view = self._view(decision, operation)
         return view.candidates, view.live
 
     def began(self, deployment: str) -> None:
-        """An attempt was sent to a replica."""
+        """Count an attempt sent to a replica."""
         self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
 
     def ended(self, deployment: str) -> None:
-        """An attempt there is over."""
+        """Count an attempt that ended there."""
         left = self._in_flight.get(deployment, 0) - 1
         if left > 0:
             self._in_flight[deployment] = left
@@ -237,16 +236,16 @@ class Estimates:
             self._in_flight.pop(deployment, None)
 
     def note_load(self, deployment: str, said: str) -> None:
-        """Its engine said how busy it is, beside an answer."""
+        """Record the load that an engine reported beside an answer."""
         self._loads.note_header(deployment, said)
 
     def note(self, event: UsageEvent) -> None:
-        """Learn from a settled attempt. No await."""
+        """Learn from a settled attempt. Never awaits."""
         now_s = self._clock.monotonic()
         seen = self._seen.get(event.deployment)
         if seen is None or (seen.model, seen.price_id) != (event.model, event.price_id):
             if seen is not None and seen.base_url is not None:
-                return  # it began before the policy put another engine there
+                return  # it started before the policy put another engine there
             seen = self._keep(event.deployment, _DeploymentStats(event.model, event.price_id))
         seen.note(event, now_s)
         if (
@@ -277,7 +276,7 @@ class Estimates:
             i for i, one in enumerate(candidates.choices) if one.candidate.deployment.is_self_hosted
         )
         if len(self._views) >= MOST_VIEWS:
-            # old snapshots' decisions are among them, and each keeps its policy
+            # It holds old snapshots' decisions, and each keeps its policy in memory.
             self._views.clear()
         predictions: list[Prediction] = []
         view = _View(candidates, engines, late, predictions, Conditions(predictions=predictions))
@@ -317,8 +316,8 @@ class Estimates:
         )
 
     def _engine(self, view: _View, place: int, now_s: float) -> Prediction:
-        """The same for an engine of one's own: what it says of itself now counts, not what was
-        seen.
+        """Return the prediction for a self-hosted engine: its reported load counts, not past
+        attempts.
         """
         candidate, known = view.candidates.choices[place].candidate, view.predictions[place]
         ttft_s, ttft_p95_s, tpot_s, samples, _ = self._of(candidate).figures(now_s)
@@ -347,7 +346,7 @@ class Estimates:
         )
 
     def _of(self, candidate: Candidate) -> _DeploymentStats:
-        """What was seen of the engine that is behind a deployment now."""
+        """Return the observations of the engine that is behind a deployment now."""
         deployment, price = candidate.deployment, candidate.price
         price_id = None if price is None else price.price_id
         seen = self._seen.get(deployment.name)
@@ -364,8 +363,8 @@ class Estimates:
 
 
 def _fits(facts: RequestFacts, window: int | None) -> bool:
-    """True where nobody needs to look closer: a token has two bytes or more in nearly every
-    prompt.
+    """Return True if the prompt surely fits: nearly every prompt has at least two bytes per
+    token.
     """
     return (
         window is None
@@ -374,9 +373,9 @@ def _fits(facts: RequestFacts, window: int | None) -> bool:
 
 
 def _mean_of(means: dict[Pair, Mean], pair: Pair) -> Mean:
-    """The mean of a route and team.
+    """Return the mean of a route and team.
 
-    The one that was begun first makes room where there are too many.
+    When there are too many, the oldest is dropped.
     """
     mean = means.get(pair)
     if mean is None:

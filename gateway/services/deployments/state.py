@@ -1,8 +1,6 @@
-"""How each deployment does, as this worker sees it: whether to pass it over, whether one more try
-is covered.
+"""Each deployment's state in this worker: its breaker, retry budget and attempts in flight.
 
-Nothing is shared between workers, so nothing is waited for. What is kept is bounded by what the
-policy declares.
+Workers share none of it, so no request waits for it. The policy's declarations bound its size.
 """
 
 from __future__ import annotations
@@ -30,24 +28,25 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 
-OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would hear the same
+OPENS_AT_ONCE = (UpstreamAuth, QuotaExhausted)  # the next attempt would fail in the same way
 SAYS_NOTHING = (UpstreamNotCalled,)
 SILENT = (UpstreamUnreachable, UpstreamTimeout)
 FAILED = (UpstreamUnreachable, UpstreamTimeout, UpstreamError, Overloaded, *OPENS_AT_ONCE)
 FORBIDDEN_S = (
-    60.0  # two teams that hear 403 within this time hear it of the deployment, not of their prompts
+    # seconds; if two teams get 403 within this time, the deployment causes it, not their prompts
+    60.0
 )
 ANSWERED = (
     InvalidRequest,
     ContextLengthExceeded,
     ModelNotFound,
-)  # it works: what it was sent does not
+)  # the deployment works; the request was at fault
 
 
 class DeploymentState:
-    """One deployment. `under_way` are the slots of attempts that were not settled yet.
+    """The state of one deployment. `under_way` are the slots of attempts that are not settled yet.
 
-    `forbidden` has the last two teams that heard HTTP 403 there, with the time.
+    `forbidden` holds the last two teams that received HTTP 403 there, with the time.
     """
 
     __slots__ = ("breaker", "deployment", "forbidden", "retries", "under_way")
@@ -60,7 +59,7 @@ class DeploymentState:
         self.forbidden: dict[str, float] = {}
 
     def is_forbidden_to_all(self, team: str, now_s: float) -> bool:
-        """Note that a team heard 403; True if another team heard it within `FORBIDDEN_S` too."""
+        """Note a team's 403; return True if another team received one within `FORBIDDEN_S` too."""
         self.forbidden.pop(team, None)
         others = any(now_s - heard_s <= FORBIDDEN_S for heard_s in self.forbidden.values())
         self.forbidden = dict([*self.forbidden.items(), (team, now_s)][-2:])
@@ -71,8 +70,8 @@ class Slot(Struct, eq=False):
     """An in-flight slot at one deployment: taken before any wait, and released when its attempt is
     settled.
 
-    `started_s` is when its attempt started, None until then; `heard_s` when something last came
-    from upstream.
+    `started_s` is its attempt's start, None before it; `heard_s` is the time of the last bytes from
+    upstream.
     """
 
     standing: DeploymentState
@@ -80,9 +79,9 @@ class Slot(Struct, eq=False):
     heard_s: float = inf
 
     def release(self, event: UsageEvent | None = None) -> None:
-        """Free it: an attempt's listener, or by itself if there is no attempt.
+        """Free the slot: called by the attempt's settlement, or directly if there is no attempt.
 
-        A second time does nothing.
+        A second call does nothing.
         """
         standing = self.standing
         if self not in standing.under_way:
@@ -93,13 +92,14 @@ class Slot(Struct, eq=False):
 
 
 class Health:
-    """What this worker has seen.
+    """The state of all deployments in this worker.
 
-    `max_in_flight` is how many attempts a deployment has that declares no bound.
+    `max_in_flight` applies to a deployment that declares no bound.
 
-    `on_open(deployment, reason)` and `on_close(deployment)` hear of breakers;
-    `on_retry(deployment)` of each attempt after a request's first, `on_retry_refused(deployment)`
-    of each that no budget covered, `on_begin(deployment)` of all at engines of one's own.
+    Callbacks: `on_open(deployment, reason)` and `on_close(deployment)` report breakers.
+    `on_retry(deployment)` reports each attempt after a request's first,
+    `on_retry_refused(deployment)` each one without retry budget. `on_begin(deployment)` reports
+    every attempt at a self-hosted engine.
     """
 
     def __init__(
@@ -121,10 +121,11 @@ class Health:
         )
         self._standings: dict[str, DeploymentState] = {}
         self._teams: dict[str, RetryBudget] = {}
-        self.probes_engines = False  # true while someone does: then no caller's request has to
+        # True while a prober runs; then no caller's request serves as a probe
+        self.probes_engines = False
 
     def of(self, deployment: Deployment) -> DeploymentState:
-        """What is known of a deployment; of one at another address, nothing yet."""
+        """Return a deployment's state; a deployment at a new address has a fresh one."""
         standing = self._standings.get(deployment.name)
         if standing is None or (
             standing.deployment is not deployment
@@ -134,9 +135,9 @@ class Health:
         return standing
 
     def is_open(self, standing: DeploymentState, now_s: float) -> bool:
-        """Whether to pass a deployment over.
+        """Return True if the deployment must be passed over.
 
-        One that a probe is due for is not, where a request must be that probe.
+        If only a request can serve as its probe and one is due, it is not passed over.
         """
         breaker = standing.breaker
         if breaker.opened_s is None:
@@ -146,18 +147,18 @@ class Health:
         )
 
     def is_full(self, standing: DeploymentState, deployment: Deployment) -> bool:
-        """Whether it has as many attempts under way as one worker may have there."""
+        """Return True if this worker has its maximum of attempts in flight there."""
         most = deployment.max_in_flight
         return len(standing.under_way) >= (self._max_in_flight if most is None else most)
 
     def take_slot(self, standing: DeploymentState) -> Slot:
-        """Take an in-flight slot; its attempt starts in it, or it is released."""
+        """Take an in-flight slot. The caller starts its attempt in it or releases it."""
         slot = Slot(standing)
         standing.under_way.add(slot)
         return slot
 
     def note_started(self, slot: Slot, *, team: str, number: int, now_s: float) -> None:
-        """Attempt `number` of a team's request starts in its slot."""
+        """Record that attempt `number` of a team's request starts in its slot."""
         slot.started_s, standing = now_s, slot.standing
         if standing.deployment.is_self_hosted:
             self._on_begin(standing.deployment.name)
@@ -168,8 +169,8 @@ class Health:
             standing.breaker.began(now_s)
 
     def take_retry(self, standing: DeploymentState, team: str, *, now_s: float) -> bool:
-        """Take what one more try costs from the budgets of its deployment and its team; False where
-        one is empty.
+        """Pay for one retry from the budgets of its deployment and its team; return False if one is
+        empty.
         """
         of_team, name = self._team(team), standing.deployment.name
         if not (standing.retries.has_one(now_s) and of_team.has_one(now_s)):
@@ -181,16 +182,16 @@ class Health:
         return True
 
     def note_answer(self, slot: Slot, *, at_s: float) -> None:
-        """A deployment answered as it should; `at_s` is when its answer began."""
+        """Record a good answer that began at `at_s`."""
         assert slot.started_s is not None, "only an attempt is answered"
         self._succeeded(slot.standing, slot.started_s, at_s)
 
     def note_failure(self, slot: Slot, error: RequestError, *, team: str, now_s: float) -> None:
-        """An attempt failed. Errors of our own say nothing of its deployment."""
+        """Record a failed attempt. Our own errors do not count against the deployment."""
         assert slot.started_s is not None, "only an attempt fails"
         standing, began_s = slot.standing, slot.started_s
         if isinstance(error, UpstreamAuth) and error.may_be_this_request:
-            # One team's flagged prompts must not send every other team to a dearer place.
+            # One team's flagged prompts must not send every other team to a dearer deployment.
             if not standing.is_forbidden_to_all(team, now_s):
                 return
         elif isinstance(error, OPENS_AT_ONCE):
@@ -203,14 +204,14 @@ class Health:
     def note_probe(
         self, deployment: Deployment, error: RequestError | None, *, began_s: float, now_s: float
     ) -> None:
-        """A probe ended: with a token, or with an error."""
+        """Record a probe's end, with a token or with an error."""
         standing = self.of(deployment)
         if error is None:
             self._succeeded(standing, began_s, now_s)
         else:
             if isinstance(
                 error, OPENS_AT_ONCE
-            ):  # its content is fixed: a 403 is not about a prompt
+            ):  # a probe's content is fixed, so a 403 is not about a prompt
                 self._open(standing, error.code, now_s=now_s)
             self._failed(standing, error, began_s, now_s)
 
@@ -233,11 +234,13 @@ class Health:
             self._on_open(standing.deployment.name, error.code)
 
     def standings(self) -> list[DeploymentState]:
-        """All there are."""
+        """Return all states."""
         return list(self._standings.values())
 
     def forget_but(self, policy: Policy) -> None:
-        """Forget what the policy no longer has. Attempts still under way there end all the same."""
+        """Forget deployments that the policy dropped. Their attempts in flight still end
+        normally.
+        """
         for name in self._standings.keys() - policy.deployments.keys():
             del self._standings[name]
         for team in self._teams.keys() - policy.teams.keys():
