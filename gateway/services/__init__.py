@@ -1,1 +1,1 @@
-"""The order of the steps. Services see ports (`services/ports.py`), never an adapter."""
+"""The order of the steps. Services use ports (`services/ports.py`), never an adapter."""

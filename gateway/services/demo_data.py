@@ -1,8 +1,7 @@
-"""Ninety believable days of three teams, so that reports and dashboard can be seen before the first
-request.
+"""Ninety realistic days of three teams, for reports and the dashboard before the first request.
 
-Pure: the moment, the seed and the prices are arguments. A day's events depend on the seed and its
-date alone, so making the data again tomorrow adds one day and changes none. Every event is marked
+Pure: the moment, the seed and the prices are arguments. A day's events depend only on the seed and
+its date. So generating the data again tomorrow adds one day and changes none. Every event is marked
 `is_demo`.
 """
 
@@ -27,13 +26,12 @@ POLICY_VERSION = 1
 OBJECTIVE = "priority"
 MAX_OUTPUT_TOKENS = 8_192
 
-# Traffic of a working day: it grew until it settled, and a weekend has a seventh of it.
+# Traffic of a working day: it grew and then settled. A weekend day has a seventh of it.
 FIRST_DAY, EVENTS_AT_FIRST, MORE_EACH_DAY, EVENTS_AT_MOST = date(2026, 8, 1), 200, 1.1, 420
 WEEKEND_SHARE = 0.14
-# Weight of each hour in UTC: offices in Europe, a little work of scheduled jobs at night.
+# Weight of each hour in UTC: offices in Europe, and a few scheduled jobs at night.
 HOURS = (2, 2, 3, 2, 2, 4, 12, 30, 55, 70, 72, 60, 48, 62, 70, 66, 50, 28, 14, 8, 6, 4, 3, 2)
-# One provider has a bad morning every 83 days: whatever 90 days are looked at, one of them shows
-# it.
+# One provider has a bad morning every 83 days, so that any 90 days include one.
 INCIDENT_EVERY_DAYS, INCIDENT_PHASE, INCIDENT_HOURS, INCIDENT_DEPLOYMENT = (
     83,
     63,
@@ -44,7 +42,7 @@ INCIDENT_EVERY_DAYS, INCIDENT_PHASE, INCIDENT_HOURS, INCIDENT_DEPLOYMENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoDeployment:
-    """Where demo traffic goes, and how fast it answers. Times are medians."""
+    """A destination of demo traffic and its speed. Times are medians."""
 
     name: str
     provider: str
@@ -75,7 +73,9 @@ class DemoWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoTeam:
-    """Who pays in the demo. `left_out` says why a deployment of its routes may not be used."""
+    """A paying team of the demo. `left_out` explains why a deployment of its routes may not be
+    used.
+    """
 
     name: str
     cost_centre: str
@@ -281,8 +281,8 @@ def _day(day: date, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEve
     grown = EVENTS_AT_FIRST + MORE_EACH_DAY * max(0, (day - FIRST_DAY).days)
     volume = min(grown, EVENTS_AT_MOST) * (WEEKEND_SHARE if day.weekday() >= 5 else 1.0)
     for team in TEAMS:
-        # Seeded by text: the same on every machine and Python, and no team's day depends on
-        # another's.
+        # Seeded by text: equal on every machine and Python, and each team's day is independent of
+        # the others.
         random = Random(f"{seed}/{day.isoformat()}/{team.name}")  # noqa: S311 - made-up data, not a secret
         for _ in range(round(volume * team.share * random.uniform(0.85, 1.15))):
             yield from _request(day, team, random, prices)
@@ -291,7 +291,7 @@ def _day(day: date, seed: int, prices: Mapping[str, Price]) -> Iterator[UsageEve
 def _request(
     day: date, team: DemoTeam, random: Random, prices: Mapping[str, Price]
 ) -> Iterator[UsageEvent]:
-    """One request: attempts in the route's order until one answers."""
+    """Yield one request: attempts in the route's order until one answers."""
     work = random.choices(team.works, [work.weight for work in team.works])[0]
     midnight = datetime.combine(day, time(), UTC)
     hour = random.choices(range(24), HOURS)[0]
@@ -317,7 +317,7 @@ def _request(
 
 
 def _usage(work: DemoWork, random: Random) -> TokenUsage:
-    """What the request will use if it is answered to its end."""
+    """Return the usage of the request if it is answered completely."""
     whole = max(40, int(random.lognormvariate(0, 0.55) * work.input_tokens))
     output = max(8, int(random.lognormvariate(0, 0.6) * work.output_tokens))
     is_cached = random.random() < 0.8
@@ -397,7 +397,7 @@ class _Draft:
         )
 
     def _outcome(self, deployment: DemoDeployment) -> Outcome:
-        """Nearly always fine, but for the provider's bad morning."""
+        """Return the outcome: nearly always success, except on the provider's bad morning."""
         is_incident = (
             deployment.name == INCIDENT_DEPLOYMENT
             and self.received.date().toordinal() % INCIDENT_EVERY_DAYS == INCIDENT_PHASE
@@ -415,16 +415,17 @@ class _Draft:
         whole, part = self.usage, self._part_of_usage()
         if outcome in (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_UNREACHABLE):
             return settle(None, was_served=False, price=price, held_nusd=bound)
-        if outcome is Outcome.UPSTREAM_TIMEOUT:  # it may have worked on the prompt: nobody can say
+        # it may have processed the prompt; that cannot be known
+        if outcome is Outcome.UPSTREAM_TIMEOUT:
             return settle(None, was_served=True, price=price, held_nusd=bound)
         if outcome is Outcome.OK:
             return settle(whole, was_served=True, price=price, held_nusd=bound)
         return settle(None, running=part, was_served=True, price=price, held_nusd=bound)
 
     def _part_of_usage(self) -> TokenUsage:
-        """What was seen of an answer that stopped half-way.
+        """Return the visible part of an interrupted answer.
 
-        Reasoning is reported at the end only.
+        Reasoning is reported only at the end.
         """
         seen = int((self.usage.output_tokens or 0) * self.random.uniform(0.05, 0.8))
         return TokenUsage(
@@ -438,9 +439,9 @@ class _Draft:
     def _times(
         self, deployment: DemoDeployment, usage: TokenUsage, outcome: Outcome
     ) -> tuple[float, float, float]:
-        """TTFT, TPOT and duration in seconds.
+        """Return TTFT, TPOT and duration in seconds.
 
-        Long prompts and busy hours wait longer on a GPU of one's own.
+        Long prompts and busy hours wait longer on a self-hosted GPU.
         """
         load = HOURS[self.received.hour] / max(HOURS)
         is_own = deployment.gpu is not None
@@ -459,7 +460,7 @@ class _Draft:
         return ttft_s, tpot_s, round(ttft_s + tpot_s * (usage.output_tokens or 0), 4)
 
     def _decision(self) -> dict[str, object]:
-        """The decision as a real event keeps it."""
+        """Return the decision as a real event records it."""
         reasons = dict(self.team.left_out)
         names = [*self.work.order, *(name for name in reasons if name not in self.work.order)]
         candidates = [

@@ -1,6 +1,6 @@
-"""What services need from the outside, as protocols.
+"""The protocols that services require from adapters.
 
-Adapters in `providers` and `storage` satisfy them.
+`providers` and `storage` implement them.
 """
 
 from __future__ import annotations
@@ -28,58 +28,60 @@ from gateway.wire.upstream_request import UpstreamRequest
 
 
 class Upstream(Protocol):
-    """One exchange with an upstream, from the moment its request was handed to the socket.
+    """One request to an upstream, from the moment it was handed to the socket.
 
-    Cancelling a waiter loses nothing: what it waited for can be awaited again, by whoever takes the
-    exchange over.
+    Cancelling a waiter loses nothing: whoever takes over the answer can await the same result
+    again.
     """
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Status and headers, names in lower case. Raises `UpstreamError` or `UpstreamTimeout`."""
+        """Return status and headers, names in lower case. Raises `UpstreamError` or
+        `UpstreamTimeout`.
+        """
 
     async def chunk(self) -> bytes:
-        """The next piece of the body, empty at its end.
+        """Return the next piece of the body, empty at its end.
 
         Raises `UpstreamError` if cut, `UpstreamTimeout` if stalled.
         """
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The whole body.
+        """Return the whole body.
 
-        Raises `UpstreamError` over the limit or when it is cut, `UpstreamTimeout`.
+        Raises `UpstreamError` if it is cut or exceeds the limit, `UpstreamTimeout` if stalled.
         """
 
     def arrived_bytes(self) -> int:
-        """How many bytes the kernel has received that `chunk` did not return yet, encrypted ones as
-        they are.
+        """Bytes that the kernel has received and `chunk` has not returned, counted before
+        decryption.
         """
 
     def heard_token(self) -> None:
-        """The first content has come: from here on only silence and the whole time are bounded."""
+        """Note the first content. From now on only silence and the total time are limited."""
 
     def close(self) -> None:
-        """Drop the connection at once, unless the body was read to its end: then it is used again.
+        """Drop the connection at once, or keep it for reuse if the body was read to its end.
 
-        No await.
+        Never awaits.
         """
 
 
 class Transport(Protocol):
-    """The only way out for content."""
+    """The only way for content to leave the gateway."""
 
     async def send(
         self, permit: Permit, call: UpstreamRequest, *, within_s: float = inf
     ) -> Upstream:
-        """Connect and write one request, whose answer must be whole `within_s`.
+        """Connect and write one request; its answer must be complete after `within_s` seconds.
 
         Raises `ResidencyDenied` or `UpstreamUnreachable`; then nothing was sent.
         """
 
 
 class Provider(Protocol):
-    """One dialect: where to call, how to ask, where usage is, how errors map.
+    """One dialect: the address, the request's form, the usage's place and the mapping of errors.
 
-    `bills_errors`: an answer that holds nothing but an error may be billed.
+    `bills_errors`: the provider may bill an answer that contains only an error.
     """
 
     bills_errors: bool
@@ -87,7 +89,7 @@ class Provider(Protocol):
     def call(
         self, deployment: Deployment, request: Request, *, output_cap_tokens: int | None = None
     ) -> UpstreamRequest:
-        """Return the call that carries this request; a cap bounds the answer of a caller who set no
+        """Return the call that carries this request. A cap bounds the answer if the caller set no
         maximum.
 
         Raises `UpstreamAuth` if the credential is missing.
@@ -99,15 +101,15 @@ class Provider(Protocol):
         """Return the rewriter of a streamed answer."""
 
     def assembler(self, read: RequestBody, *, limit_bytes: int) -> Assembler:
-        """Return what makes a plain answer of the stream that was asked for in its place."""
+        """Return the assembler that makes a plain answer of a stream that was requested instead."""
 
     def rewrite(
         self, read: RequestBody, body: bytes, observed: Observed, *, cost: CostText
     ) -> bytes:
-        """Return a whole answer for the caller and note in `observed` what it says of itself."""
+        """Return a complete answer for the caller; record its metadata in `observed`."""
 
     def usage_in(self, body: bytes) -> TokenUsage | None:
-        """Return the usage that a whole answer or an error reports, None where it reports none."""
+        """Return the usage reported by a complete answer or an error, None if it reports none."""
 
     def error(
         self, deployment: Deployment, status: int, headers: Mapping[str, str], *, body: bytes
@@ -115,57 +117,55 @@ class Provider(Protocol):
         """Return the caller's error for an upstream's error answer, by status and type."""
 
     def probe(self, deployment: Deployment, probe_id: UUID) -> UpstreamRequest:
-        """Return a call of fixed content, answered with one token at most."""
+        """Return a call of fixed content that generates at most one token."""
 
     def error_event(self, read: RequestBody, error: RequestError) -> bytes:
-        """Return the event that ends a stream which has already begun."""
+        """Return the event that ends a stream after its start."""
 
 
 class TokenCounter(Protocol):
-    """Counts what was sent and seen of an answer whose upstream never said.
+    """Counts the tokens of an answer without reported usage.
 
     Off the event loop, in memory only.
     """
 
     async def count(self, model: str, read: RequestBody, observed: Observed) -> Counted:
-        """Return a count, an estimate where there is no better.
+        """Return a count, or an estimate if nothing better is available.
 
-        Never raises, and is bounded in time.
+        Never raises, and takes bounded time.
         """
 
 
 class EventJournal(Protocol):
-    """The durable record on this machine: written before anything is sent, and again when it has
+    """The durable record on this machine, written before an attempt is sent and after it has
     ended.
     """
 
     def intend(self, intent: Intent) -> Awaitable[None]:
-        """Append now; what is returned resolves when it is durable.
+        """Append now; the awaitable resolves when the record is durable.
 
-        Raises `Overloaded` where there is no room.
+        Raises `Overloaded` if there is no room.
         """
 
     def settle(self, event: UsageEvent) -> bytes:
         """Append the settled event and return its document.
 
-        Never waits, never fails: its room is reserved.
+        Never waits and never fails, because its room is reserved.
         """
 
     def event_of(self, document: bytes) -> UsageEvent:
-        """The event of a document that `settle` returned."""
+        """Return the event of a document that `settle` returned."""
 
     def note_progress(self, running: Mapping[Key, TokenUsage]) -> None:
-        """Note the last running usage of all live attempts."""
+        """Record the last running usage of all live attempts."""
 
 
 class SettledBatch(Protocol):
-    """Documents of settled events as they stand in a journal; `position` is where the next batch
-    begins.
-    """
+    """Documents of settled events as a journal has them; the next batch begins at `position`."""
 
     @property
     def keys(self) -> Sequence[Key]:
-        """Which attempts."""
+        """The attempts."""
 
     @property
     def documents(self) -> Sequence[bytes]:
@@ -173,35 +173,35 @@ class SettledBatch(Protocol):
 
     @property
     def position(self) -> Any:
-        """Where the next batch begins."""
+        """The beginning of the next batch."""
 
 
 class SettledEvents(Protocol):
     """A journal's settled events, in order.
 
-    `read` is called in a thread, all else on the event loop.
+    `read` is called in a thread, every other method on the event loop.
     """
 
     journal_id: UUID
 
     def end(self) -> Any:
-        """How far there is something to read now."""
+        """Return the position up to which there are events to read."""
 
     def read(self, upto: Any, *, max_events: int) -> SettledBatch:
-        """Read on from what was let go last."""
+        """Read on from the last released batch."""
 
     def let_go(self, batch: Any) -> None:
-        """The batch is in Postgres."""
+        """Release a batch that is in Postgres."""
 
 
 class LeftEvents(SettledEvents, Protocol):
-    """The journal of a process that is gone."""
+    """The journal of an ended process."""
 
     def finish(self) -> None:
-        """All of it was read and is in Postgres: remove it from this machine."""
+        """Remove the journal from this machine; Postgres has all of it."""
 
     def release(self) -> None:
-        """Leave it as it is to who looks for it next."""
+        """Leave the journal unchanged for the next look."""
 
 
 class OwnEvents(SettledEvents, Protocol):
@@ -209,20 +209,20 @@ class OwnEvents(SettledEvents, Protocol):
 
     @property
     def is_drained(self) -> bool:
-        """All attempts are settled, and all of it is in Postgres."""
+        """Return True if all attempts are settled and Postgres has all events."""
 
 
 class JournalNotes(Protocol):
-    """What Postgres knows of the journals.
+    """Postgres's register of journals.
 
     Called in a thread; each raises `DatabaseUnavailable`.
     """
 
     def register(self, journal_id: UUID, *, replica: str) -> None:
-        """A worker holds this journal, now."""
+        """Record that a worker holds this journal now."""
 
     def drained(self, journal_id: UUID) -> None:
-        """All of it is in the ledger and nobody holds it any more."""
+        """Record that the ledger has all of it and no worker holds it any more."""
 
 
 class EventLedger(Protocol):
@@ -231,12 +231,12 @@ class EventLedger(Protocol):
     def write_documents(self, documents: Sequence[bytes], *, journal_id: UUID | None) -> Written:
         """Write events exactly once.
 
-        Raises `DatabaseUnavailable`; then nothing of the batch is in.
+        Raises `DatabaseUnavailable`; then nothing of the batch was written.
         """
 
 
 class BudgetLeaseStore(Protocol):
-    """What workers have leased of budgets, in Postgres. Called in a thread."""
+    """The workers' budget leases in Postgres. Called in a thread."""
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         """Give back and take slices, each turn once.

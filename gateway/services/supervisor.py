@@ -1,4 +1,4 @@
-"""Runs the loops that go on in the background, and starts again the ones that end by themselves."""
+"""Runs the background loops, and restarts any that ends by itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = structlog.get_logger()
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 CANCEL_AGAIN_S = 1.0
-STEADY_S = 10.0  # a loop that has run for so long is well again
-DOWN_AFTER_S = 15.0  # a loop that has not been well for so long is down
+STEADY_S = 10.0  # seconds; a loop that ran this long is healthy again
+DOWN_AFTER_S = 15.0  # seconds; a loop unhealthy for this long is down
 _MEND = (
     "look for background_loop_failed in the log and restart this replica, see "
     "docs/runbooks/background-loop.md"
@@ -27,7 +27,7 @@ Loop = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class _State:
-    """One loop. `started_s` is None while it waits to be started again."""
+    """One loop. `started_s` is None while it waits for its restart."""
 
     started_s: float | None
     failing_since_s: float | None = None
@@ -38,26 +38,26 @@ class _State:
 class Supervisor:
     """The loops of one process.
 
-    `on_failure` is called with a loop's name whenever it has ended by itself.
+    `on_failure` is called with a loop's name whenever it ended by itself.
     """
 
     def __init__(self, clock: Clock, *, on_failure: Callable[[str], None]) -> None:
         self._clock, self._on_failure = clock, on_failure
         self._states: dict[str, _State] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # each for as long as the process runs
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # each as long as the process runs
         self._is_stopping = False
 
     def start(self, loops: Mapping[str, Loop]) -> None:
-        """Run each of them from now on."""
+        """Run each loop from now on."""
         for name, loop in loops.items():
             self._states[name] = _State(self._clock.monotonic())
             self._tasks[name] = asyncio.create_task(self._keep(name, loop), name=name)
 
     async def cancel(self, *, but: Iterable[str] = ()) -> None:
-        """End all loops except those named; how they end is of no interest any more.
+        """Cancel all loops except those named, and ignore how they end.
 
-        A loop whose cancellation was lost, to an error that was raised instead, is cancelled again:
-        the process ends.
+        A loop that answered its cancellation with another error is cancelled again, because the
+        process ends.
         """
         self._is_stopping = True
         running = {task for name, task in self._tasks.items() if name not in but}
@@ -67,19 +67,19 @@ class Supervisor:
             _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
     async def ended(self, name: str) -> None:
-        """Wait for a loop that was told to end."""
+        """Wait for a loop that was asked to end."""
         await self._tasks[name]
 
     def is_running(self, name: str) -> bool:
-        """Whether a loop runs at this moment."""
+        """Return True if a loop runs at this moment."""
         return self._states[name].started_s is not None and not self._tasks[name].done()
 
     def task(self, name: str) -> asyncio.Task[None]:
-        """The task that a loop runs in."""
+        """Return a loop's task."""
         return self._tasks[name]
 
     def checks(self) -> tuple[Check, ...]:
-        """What readiness says of the loops."""
+        """Return readiness's checks on the loops."""
         down, failing = self._down(), self._failing()
         if down:
             return (Check("background loops", Status.FAIL, f"down: {self._named(down)}", _MEND),)
@@ -92,7 +92,7 @@ class Supervisor:
         return (Check("background loops", Status.OK, f"all {len(self._states)} run"),)
 
     def problems(self) -> list[str]:
-        """Why this replica should not take traffic: each loop that stays down, with its remedy."""
+        """Return the reasons, each with its remedy, for loops that stay down."""
         return [
             f"The background loop {self._named([name])} stays down: {_MEND}."
             for name in self._down()
@@ -108,7 +108,7 @@ class Supervisor:
             except asyncio.CancelledError as cancelled:
                 if self._is_stopping:
                     raise
-                _current().uncancel()  # something in the loop was cancelled, and not the loop
+                _current().uncancel()  # the code inside the loop was cancelled, not the loop
                 problem = repr(cancelled)
             except Exception as failure:  # the boundary of all background loops
                 problem = repr(failure)

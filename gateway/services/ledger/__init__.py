@@ -1,1 +1,1 @@
-"""From the journal to Postgres, and the jobs that keep the ledger's tables."""
+"""The way from the journal to Postgres, and the jobs that maintain the ledger's tables."""

@@ -1,9 +1,8 @@
-"""Tells people that a budget has reached a threshold: once each, in the log, in the metrics and by
-webhook.
+"""Reports each reached budget threshold once: in the log, in the metrics and by webhook.
 
-One worker of all does it; where that one ends, another takes over at its next turn. What was raised
-is in Postgres before anybody hears of it, and how far its delivery has come is too: so nothing is
-lost where a worker is killed. An alert may then come twice, under the same id.
+One worker does it for all. If that worker ends, another takes over at its next turn. Postgres
+stores the alert before it is announced, and also the state of its delivery. So a killed worker
+loses nothing. An alert may then arrive twice, with the same id.
 """
 
 from __future__ import annotations
@@ -32,60 +31,63 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
-# Who does not lead asks on a new connection each time.
+# A worker that does not lead opens a new connection for each question.
 STAND_BY_S = 10.0
-# Longer than any try: a leader that lost its job in the middle of one is not overtaken, one that
-# was killed is soon.
+# Longer than any delivery try. So a leader that lost its job during a try is not overtaken, and a
+# killed one soon is.
 TAKEN_FOR = timedelta(seconds=30)
-# A receiver that is slow must not keep new alerts from being raised.
+# A slow receiver must not keep new alerts from being raised.
 LONGEST_ROUND_S = 5.0
 
 
 class AlertStore(Protocol):
-    """Keeps alerts; `storage.budgets.alerts.BudgetAlertStore` is one.
+    """Stores alerts; `storage.budgets.alerts.BudgetAlertStore` implements it.
 
-    In threads; each raises `DatabaseUnavailable`.
+    Called in threads; each method raises `DatabaseUnavailable`.
     """
 
     def raise_crossed(self, *, now: datetime) -> None:
-        """Raise each threshold that is reached and was not raised in its period."""
+        """Raise each reached threshold that was not raised in its period yet."""
 
     def unannounced(self) -> Sequence[BudgetAlert]:
-        """Alerts that nobody has logged yet, the oldest first."""
+        """Return the alerts that no worker has logged yet, oldest first."""
 
     def note_announced(self, alert_ids: Sequence[UUID], *, now: datetime) -> None:
-        """These are in the log."""
+        """Record that these alerts are in the log."""
 
     def take(self, *, now: datetime, until: datetime) -> BudgetAlert | None:
-        """The next alert to deliver, or None. Nobody else gets it before `until`."""
+        """Return the next alert to deliver, or None. No other worker gets it before `until`."""
 
     def note(self, delivery: Delivery) -> None:
-        """Write how a try ended; a repetition changes nothing."""
+        """Record a delivery try; a repeated call changes nothing."""
 
     def waiting(self) -> int:
-        """How many alerts are neither delivered nor given up."""
+        """Return the number of alerts that are neither delivered nor given up."""
 
 
 class AlertReceiver(Protocol):
-    """Where alerts are posted to; `providers.webhook.Webhook` is one."""
+    """The receiver of posted alerts; `providers.webhook.Webhook` implements it."""
 
     async def send(self, alert: BudgetAlert, alerts: Alerts) -> None:
-        """Deliver one alert, within seconds. Raises `NotDelivered`."""
+        """Deliver one alert within seconds. Raises `NotDelivered`."""
 
 
 class AlertLeadership(Protocol):
-    """Who does the work that only one of all workers may do."""
+    """Elects the one worker that does this for all."""
 
     def is_mine(self) -> bool:
-        """True if this worker is the one. Raises `DatabaseUnavailable`."""
+        """Return True if this worker is the leader. Raises `DatabaseUnavailable`."""
 
 
 class BudgetAlerts:
-    """`policy` is the one in force, None before the first; `draw` gives a number from 0 to 1.
+    """Raises, announces and delivers budget alerts.
 
-    `on_raised` is called with each alert, `on_given_up` where one is not tried any more,
-    `on_waiting` with how many are to be delivered: 0 in workers that do not lead, and where the
-    policy names no receiver.
+    `policy` returns the current version, None before the first; `draw` returns a number from 0 to
+    1.
+
+    `on_raised` is called with each alert, `on_given_up` with each that is no longer tried.
+    `on_waiting` is called with the number of alerts to deliver: 0 in workers that do not lead and
+    if the policy names no receiver.
     """
 
     def __init__(
@@ -104,17 +106,19 @@ class BudgetAlerts:
         self._store, self._receiver, self._policy = store, receiver, policy
         self._leadership, self._clock, self._draw = leadership, clock, draw
         self._on_raised, self._on_given_up, self._on_waiting = on_raised, on_given_up, on_waiting
-        self._announced: list[UUID] = []  # logged, which Postgres may not know yet
-        self._unwritten: Delivery | None = None  # how a try ended, likewise
+        self._announced: list[UUID] = []  # logged, but perhaps not recorded in Postgres yet
+        self._unwritten: Delivery | None = None  # the last delivery try, likewise
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Work until cancelled."""
         while True:
             leads = await self.look()
             await asyncio.sleep(LOOK_EVERY_S if leads else STAND_BY_S)
 
     async def look(self) -> bool:
-        """One round, if this worker leads; False where it does not, or could not do all of it."""
+        """Do one round if this worker leads. Return False if it does not lead or could not
+        finish.
+        """
         try:
             await self._write()
             if not await asyncio.to_thread(self._leadership.is_mine):
@@ -140,7 +144,7 @@ class BudgetAlerts:
             self._announced.clear()
 
     def _announce(self, alert: BudgetAlert) -> None:
-        """One line, and one more in the metrics."""
+        """Log one line and count one alert in the metrics."""
         say = log.error if alert.is_refusing else log.warning
         say(
             "budget_alert",
@@ -161,9 +165,9 @@ class BudgetAlerts:
         self._on_raised(alert)
 
     async def _deliver(self) -> None:
-        """Send what is due.
+        """Send the due alerts.
 
-        One that fails ends the round: the receiver is the same for all of them.
+        A failure ends the round, because all alerts have the same receiver.
         """
         policy = self._policy()
         alerts = policy.policy.alerts if policy is not None else None
@@ -214,8 +218,7 @@ class BudgetAlerts:
         return Delivery(alert_id=alert.alert_id, tries=tries, delivered_at=self._clock.now())
 
     def _given_up(self, alert: BudgetAlert) -> Delivery:
-        # One that was never tried had nowhere to go: there was no receiver in the policy while it
-        # was new.
+        # An alert without a try had no receiver: the policy named none while it was new.
         if alert.tries:
             log.error(
                 "budget_alert_given_up",
@@ -228,9 +231,9 @@ class BudgetAlerts:
         return Delivery(alert_id=alert.alert_id, tries=alert.tries, given_up_at=self._clock.now())
 
     async def _write(self) -> None:
-        """Write how the last try ended.
+        """Record the last delivery try.
 
-        Where Postgres is away it is kept: it was delivered, whoever knows of it.
+        If Postgres is away the record waits: the alert was delivered all the same.
         """
         if self._unwritten is not None:
             await asyncio.to_thread(self._store.note, self._unwritten)

@@ -1,6 +1,4 @@
-"""Booking what was set aside: records that the tables could not hold when they came, and may hold
-now.
-"""
+"""Retries dead letters: records that the tables could not take when they arrived."""
 
 from __future__ import annotations
 
@@ -16,37 +14,39 @@ BOOKED, KNOWN = "booked when it was tried again", "was in the ledger already"
 
 
 class Letters(Protocol):
-    """Where they wait; `storage.ledger.dead_letters.DeadLetters` is one."""
+    """The stored dead letters; `storage.ledger.dead_letters.DeadLetters` implements it."""
 
     def waiting(self) -> list[DeadLetter]:
-        """Those nobody has dealt with, in the order in which they came.
+        """Return the unresolved letters, oldest first.
 
         Raises `DatabaseUnavailable`.
         """
 
     def close(self, letter_id: UUID, *, resolution: str) -> bool:
-        """Note what became of one; False where somebody had. Raises `DatabaseUnavailable`."""
+        """Record a letter's resolution; return False if it already had one. Raises
+        `DatabaseUnavailable`.
+        """
 
 
 class Documents(Protocol):
-    """Takes documents of events; `storage.ledger.ledger.Ledger` does."""
+    """Books event documents; `storage.ledger.ledger.Ledger` implements it."""
 
     def book_letter(self, letter: DeadLetter) -> Written:
-        """Book its document once, out of what was leased for it. Raises `DatabaseUnavailable`."""
+        """Book its document once, from the money leased for it. Raises `DatabaseUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """What came of one: `resolution` is None where it was refused again."""
+    """The result for one letter; `resolution` is None if it was refused again."""
 
     letter: DeadLetter
     resolution: str | None
 
 
 def retry(letters: Letters, ledger: Documents, *, only: UUID | None = None) -> Iterator[Retried]:
-    """Try to book each that waits, or one alone.
+    """Try to book every waiting letter, or only one.
 
-    Cut off in between it can be repeated: nothing is booked twice.
+    An interrupted run can be repeated: nothing is booked twice.
 
     Raises `DatabaseUnavailable`.
     """

@@ -1,4 +1,4 @@
-"""One worker's journal and writer as they stand, for readiness and metrics."""
+"""The state of one worker's journal and writer, for readiness and metrics."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from gateway.services.request.meter import Meter
 
 
 class JournalFigures(Protocol):
-    """How a journal stands; `storage.journal.JournalStats` has more."""
+    """A journal's figures; `storage.journal.JournalStats` has more."""
 
     @property
     def used_bytes(self) -> int:
-        """Taken."""
+        """Used bytes."""
 
     @property
     def max_bytes(self) -> int:
-        """At most."""
+        """Maximum size."""
 
     @property
     def room_bytes(self) -> int:
-        """What it may still take, and its disk still has."""
+        """Bytes that the journal may still take and its disk still has."""
 
     @property
     def oldest_intent_age_s(self) -> float | None:
-        """Of the attempt that runs longest."""
+        """Age of the longest-running attempt."""
 
 
 class JournalStatus(Protocol):
-    """This worker's journal; `storage.ledger.event_journal.JournalStatus` is one."""
+    """This worker's journal; `storage.ledger.event_journal.JournalStatus` implements it."""
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is admitted."""
+        """Return True if the journal admits no more requests."""
 
     @property
     def is_gone(self) -> bool:
-        """Its folder was removed or moved away."""
+        """Return True if its folder was removed or moved."""
 
     def stats(self) -> JournalFigures:
-        """How it stands."""
+        """Return the current figures."""
 
 
 def ledger_health(own: JournalStatus, writer: EventWriter, meter: Meter) -> LedgerHealth:
-    """Return the figures of this moment. Does not block."""
+    """Return the current figures without blocking."""
     journal = own.stats()
     return LedgerHealth(
         journal_used_bytes=journal.used_bytes,

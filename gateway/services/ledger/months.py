@@ -1,4 +1,4 @@
-"""Keeps a partition ready for the months to come, so that no event lands in the default one."""
+"""Creates the partitions of coming months in advance, so that no event lands in the default one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ RETRY_AFTER_S = 60.0
 
 
 class MonthKeeper:
-    """`ensure` makes the missing months from one day to another and returns what it made; it runs
-    in a thread.
+    """A background job; `ensure` makes the missing months between two days and returns them.
+
+    It runs in a thread.
     """
 
     def __init__(self, ensure: Callable[[date, date], Sequence[str]], clock: Clock) -> None:
         self._ensure, self._clock = ensure, clock
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Work until cancelled."""
         while True:
             pause_s = LOOK_EVERY_S if await self.look() else RETRY_AFTER_S
             await asyncio.sleep(pause_s)
 
     async def look(self) -> bool:
-        """Make what is missing; False where the database could not be asked."""
+        """Make the missing partitions; return False if the database could not be asked."""
         today = self._clock.now().date()
         try:
             made = await asyncio.to_thread(self._ensure, today, today + AHEAD)

@@ -1,6 +1,4 @@
-"""Keeps the ledger's sums up to date and ends what nobody ended in time: unknown holds and lost
-journals.
-"""
+"""Refreshes the ledger's roll-ups, and ends expired unknown holds and lost journals."""
 
 from __future__ import annotations
 
@@ -15,15 +13,16 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 60.0
-# The running hour is summed again and again, the longer the fuller it is: at most a twentieth of
-# the time goes there.
+# The running hour is summed again and again, and takes longer the more events it has. This bounds
+# the work to a twentieth of the time.
 LEAST_PAUSES = 20
 
 
 class RollupKeeper:
-    """`refresh` sums up what has changed and returns how many hours; `expire` books holds that are
-    too old, `lose` gives up journals not heard of for too long, and each returns how many. All run
-    in a thread, in every worker: Postgres lets one of them at it at a time.
+    """A background job of every worker; Postgres lets one worker at a time do it.
+
+    `refresh` sums changed hours, `expire` books holds that are too old, `lose` gives up silent
+    journals. Each runs in a thread and returns its count.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class RollupKeeper:
         self._refresh, self._expire, self._lose, self._clock = refresh, expire, lose, clock
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Work until cancelled."""
         while True:
             began_s = self._clock.monotonic()
             await self.look()
@@ -45,12 +44,11 @@ class RollupKeeper:
             )
 
     async def look(self) -> bool:
-        """Do once what is due; False where the database could not be asked.
+        """Do each due step once; return False if the database could not be asked.
 
-        Reports are right without it, but slow.
+        Without this job reports stay right but become slow.
 
-        A step that fails keeps none of the others from its turn. Raises what the first of them
-        failed with.
+        A failing step does not keep the others from running. Raises the first step's error.
         """
         problem: OperatorError | None = None
         defect: Exception | None = None

@@ -1,6 +1,4 @@
-"""Looks at the ledger from time to time, so that readiness and metrics can say what Postgres knows
-of it.
-"""
+"""Reads the ledger's state from Postgres periodically, for readiness and metrics."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ class LedgerWatch:
         self._problem = "the ledger has not been looked at yet"
 
     def checks(self) -> tuple[Check, ...]:
-        """What the latest look found.
+        """Return the latest look's findings.
 
-        A look that failed hides what an older one found: it may be over.
+        After a failed look, older findings are hidden: they may be over.
         """
         if self._state is None:
             return (Check("ledger", Status.UNKNOWN, self._problem),)
@@ -44,7 +42,7 @@ class LedgerWatch:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        """Look once. Where Postgres cannot be asked, the checks say so."""
+        """Look once. If Postgres cannot be asked, the checks report that."""
         try:
             state = await asyncio.to_thread(self._read)
         except OperatorError as problem:

@@ -1,8 +1,9 @@
-"""From the journals to Postgres: settled events in batches, let go only when they are committed.
+"""Moves settled events from the journals to Postgres in batches, and releases them only after the
+commit.
 
-Events are read from the journal and not kept in memory: so memory stays flat however long Postgres
-is away, and a start after a crash is nothing special. A batch that was committed without our
-hearing of it is written again; the ledger takes each event once.
+Events are read from the journal and not kept in memory. So memory stays flat during an outage of
+Postgres, and a start after a crash is a normal start. If a commit's confirmation is lost, the batch
+is written again; the ledger takes each event once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ADOPT_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One batch that was committed; `is_own`: this worker had settled it."""
+    """One committed batch; `is_own` is True if this worker settled its events."""
 
     keys: tuple[Key, ...]
     written: Written
@@ -49,10 +50,10 @@ class CommittedBatch:
 
 
 class EventWriter:
-    """Writes what the journals hold: first those of processes that are gone, then our own.
+    """Writes the journals' events: first those of ended processes, then this worker's own.
 
-    `adopt` takes over the journals of processes that are gone. It is asked now and then: what a
-    dead neighbour had leased comes back with its journal, and nobody else may start for days.
+    `adopt` takes over the journals of ended processes. It is called repeatedly: a dead neighbour's
+    leases return with its journal, and no other process may start for days.
     """
 
     def __init__(
@@ -78,24 +79,24 @@ class EventWriter:
         self._on_written, self._on_failure = on_written, on_failure
         self._whole_until_s = clock.monotonic()
         self._failing_since_s: float | None = None
-        self.has_taken_leave = False  # Postgres was told that our journal is drained
+        self.has_taken_leave = False  # True once Postgres knows that this journal is drained
         self._stopping = asyncio.Event()
-        # One thread of its own: in a pool each would come to hold the memory of a batch.
+        # A thread of its own: in a pool, every thread would come to hold a batch's memory.
         self._thread = ThreadPoolExecutor(1, "event-writer")
 
     @property
     def lag_s(self) -> float:
-        """How long ago everything settled until then was in Postgres."""
+        """Return the seconds since Postgres had everything settled until then."""
         return self._clock.monotonic() - self._whole_until_s
 
     @property
     def whole_until_s(self) -> float:
-        """All that was settled until this moment of the clock, and synced, is in Postgres."""
+        """Return the clock time up to which Postgres has every settled and synced event."""
         return self._whole_until_s
 
     @property
     def failing_s(self) -> float | None:
-        """For how long Postgres has taken nothing; None where it takes what it is given."""
+        """Return the seconds since writes began to fail; None while they succeed."""
         return (
             None
             if self._failing_since_s is None
@@ -103,7 +104,7 @@ class EventWriter:
         )
 
     async def run(self) -> None:
-        """Write until told to stop, and then once more; later after a failure."""
+        """Write until stopped, and then once more. After a failure, wait before the next try."""
         while not self._stopping.is_set():
             await self.write_all()
             with suppress(TimeoutError):
@@ -111,19 +112,19 @@ class EventWriter:
         if await self.write_all() and self._own.is_drained:
             with suppress(
                 DatabaseUnavailable
-            ):  # the journal is left then, and the next start takes leave of it
+            ):  # the journal stays registered then; the next start deregisters it
                 await self._in_thread(self._journals.drained, self._own.journal_id)
                 self.has_taken_leave = True
         self._thread.shutdown(wait=False)
 
     def stop(self) -> None:
-        """Let `run` end. A batch under way is not cut off: a thread cannot be."""
+        """Let `run` end. The current batch finishes, because a thread cannot be interrupted."""
         self._stopping.set()
 
     async def write_all(self) -> bool:
-        """Write all that is settled now.
+        """Write everything settled by now.
 
-        False, having lost nothing, where Postgres did not take it.
+        Returns False if Postgres did not take it; nothing is lost then.
         """
         is_written = False
         try:
@@ -136,7 +137,7 @@ class EventWriter:
         except (
             DatabaseUnavailable,
             OSError,
-        ) as problem:  # Postgres is away, or our journal cannot be read just now
+        ) as problem:  # Postgres is away, or our journal cannot be read at the moment
             log.warning("events_not_written", problem=str(problem), retry_s=round(self._pause_s, 1))
         finally:
             self._note_result(is_written)
@@ -157,17 +158,17 @@ class EventWriter:
             self._whole_until_s = started_s
 
     async def _look_for_left(self) -> None:
-        """Take over what processes of this volume left that are gone."""
+        """Take over the journals that ended processes left on this volume."""
         now_s = self._clock.monotonic()
         if self._adopted_at_s is None or now_s - self._adopted_at_s >= ADOPT_EVERY_S:
             self._adopted_at_s = now_s
             self._adopted += await self._in_thread(self._adopt)
 
     async def _note_alive(self) -> None:
-        """Tell Postgres of our journal: that it is there, and from time to time that it still is.
+        """Register this journal in Postgres, and renew the registration from time to time.
 
-        After a failure always, before anything is read: a database that is away should not cost a
-        batch with each try.
+        After a failure this comes first, before any read: if the database is away, a retry should
+        not read a batch for nothing.
         """
         now_s = self._clock.monotonic()
         if (
@@ -181,8 +182,8 @@ class EventWriter:
             self._noted_at_s = now_s
 
     async def _write_left(self, journal: LeftEvents) -> None:
-        """Write it and take leave of it; if it cannot be read, leave it to the next look and keep
-        no other waiting.
+        """Write an ended process's journal and deregister it. If it cannot be read, leave it for
+        the next look.
         """
         try:
             await self._write(journal)
@@ -216,7 +217,7 @@ class EventWriter:
 def write_left(
     adopt: Callable[[], Sequence[LeftEvents]], ledger: EventLedger, journals: JournalNotes
 ) -> None:
-    """Write what processes left that are gone, at once: a start needs the room.
+    """Write the journals of ended processes at once, because a start needs their disk space.
 
     Raises `DatabaseUnavailable`.
     """

@@ -1,1 +1,1 @@
-"""Applying a policy, planning it, testing it, explaining its decisions."""
+"""Applies, plans, tests and explains policies."""

@@ -1,4 +1,4 @@
-"""Applying a policy document, reading the one in force, and pricing its deployments."""
+"""Applies a policy document, reads the current one and prices its deployments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.wire.policy import parse
 
 
 class StoredDocument(Protocol):
-    """An applied document as the shelf keeps it."""
+    """An applied document as it is stored."""
 
     @property
     def version(self) -> int: ...
@@ -31,10 +31,10 @@ class StoredDocument(Protocol):
 
 
 class PolicyShelf(Protocol):
-    """Keeps every applied document; `storage.policy.policies.PolicyStore` is one."""
+    """The store of all applied documents; `storage.policy.policies.PolicyStore` implements it."""
 
     def current(self) -> StoredDocument | None:
-        """The document in force."""
+        """Return the current document."""
 
     def apply(
         self,
@@ -47,49 +47,47 @@ class PolicyShelf(Protocol):
         expected_version: int | None,
         budgets: Sequence[BudgetRule],
     ) -> int:
-        """Make a document the current one, with all the budgets it declares, and return its
+        """Make a document the current one, with all its declared budgets, and return its
         version.
         """
 
 
 class Book(Protocol):
-    """Stored prices, as they were read; `storage.policy.prices.StoredBook` is one."""
+    """Stored prices, as they were read; `storage.policy.prices.StoredBook` implements it."""
 
     def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """The price that `price add` set for a deployment at a moment."""
+        """Return the price that `price add` set for a deployment at a moment."""
 
     def has_listed(self, deployment: Deployment) -> bool:
-        """True where the list's price of its model was imported: then that counts, not the bundled
-        list.
-        """
+        """Return True if the model's list price was imported; it then replaces the bundled list."""
 
     def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
-        """The list price of its model at a moment, as imported."""
+        """Return the imported list price of its model at a moment."""
 
 
 class PriceShelf(Protocol):
-    """Keeps dated prices; `storage.policy.prices.PriceStore` is one."""
+    """The store of dated prices; `storage.policy.prices.PriceStore` implements it."""
 
     def book(self, deployments: Iterable[Deployment]) -> Book:
-        """What is stored for these deployments."""
+        """Return the stored prices of these deployments."""
 
     def pin(self, deployments: Iterable[Deployment], *, author: str, reason: str) -> object:
-        """Import the list's prices of models that the book does not have yet."""
+        """Import list prices for models that the book does not have yet."""
 
     def ensure(self, prices: Mapping[str, Price], *, policy_version: int, at: datetime) -> object:
         """Write the prices that are not in force yet, from `at` on."""
 
 
 class BuiltinPrices(Protocol):
-    """The built-in price list; `storage.policy.prices.builtin_price` is one."""
+    """The bundled price list; `storage.policy.prices.builtin_price` implements it."""
 
     def __call__(self, *, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-        """The list's price of a model at a moment, None if it has none."""
+        """Return the list price of a model at a moment, None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What an apply did. `is_new` is False where the very same document was in force already."""
+    """The result of an apply. `is_new` is False if the identical document was already in force."""
 
     version: int
     sha256: str
@@ -112,8 +110,8 @@ def apply_policy(
 ) -> Applied:
     """Make a document the current policy and date its prices from now. Raises `PolicyRejected`.
 
-    The same document again makes no version, but its prices are brought up to date: so an apply
-    that was cut off between its two transactions is fixed by repeating it.
+    An identical document makes no new version, but its prices are brought up to date. So repeating
+    an apply repairs one that was interrupted between its two transactions.
     """
     policy = parse(document).policy
     digest = document_sha256(document)
@@ -136,14 +134,14 @@ def apply_policy(
 
 
 def document_sha256(document: str) -> str:
-    """The hash that identifies a document, over its UTF-8 bytes."""
+    """Return the hash over the document's UTF-8 bytes, which identifies it."""
     return sha256(document.encode()).hexdigest()
 
 
 def version_of(stored: StoredDocument) -> PolicyVersion:
-    """The stored document, read.
+    """Return the stored document, parsed.
 
-    Raises `PolicyRejected` where this Tollgate is stricter than its writer.
+    Raises `PolicyRejected` if this Tollgate is stricter than the one that wrote it.
     """
     return PolicyVersion(
         version=stored.version, sha256=stored.sha256, policy=parse(stored.document).policy
@@ -151,7 +149,7 @@ def version_of(stored: StoredDocument) -> PolicyVersion:
 
 
 def require_current(policies: PolicyShelf) -> PolicyVersion:
-    """The policy in force. Raises `NothingFound` where none was applied yet."""
+    """Return the policy in force. Raises `NothingFound` if none was applied yet."""
     stored = policies.current()
     if stored is None:
         raise NothingFound(
@@ -161,7 +159,7 @@ def require_current(policies: PolicyShelf) -> PolicyVersion:
 
 
 def require_team(version: PolicyVersion, name: str) -> Team:
-    """A team of the policy. Raises `NothingFound` with the nearest name."""
+    """Return a team of the policy. Raises `NothingFound` with the nearest name."""
     teams = version.policy.teams
     if name not in teams:
         raise NothingFound(
@@ -173,9 +171,9 @@ def require_team(version: PolicyVersion, name: str) -> Team:
 def prices_of(
     policy: Policy, *, at: datetime, builtin: BuiltinPrices, book: Book | None = None
 ) -> dict[str, Price]:
-    """The price of each deployment at a moment; a deployment without any is absent. See `price_of`.
+    """Return the price of each deployment at a moment, by `price_of`; unpriced ones are absent.
 
-    Without a book (for a document that is not applied anywhere) the bundled list alone is asked.
+    Without a book (for a document that is not applied anywhere) only the bundled list counts.
     """
     found = {
         name: price_of(deployment, at=at, builtin=builtin, book=book)
@@ -187,11 +185,11 @@ def prices_of(
 def price_of(
     deployment: Deployment, *, at: datetime, builtin: BuiltinPrices, book: Book | None
 ) -> Price | None:
-    """The price of one deployment at a moment, by the one order of precedence.
+    """Return the price of one deployment at a moment, by the one order of precedence.
 
-    The policy's own, else `price add`, else the GPU standard cost, else the list's (as imported,
-    else as bundled), else the policy's stand-in. A self-hosted one never takes the list's: that is
-    another's price.
+    First the policy's own price, then `price add`, the GPU standard cost, the list price (imported,
+    else bundled), and the policy's stand-in. A self-hosted deployment never takes the list price:
+    that is another company's price.
     """
     if deployment.price is not None:
         return deployment.price
@@ -205,9 +203,7 @@ def price_of(
 
 
 def unpriced(policy: Policy, prices: Mapping[str, Price]) -> tuple[str, ...]:
-    """The deployments that nobody can be charged for: their requests are refused
-    (`unpriced_model`).
-    """
+    """Return the deployments without a price; their requests are refused (`unpriced_model`)."""
     return tuple(name for name in policy.deployments if name not in prices)
 
 

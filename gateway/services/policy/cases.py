@@ -1,4 +1,4 @@
-"""Runs cases against a policy: what each expects, and what it gets."""
+"""Runs test cases against a policy and compares each result with its expectation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WORDS = {code: word for word, code in DENIALS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a case.
+    """The result of a case.
 
-    `expected` and `got` are deployments in order, or `denied: …`; `why` is in words.
+    `expected` and `got` are deployments in order, or `denied: …`; `why` is the explanation.
     """
 
     case: Case
@@ -33,14 +33,14 @@ class Result:
 
     @property
     def is_met(self) -> bool:
-        """True where it got what it expects."""
+        """Return True if the result is the expected one."""
         return self.expected == self.got
 
 
 def run_cases(
     cases: Iterable[Case], version: PolicyVersion, *, prices: Mapping[str, Price], place: Place
 ) -> tuple[Result, ...]:
-    """Decide every case; none is sent."""
+    """Decide every case; no request is sent."""
     return tuple(_result(case, version, prices, place) for case in cases)
 
 
@@ -77,7 +77,7 @@ def _decided(
             raise refused
     except RequestError as error:
         return f"denied: {_WORDS.get(error.code, error.code)}", error.message
-    except OperatorError as error:  # a team or class that the policy does not have
+    except OperatorError as error:  # the case names a team or class that the policy lacks
         return "not decided", error.message
     ranking = imagined(decision, asked, session=case.team, tokens=PROMPT_TOKENS, degrade=degrade)
     choices = () if ranking is None else ranking.choices

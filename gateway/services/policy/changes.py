@@ -1,4 +1,4 @@
-"""What differs between two policies, field by field, in words of the document."""
+"""The differences between two policies, field by field, in the document's terms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.domain.policy.policy import Policy
 from gateway.wire.policy import effective
 from gateway.wire.policy.allowances import budget_to_wire
 
-_ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they come or go
+_ALLOWANCES = ("budget", "limits")  # kinds whose figures are shown when they are added or removed
 _TAKEN_APART = (
     "budgets",
     "limits",
@@ -24,8 +24,8 @@ _TAKEN_APART = (
 class Change:
     """One difference between two policies.
 
-    `details` are `field: before → after`, for a change. A budget or limit that comes or goes has
-    one: what it is.
+    `details` are `field: before → after` for a change. An added or removed budget or limit has one
+    detail: its description.
     """
 
     verb: str  # added, removed or changed
@@ -35,7 +35,7 @@ class Change:
 
 
 def changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
-    """What differs between two policies, in the order of the document."""
+    """Return the differences between two policies, in the document's order."""
     old, new = _by_name(before), _by_name(after)
     found = []
     for kind, name in [*new, *(key for key in old if key not in new)]:
@@ -60,7 +60,7 @@ def _by_name(policy: Policy | None) -> dict[tuple[str, str], Any]:
     for kind in ("deployment", "route"):
         mappings |= {(kind, item["name"]): item for item in document[f"{kind}s"]}
     for team in document["teams"]:
-        # Each budget is a line of its own: nobody finds a changed number in a list of lists.
+        # Each budget is a line of its own: a changed number is hard to find in a list of lists.
         mappings["team", team["name"]] = {
             name: value for name, value in team.items() if name not in _TAKEN_APART
         }

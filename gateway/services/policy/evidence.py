@@ -1,5 +1,5 @@
-"""Whether all that a team sent was allowed: each kind of attempt decided again by the policy it was
-sent under.
+"""Verifies that a team's attempts were allowed, by deciding each kind again under its own policy
+version.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gateway.errors import InvalidRequest
 
 
 class SentAttempts(Protocol):
-    """Attempts that are alike in all that residency depends on; `reports.questions.residency.Sent`
-    is one.
+    """Attempts that agree in everything that residency depends on;
+    `reports.questions.residency.Sent` is one.
     """
 
     @property
@@ -47,7 +47,7 @@ class SentAttempts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Attempts of which it cannot be said that they were allowed, and why."""
+    """Attempts that cannot be verified, with the reason."""
 
     day: date
     deployment: str
@@ -59,7 +59,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceCount:
-    """How many attempts went to one place with one class of data."""
+    """The number of attempts sent to one place with one data class."""
 
     region: str
     host: str
@@ -71,7 +71,7 @@ class PlaceCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedFact:
-    """One thing known of a deployment that was used, with where it comes from."""
+    """One known fact about a used deployment, with its source."""
 
     deployment: str
     fact: str
@@ -83,7 +83,7 @@ class UsedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What became of all attempts. `outside` broke a rule; of `unverified` nobody can say."""
+    """The verdict on all attempts. `outside` broke a rule; `unverified` could not be decided."""
 
     attempts: int
     places: Sequence[PlaceCount]
@@ -95,7 +95,9 @@ class Verified:
 def verify_sent(
     sent: Sequence[SentAttempts], versions: Mapping[int, PolicyVersion], *, team: str
 ) -> Verified:
-    """Decide every kind of attempt again. `versions` are those that could be read, by number."""
+    """Decide every kind of attempt again. `versions` are the readable policy versions, by
+    number.
+    """
     outside, unverified = [], []
     for one in sent:
         version = versions.get(one.policy_version)
@@ -122,7 +124,7 @@ def verify_sent(
 
 
 def _broken(one: SentAttempts, version: PolicyVersion, team: str) -> tuple[list[str], str]:
-    """The rules that an attempt broke, and why that cannot be known."""
+    """Return the rules that an attempt broke, and the reason if that cannot be decided."""
     policy = version.policy
     deployment, asking = policy.deployments.get(one.deployment), policy.teams.get(team)
     if deployment is None or asking is None or one.data_class.upper() not in DataClass.__members__:
@@ -176,7 +178,7 @@ def _places(sent: Iterable[SentAttempts]) -> list[PlaceCount]:
 
 
 def _facts(sent: Iterable[SentAttempts], versions: Mapping[int, PolicyVersion]) -> list[UsedFact]:
-    """What was believed of each deployment that was used, under which versions."""
+    """Return the recorded facts of each used deployment, with their policy versions."""
     used = sorted(
         {(one.deployment, one.policy_version) for one in sent if one.policy_version in versions}
     )

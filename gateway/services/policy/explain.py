@@ -1,5 +1,5 @@
-"""A decision in words: each candidate with its rank or why it lost, and what its expectations stand
-on.
+"""A decision in words: each candidate with its rank or its reason to lose, and the basis of its
+estimates.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gateway.domain.routing.decide import Candidate, Decision, Ranking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateVerdict:
-    """What became of one candidate. `rank` is None for one that lost; `reason` says why in words.
+    """The verdict on one candidate. `rank` is None if it lost; `reason` explains why.
 
-    `expected` is what an event would keep of it (`Expected.record`), `arithmetic` the same in
-    words. `route` is the route that is degraded to, where it is that one's.
+    `expected` is the part that an event would record (`Expected.record`), `arithmetic` the same in
+    words. `route` is set if the candidate belongs to the route that the request degrades to.
     """
 
     deployment: str
@@ -40,8 +40,8 @@ class CandidateVerdict:
 class Explanation:
     """A decision in words, for one team, route and data class.
 
-    `degraded` says why it goes elsewhere than the objective would send it; `basis` what the
-    expectations stand on.
+    `degraded` explains a departure from the objective's choice; `basis` names the source of the
+    estimates.
     """
 
     policy_version: int
@@ -55,7 +55,9 @@ class Explanation:
     basis: str = ""
 
     def record(self) -> dict[str, object]:
-        """All but the candidates, which command line and HTTP show each in its own way."""
+        """Return everything except the candidates, which the command line and HTTP show in
+        different forms.
+        """
         record: dict[str, object] = {
             "policy_version": self.policy_version,
             "team": self.team,
@@ -77,11 +79,11 @@ def explain(
     basis: str = "",
     facts: RequestFacts | None = None,
 ) -> Explanation:
-    """Every candidate with its rank or why it lost; with `usage`, what that many tokens would cost
+    """Return every candidate with its rank or its reason to lose; with `usage`, also its cost
     there.
 
-    `ranking` is the order of a request, with what is expected of each; without it they stand as
-    listed. `facts` is the request itself, if there is one.
+    `ranking` is a request's order, with the prediction for each candidate. Without it the
+    candidates stand in the listed order. `facts` describes the request itself, if there is one.
     """
     refusal = decision.refusal(facts)
     ranked = decision.as_listed if ranking is None else ranking
@@ -102,7 +104,7 @@ def explain(
 
 
 def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
-    """What an explanation's expectations stand on, in words."""
+    """Return the basis of an explanation's estimates, in words."""
     prompt = "the request's own prompt" if tokens is None else f"a prompt of {tokens:,} tokens"
     answer = f" and an answer of {answer_tokens:,}" if answer_tokens else ""
     known = (
@@ -117,7 +119,9 @@ def basis(*, is_live: bool, tokens: int | None, answer_tokens: int) -> str:
 def _verdicts(
     decision: Decision, ranking: Ranking, usage: TokenUsage | None
 ) -> Iterator[CandidateVerdict]:
-    """The route's own candidates as it lists them, then those of a route that is degraded to."""
+    """Yield the route's own candidates in its order, then those of the route that it degrades
+    to.
+    """
     ranks = {choice.candidate.deployment.name: rank for rank, choice in enumerate(ranking.choices)}
     for candidate in decision.candidates:
         yield _verdict(
@@ -181,8 +185,8 @@ def _place(rank: int | None, decision: Decision) -> str:
 def _cost_usd(
     price: Price | None, usage: TokenUsage | None, expected: Mapping[str, Any] | None
 ) -> Decimal | None:
-    """What the tokens asked about cost; without a length of the answer, what is expected, the
-    answer included.
+    """Return the cost of the given tokens; without an answer length, the predicted cost with the
+    answer.
     """
     if price is None or usage is None:
         return None
@@ -190,5 +194,5 @@ def _cost_usd(
         return usd_from_nusd(expected["cost_nusd"])
     try:
         return usd_from_nusd(cost_nusd(lines(usage, price)))
-    except ValueError:  # tokens of a kind that this price does not cover
+    except ValueError:  # this price does not cover a kind of these tokens
         return None

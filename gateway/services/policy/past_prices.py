@@ -1,4 +1,4 @@
-"""The prices of a policy's deployments at past moments, as if it had been in force then."""
+"""The prices of a policy's deployments at past moments, as if the policy had been in force then."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
 class PastPrices:
-    """Prices by deployment at a moment, looked up once an hour, and once a minute where they change
-    inside one.
+    """Prices by deployment at a moment, looked up once an hour, and each minute in an hour with a
+    change.
 
-    The policy's own prices count as if they had always been there; those of the book and the list
-    as they were dated.
+    The policy's own prices count as if they had always been there. Prices of the book and the list
+    count from their own dates.
     """
 
     def __init__(self, policy: Policy, *, builtin: BuiltinPrices, book: Book | None) -> None:
@@ -28,7 +28,7 @@ class PastPrices:
         self._hours: dict[int, int | None] = {}
 
     def at(self, at_ms: int) -> int:
-        """The number of the prices at a moment: the same number, the same prices."""
+        """Return the number of the prices at a moment; equal numbers mean equal prices."""
         hour = at_ms // _HOUR_MS
         if hour not in self._hours:
             first, next_ = self._looked_up(hour * _HOUR_MS), self._looked_up((hour + 1) * _HOUR_MS)
@@ -37,7 +37,7 @@ class PastPrices:
         return self._looked_up(at_ms - at_ms % _MINUTE_MS) if known is None else known
 
     def prices(self, number: int) -> Mapping[str, Price]:
-        """The prices of a number."""
+        """Return the prices of a number."""
         return self._epochs[number]
 
     def _looked_up(self, at_ms: int) -> int:

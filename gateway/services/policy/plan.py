@@ -1,5 +1,5 @@
-"""A plan: what applying a document would change, what of that hurts, and in one sentence what it
-comes to.
+"""A plan: the changes that applying a document makes, the harmful ones among them, and a
+one-sentence summary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.services.policy.replay import Replay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hurt:
-    """Something that somebody will feel. `is_note`: it may be fine where the gateways run."""
+    """A change that hurts a user. `is_note`: it may be fine on the machines of the gateways."""
 
     kind: str  # team, route, eligible, secret or price
     name: str
@@ -29,10 +29,10 @@ class Hurt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is there besides the documents.
+    """The state around the documents that a plan considers.
 
-    `live_keys` counts keys by team, `traffic` attempts of the last week by team and route;
-    `unresolved` says by deployment what is wrong with its secret on this machine; `prices` are the
+    `live_keys` counts keys by team, `traffic` attempts of the last week by team and route.
+    `unresolved` gives, by deployment, the problem with its secret on this machine. `prices` are the
     new document's, now.
     """
 
@@ -45,7 +45,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What an apply would do. `version` is the one in force, None before the first."""
+    """The effects of an apply. `version` is the one in force, None before the first."""
 
     version: int | None
     hurts: tuple[Hurt, ...]
@@ -107,9 +107,7 @@ def _removed_teams(before: Policy | None, after: Policy, around: Surroundings) -
 
 
 def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) -> Iterator[Hurt]:
-    """Routes that are gone, and those that a team may no longer use, with what came there
-    lately.
-    """
+    """Yield removed routes, and routes that a team may no longer use, with their recent traffic."""
     if before is None:
         return
     for name in before.routes:
@@ -137,7 +135,7 @@ def _removed_routes(before: Policy | None, after: Policy, around: Surroundings) 
 
 
 def _dead_ends(after: PolicyVersion, around: Surroundings) -> Iterator[Hurt]:
-    """Routes that lead a team nowhere, whatever it asks for with its own class and tags."""
+    """Yield routes without any eligible deployment for a team's own class and tags."""
     for team in after.policy.teams.values():
         for name in team.routes:
             reason = _dead_end(after, team, after.policy.routes[name], around)

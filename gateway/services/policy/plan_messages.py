@@ -1,6 +1,4 @@
-"""A replay in words: the one sentence that a plan ends in, and what a reader must know before
-believing its figures.
-"""
+"""A replay in words: the sentence that a plan ends with, and the limits of its figures."""
 
 from __future__ import annotations
 
@@ -12,12 +10,12 @@ from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy
 from gateway.services.policy.replay import Replay
 
-MOST_TEAMS = 3  # more are counted, not named
+MOST_TEAMS = 3  # further teams are counted, not named
 UNIONS = {"eu": "the EU", "eea": "the EEA", "europe": "Europe"}
 
 
 def sentence(replay: Replay, policy: Policy, *, now: datetime) -> str:
-    """Return what the policy would have meant: cost, who is refused, where data goes."""
+    """Return the policy's effect in one sentence: cost, refusals and destinations."""
     if replay.first_at is None or replay.last_at is None:
         return "No request was made in this time, so there is nothing to compare."
     parts = [_cost(replay, now), _refused(replay), *_blocked(replay), *_places(replay, policy)]
@@ -25,7 +23,7 @@ def sentence(replay: Replay, policy: Policy, *, now: datetime) -> str:
 
 
 def notes(replay: Replay) -> tuple[str, ...]:
-    """Return what the figures do not say."""
+    """Return the limits of the figures."""
     return tuple(_notes(replay))
 
 
@@ -72,7 +70,7 @@ def _blocked(replay: Replay) -> Iterator[str]:
 
 
 def _places(replay: Replay, policy: Policy) -> Iterator[str]:
-    """The smallest union that all of it stays in; else what comes and goes."""
+    """Yield the smallest union that contains all destinations; else the added and removed ones."""
     before, after = set(replay.regions_before), set(replay.regions_after)
     if not after:
         return

@@ -1,6 +1,4 @@
-"""Bringing the price book up to date with the built-in list, and pricing open months again by
-today's book.
-"""
+"""Updates the price book from the bundled list, and reprices open months with the current book."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from gateway.services.policy.apply import Book, BuiltinPrices, price_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """One rate that a sync would change. None: there was none, or there is none any more."""
+    """One rate that a sync would change. None means that there is no rate before or after."""
 
     key: ModelKey
     dated: Dated
@@ -41,14 +39,13 @@ class RateChange:
 def sync_steps(
     key: ModelKey, listed: Sequence[Dated], book: PriceBook, *, now: datetime
 ) -> tuple[Dated, ...]:
-    """What must be added so that the book says of a model what the list says, as far as the list
-    knows since when.
+    """Return the entries to add so that the book agrees with the list about a model.
 
-    The list is best effort about the past. A beginning that the book does not have yet is taken as
-    it is dated. From now on the book follows the list wherever either of them changes: so a price
-    that was changed in place holds from now on, since nobody knows since when, and one that was
-    announced and is no more does not come. What the list says otherwise of a past that the book has
-    is left: it was charged as it was known.
+    The list knows the past only roughly. If the book has no entry for a beginning, the list's date
+    is taken. From now on the book follows every change of the list. A price that the list changed
+    in place therefore holds from now on, because its true date is unknown. An announced price that
+    the list withdrew never comes into force. If the list disagrees about a past that the book has,
+    the book stays: those requests were charged as known then.
     """
     entries = book.list_entries(key)
     units = _units(listed)
@@ -64,7 +61,7 @@ def sync_steps(
 
 
 def rate_changes(key: ModelKey, steps: Sequence[Dated], book: PriceBook) -> Iterator[RateChange]:
-    """The rates that differ from what the book says at the moment each step begins."""
+    """Yield the rates that differ from the book at the moment when each step begins."""
     for step in steps:
         was = _by_place(_in_force(book.list_entries(key), step))
         becomes = _by_place(step.price)
@@ -78,7 +75,9 @@ def rate_changes(key: ModelKey, steps: Sequence[Dated], book: PriceBook) -> Iter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What repricing changes for one team and model. `was_nusd` includes earlier adjustments."""
+    """The change that repricing makes for one team and model. `was_nusd` includes earlier
+    adjustments.
+    """
 
     team: str
     model: str
@@ -89,22 +88,22 @@ class Difference:
 
 
 class RepriceLedger(Protocol):
-    """The ledger's side of repricing; `storage.ledger.repricing.RepriceStore` is one."""
+    """The ledger's side of repricing; `storage.ledger.repricing.RepriceStore` implements it."""
 
     def state(self, month: date) -> str | None:
-        """The state of a month; None where it has no events yet."""
+        """Return a month's state, None if it has no events yet."""
 
     def events(
         self, month: date, *, route: str | None, deployment: str | None
     ) -> Iterator[PricedEvent]:
-        """The month's events, demo data left out."""
+        """Yield the month's events without demo data."""
 
     def post(
         self, month: date, adjustments: Iterable[Adjustment], *, author: str, reason: str
     ) -> int:
-        """Write adjustments in one transaction, each once; return how many were new.
+        """Write adjustments in one transaction, each once; return the number of new ones.
 
-        Raises if the month closed.
+        Raises if the month is closed.
         """
 
 
@@ -114,10 +113,10 @@ BookOf = Callable[[Policy], Book]
 
 @dataclass(frozen=True, kw_only=True)
 class Repricing:
-    """Prices the events of one open month again, each by what today's book says of its moment.
+    """Prices the events of one open month again, each by the current book's price for its moment.
 
-    `policy_of` returns a policy version, None where it cannot be read any more. Events are only
-    read; differences become adjustments.
+    `policy_of` returns a policy version, None if it cannot be read any more. Events are only read;
+    differences become adjustments.
     """
 
     ledger: RepriceLedger
@@ -129,7 +128,9 @@ class Repricing:
     deployment: str | None = None
 
     def require_open(self) -> None:
-        """Raises `NothingFound` or `OperatorError` unless the month may still change."""
+        """Check that the month may still change. Raises `NothingFound` or `OperatorError` if
+        not.
+        """
         state = self.ledger.state(self.month)
         if state is None:
             raise NothingFound(
@@ -138,7 +139,7 @@ class Repricing:
         refuse_unless_open(self.month, state)
 
     def differences(self) -> tuple[list[Difference], Mapping[str, int]]:
-        """What would change, by team and model; and how many events keep their cost, by reason."""
+        """Return the changes by team and model, and the number of unchanged events by reason."""
         found: dict[tuple[str, str, str], list[int]] = {}
         kept: Counter[str] = Counter()
         for event in self._events():
@@ -165,7 +166,7 @@ class Repricing:
         return differences, kept
 
     def adjustments(self) -> Iterator[Adjustment]:
-        """The corrections, one for each event whose cost changes."""
+        """Yield the adjustments, one for each event with a changed cost."""
         for event in self._events():
             verdict = self._verdict(event)
             if not isinstance(verdict, str):
@@ -180,7 +181,7 @@ class Repricing:
         return self.ledger.events(self.month, route=self.route, deployment=self.deployment)
 
     def _verdict(self, event: PricedEvent) -> tuple[Price, int] | str:
-        """The price and cost of an event where its cost changes, else why it does not."""
+        """Return an event's new price and cost, or the reason why its cost stays."""
         if event.cost_nusd is None:
             return "unknown usage"
         if event.is_corrected:
@@ -190,7 +191,7 @@ class Repricing:
             return "no price at their time"
         try:
             becomes = cost_nusd(lines(event.usage, price.for_tier(event.service_tier)))
-        except ValueError:  # tokens of a kind, or a service tier, that the price does not cover
+        except ValueError:  # the price does not cover a kind of tokens or a service tier
             return "not covered by the price at their time"
         return "same cost" if becomes == _cost(event) else (price, becomes)
 
@@ -222,7 +223,7 @@ def _cost(event: PricedEvent) -> int:
 
 
 def _units(listed: Sequence[Dated]) -> list[list[Dated]]:
-    """What begins together: the price of the day, then its windows."""
+    """Group entries that begin together: the price of the day, then its time-of-day windows."""
     units: list[list[Dated]] = []
     for dated in listed:
         if units and units[-1][0].valid_from == dated.valid_from:
@@ -233,14 +234,14 @@ def _units(listed: Sequence[Dated]) -> list[list[Dated]]:
 
 
 def _unit_at(units: Sequence[Sequence[Dated]], at: datetime) -> Sequence[Dated]:
-    """What the list says of a moment; before its first beginning it has no price."""
+    """Return the list's prices at a moment; before its first beginning it has none."""
     begun = [unit for unit in units if unit[0].valid_from <= at]
     return begun[-1] if begun else [Dated(valid_from=at, price=None)]
 
 
 def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[BookEntry]:
-    """Steps as if they were in the book already: a later one must be compared with what they
-    change.
+    """Yield steps as entries of the book: later steps must be compared with the changes of
+    earlier ones.
     """
     for number, dated in enumerate(added):
         yield BookEntry(
@@ -258,7 +259,7 @@ def _pending(key: ModelKey, added: Sequence[Dated], now: datetime) -> Iterator[B
 
 
 def _says(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> bool:
-    """True where the book charges what the unit does, at every time of the day."""
+    """Return True if the book charges the same as the unit at every time of the day."""
     windows = [
         dated.daily
         for dated in (*unit, *(entry.dated for entry in entries))
@@ -272,14 +273,14 @@ def _says(entries: Sequence[BookEntry], unit: Sequence[Dated], at: datetime) -> 
 
 
 def _price_of_unit(unit: Sequence[Dated], *, clock: time) -> Price | None:
-    """The windows come after the price of the day and win over it."""
+    """Return the unit's price at a time of day: windows follow the price of the day and override
+    it.
+    """
     return [dated for dated in unit if dated.daily is None or dated.daily.holds(clock)][-1].price
 
 
 def _in_force(entries: Sequence[BookEntry], step: Dated) -> Price | None:
-    """What the book says where a step begins: the price of the day, or that of the step's
-    window.
-    """
+    """Return the book's price when a step begins: the price of the day, or of the step's window."""
     if step.daily is None:
         return _price_in(
             latest([entry for entry in entries if entry.dated.daily is None], step.valid_from)
@@ -292,6 +293,6 @@ def _price_in(entry: BookEntry | None) -> Price | None:
 
 
 def _by_place(price: Price | None) -> dict[tuple[str, str | None, int], Rate]:
-    """Rates by kind, service tier and context tier."""
+    """Return rates by kind, service tier and context tier."""
     rates = () if price is None else price.rates
     return {(rate.kind, rate.service_tier, rate.from_input_tokens): rate for rate in rates}

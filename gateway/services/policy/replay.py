@@ -1,5 +1,5 @@
-"""Past requests under another policy, summed by team and route: where they go, what they cost, what
-is refused.
+"""Past requests under another policy, summed by team and route: destinations, costs and
+refusals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.services.policy.past_prices import PastPrices
 
 
 class Speed(Protocol):
-    """How fast a deployment answered: medians, None where nothing was measured."""
+    """The medians of a deployment's answer times, None if nothing was measured."""
 
     @property
     def ttft_s(self) -> float | None: ...
@@ -41,7 +41,7 @@ class Speed(Protocol):
 
 
 class Spent(Protocol):
-    """What a key spent within a quarter of an hour."""
+    """The spending of a key within a quarter of an hour."""
 
     @property
     def team(self) -> str: ...
@@ -56,7 +56,7 @@ class Spent(Protocol):
 
 
 class PastSource(Protocol):
-    """What happened between two moments; `reports.Past` is one."""
+    """The traffic between two moments; `reports.Past` implements it."""
 
     @property
     def since(self) -> datetime: ...
@@ -64,27 +64,29 @@ class PastSource(Protocol):
     def until(self) -> datetime: ...
 
     def requests(self) -> Iterator[Sequence[PastRequest]]:
-        """Every attempt, in the order of time."""
+        """Yield every attempt in time order."""
 
     def speeds(self) -> Mapping[str, Speed]:
-        """How fast each deployment answered."""
+        """Return each deployment's answer times."""
 
     def spent_before(self, first: datetime) -> Iterable[Spent]:
-        """What was spent from `first` until this past begins."""
+        """Yield the spending from `first` until this past begins."""
 
     def grants(self) -> Mapping[tuple[str, int], int]:
-        """What was granted on top of limits, by account and the second that its period began."""
+        """Return the amounts granted on top of limits, by account and the second when its period
+        began.
+        """
 
 
 class Way(NamedTuple):
-    """From one deployment to the same or another."""
+    """A change of deployment, or none."""
 
     before: str
     after: str
 
 
 class Moved(Struct):
-    """Requests that took one way, and how many tokens they answered with after the first."""
+    """The requests that moved in one way, and their answer tokens after the first."""
 
     requests: int = 0
     to_other_model: int = 0
@@ -92,9 +94,9 @@ class Moved(Struct):
 
 
 class Latency(NamedTuple):
-    """What a request that is served may expect.
+    """The latency that a served request may expect.
 
-    None where a deployment that is used has no past.
+    None if a used deployment has no past.
     """
 
     ttft_before_s: float | None
@@ -107,8 +109,8 @@ class Latency(NamedTuple):
 class RouteTally:
     """One team's requests on one route.
 
-    Costs are of those alone that are known before and after; what is refused or blocked cost
-    something before and nothing after. `unknown` could not be compared.
+    Costs cover only requests with a known cost before and after. Refused and blocked requests have
+    a cost before and none after. `unknown` requests could not be compared.
     """
 
     team: str
@@ -123,13 +125,15 @@ class RouteTally:
 
     @property
     def moved(self) -> Mapping[Way, int]:
-        """How many requests go elsewhere, the most first."""
+        """Return the number of requests that change their deployment, the most frequent change
+        first.
+        """
         found = {way: moved.requests for way, moved in self.ways.items() if way.before != way.after}
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def latency(self, speeds: Mapping[str, Speed]) -> Latency:
-        """How fast they were answered, and would be: medians of each deployment, weighed by what
-        goes there.
+        """Return the latency before and after: each deployment's medians, weighted by its
+        requests.
         """
         before = [
             (speeds.get(way.before), moved) for way, moved in self.ways.items() if moved.requests
@@ -143,18 +147,18 @@ class RouteTally:
 
     @property
     def refusals(self) -> int:
-        """How many are refused, for whatever reason but a budget."""
+        """Return the number of refused requests, for any reason except a budget."""
         return self.refused.total()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a policy would have done to past requests.
+    """The effect that a policy would have had on past requests.
 
-    `first_at` and `last_at` are None where there was none.
+    `first_at` and `last_at` are None if there was no request.
 
-    `regions_before` and `regions_after` count requests; `earlier_attempts` failed before another
-    answered: they are in no figure, nor is what they cost.
+    `regions_before` and `regions_after` count requests. `earlier_attempts` are attempts that failed
+    before another one answered. No figure includes them or their cost.
     """
 
     first_at: datetime | None
@@ -168,22 +172,22 @@ class Replay:
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """Return the number of all requests."""
         return sum(tally.requests for tally in self.tallies)
 
     @property
     def cost_before_nusd(self) -> int:
-        """What those that can be compared cost."""
+        """Return the actual cost of the comparable requests."""
         return sum(tally.cost_before_nusd for tally in self.tallies)
 
     @property
     def cost_after_nusd(self) -> int:
-        """What they would have cost."""
+        """Return the cost that the comparable requests would have had."""
         return sum(tally.cost_after_nusd for tally in self.tallies)
 
 
 class _Ordered(Struct):
-    """Alike requests of which each is ordered by itself, and what is known of those that go to one
+    """Similar requests that are ordered one by one, with the figures of those that go to one
     deployment.
     """
 
@@ -192,9 +196,9 @@ class _Ordered(Struct):
 
 
 class _Alikes(Struct):
-    """What is known of alike requests at the same prices.
+    """The figures of similar requests at the same prices.
 
-    `alike` is kept, so that nothing else gets its identity.
+    Keeps `alike` alive, so that no other object can get its identity.
     """
 
     alike: Alike
@@ -216,7 +220,8 @@ def replay(
 ) -> Replay:
     """Decide all past requests again.
 
-    `on_progress` hears how far it is, from 0 to 1, and how many are done.
+    `on_progress` is called with the completed share, from 0 to 1, and the number of decided
+    requests.
     """
     walk = _walk(version.policy, past)
     speeds = past.speeds()
@@ -239,7 +244,7 @@ def replay(
 
 
 class _Run:
-    """The sums while they grow."""
+    """The running sums of a replay."""
 
     def __init__(
         self,
@@ -265,7 +270,7 @@ class _Run:
         self.first_ms = self.last_ms = 0
 
     def take(self, request: PastRequest) -> None:
-        """Decide one request and add it up."""
+        """Decide one request and add it to the sums."""
         if request.is_followed:
             self.earlier_attempts += 1
             self.earlier_cost_nusd += request.cost_nusd or 0
@@ -314,8 +319,8 @@ class _Run:
         tally.cost_after_nusd += after_nusd
 
     def _alikes(self, request: PastRequest) -> _Alikes:
-        # A reader makes one `Alike` of all that are alike, so its identity stands for it: to hash
-        # it takes longer.
+        # A reader makes one `Alike` for all similar requests, so its identity stands for it.
+        # Hashing it takes longer.
         number = self._prices.at(request.at_ms)
         place = (id(request.alike), number)
         found = self._known.get(place)
@@ -353,8 +358,8 @@ class _Run:
 
 
 def _paces(speeds: Mapping[str, Speed]) -> dict[str, Pace]:
-    """The medians of the past: what a bound of the 95th percentile would have missed at some moment
-    is not in them.
+    """Return the past medians. They cannot show that a 95th-percentile bound was missed at some
+    moment.
     """
     return {
         name: Pace(speed.ttft_s, speed.ttft_s, speed.tpot_s or 0.0)
@@ -384,9 +389,7 @@ def _mean(measured: Sequence[tuple[float | None, int]]) -> float | None:
 
 
 def _walk(policy: Policy, past: PastSource) -> BudgetWalk:
-    """Budgets as they stand when the past begins: with what was spent of the periods that run
-    then.
-    """
+    """Return the budgets when the past begins, with the spending of their running periods."""
     hard = [rule for rule in policy.budgets if rule.is_hard]
     if not hard:
         return BudgetWalk()

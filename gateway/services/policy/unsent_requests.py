@@ -1,5 +1,5 @@
-"""Deciding and ordering a request that is not sent: for explanations, and for the cases a policy is
-tested with.
+"""Decides and orders a request without sending it, for explanations and for a policy's test
+cases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.errors import BadUsage, NothingFound
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.policy.apply import require_team
 
-PROMPT_TOKENS = 1000  # where nobody says how long the prompt is
+PROMPT_TOKENS = 1000  # if the length of the prompt is not given
 
 
 def decision_for(
@@ -36,7 +36,7 @@ def decision_for(
 ) -> Decision:
     """Decide for a request that is not sent; its model names the route.
 
-    A route that is degraded to need not be one of the team's. Raises `NothingFound`, `BadUsage` or
+    A route that is degraded to need not belong to the team. Raises `NothingFound`, `BadUsage` or
     the caller's own error.
     """
     policy = version.policy
@@ -68,10 +68,10 @@ def imagined(
     tokens: int | None = None,
     answer_tokens: int = 0,
 ) -> Ranking | None:
-    """The order of a request that is not sent, None where it is refused.
+    """Return the order for a request that is not sent, None if it is refused.
 
-    From what `estimates` has seen, without one from what the policy declares. `tokens` and
-    `answer_tokens`, where they are given, are taken as they are.
+    Uses the observations in `estimates`, or the policy's declarations without it. Given `tokens`
+    and `answer_tokens` are used unchanged.
     """
     if not decision.eligible:
         return None
@@ -93,7 +93,7 @@ def imagined(
 
 
 def _raised(policy: Policy, own: DataClass, asked: str | None) -> DataClass:
-    """The class a request would have. It may raise the team's class, never lower it."""
+    """Return the request's data class. A request may raise the team's class, never lower it."""
     if asked is None:
         return own
     if asked.upper() not in DataClass.__members__ or DataClass[asked.upper()] not in policy.classes:
@@ -116,7 +116,7 @@ def _assumed(decision: Decision, operation: Operation) -> tuple[Candidates, Cond
 
 
 def _as_said(live: Conditions, *, exact: bool, answer_tokens: int) -> Conditions:
-    """The same with sizes that were said: then a size counts tokens, not bytes."""
+    """Return the conditions with the given sizes; a size then counts tokens, not bytes."""
     predictions = (
         [replace(one, tokens_per_byte=1.0) for one in live.predictions]
         if exact

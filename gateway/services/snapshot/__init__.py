@@ -1,1 +1,1 @@
-"""Policy, prices and keys as one value in memory, and how it stays fresh."""
+"""Policy, prices and keys as one value in memory, and the job that refreshes it."""

@@ -1,5 +1,5 @@
-"""Keeps a worker's snapshot fresh: told of changes by the database, and looking by itself
-besides.
+"""Refreshes a worker's snapshot, when the database notifies it of a change and also
+periodically.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gateway.services.snapshot.snapshot import (
 log = structlog.get_logger()
 T = TypeVar("T")
 
-FIRST_LOOK_S = 3.0  # then a start goes on with what was kept
+FIRST_LOOK_S = 3.0  # seconds; then a start continues with the stored snapshot
 HUNG_AFTER_S = (
-    20.0  # Postgres neither answers nor breaks the connection: the next look takes another one
+    20.0  # seconds without an answer or a broken connection; the next look opens a new connection
 )
 RENEW_AFTER_S = 60.0
-CONFIRMED_WITHIN_S = 1.0  # a caller waits for it
-# One listens, one may be kept waiting by a disk, one says what is served, and two looks may hang.
-# No others' work can use these threads up.
+CONFIRMED_WITHIN_S = 1.0  # seconds that a caller waits for it
+# One thread listens, one may wait for a slow disk, one reports the served version, and two looks
+# may hang. No other work can use up these threads.
 _THREADS = 5
 
 
@@ -41,13 +41,12 @@ def _tell_nobody(version: int) -> None:
 
 
 class Refresher:
-    """Swaps the snapshot when policy or keys change.
+    """Replaces the snapshot when policy or keys change.
 
-    A failed look keeps the last good one, until it is too old.
+    If a look fails, the last good snapshot stays until it is too old.
 
-    On `shelf` the last good snapshot outlives this process; None: nothing does. `tell` notes in
-    Postgres which version is served: only once it is, and apart from serving, which does not wait
-    for it.
+    `shelf` keeps the last good snapshot across restarts; None keeps nothing. `tell` records the
+    served version in Postgres, after serving began and without delaying it.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class Refresher:
     async def start(self) -> None:
         """Look for the first time.
 
-        Postgres is not waited for long: what was kept serves where it does not answer.
+        If Postgres does not answer soon, the stored snapshot serves.
 
-        Raises `BadUsage` where what is stored there cannot be ours.
+        Raises `BadUsage` if the stored data cannot belong to this gateway.
         """
         try:
             await self._look(limit_s=self._first_look_s)
@@ -105,9 +104,9 @@ class Refresher:
                 self._holder.problem = "the gateway failed on what it read; its log says how"
 
     async def confirm(self) -> bool:
-        """Have Postgres asked once more; whether it has answered, soon. Needs `loops`.
+        """Ask Postgres once more; return True if it answers soon. Needs `loops`.
 
-        One look is for all who wait.
+        All waiting requests share one look.
         """
         asked_s, holder = self._clock.monotonic(), self._holder
         self._changed.set()
@@ -124,9 +123,7 @@ class Refresher:
         )
 
     async def keep(self) -> None:
-        """Keep the current snapshot where it is another one, or the time it was good at has moved
-        on.
-        """
+        """Store the current snapshot if it changed or its last good time advanced."""
         shelf, snapshot, good_at = self._shelf, self._holder.current, self._holder.refreshed_at
         if shelf is None or snapshot is None or good_at is None:
             return
@@ -143,17 +140,17 @@ class Refresher:
         )
         try:
             if not await self._in_thread(lambda: shelf.write(last)):
-                return  # another worker is writing: after the next look again
-        except Exception as broken:  # a gateway that cannot keep it serves all the same
+                return  # another worker is writing; retried after the next look
+        except Exception as broken:  # a gateway that cannot store it still serves
             self._say_of_shelf(f"the last snapshot cannot be kept: {broken}")
         else:
             self._shelf_problem = None
         self._kept, self._kept_s = snapshot, self._clock.monotonic()
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What goes on until it is cancelled.
+        """Return the background loops, which run until cancelled.
 
-        Four loops, so that one which fails holds up none of the others.
+        There are four, so that a failing one delays none of the others.
         """
         return {
             "policy_and_keys": self._poll,
@@ -163,13 +160,13 @@ class Refresher:
         }
 
     async def close(self) -> None:
-        """End the threads; the loops have ended."""
+        """Stop the threads; the loops have ended."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self) -> None:
         """Wake the poll when something changed.
 
-        Apart from it: a connection that hangs must not hold it up.
+        A separate loop, because a hanging connection must not delay the poll.
         """
         while True:
             try:
@@ -180,14 +177,14 @@ class Refresher:
 
     async def _poll(self) -> None:
         while True:
-            # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with
-            # the result.
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives together
+            # with the result.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._changed.wait()
             self._changed.clear()
             await self.refresh()
-            self._ended.set()  # wakes those who wait now
+            self._ended.set()  # wakes the current waiters
             self._ended.clear()
 
     async def _keep_on(self) -> None:
@@ -203,9 +200,9 @@ class Refresher:
             await self.tell_version()
 
     async def tell_version(self) -> None:
-        """Say which version is served, unless that was said.
+        """Record the served version in Postgres unless it is recorded already.
 
-        What cannot be said is said after the next look.
+        After a failure the next look retries.
         """
         snapshot = self._holder.current
         if snapshot is None or snapshot.policy.version == self._told:
@@ -214,14 +211,14 @@ class Refresher:
         try:
             await self._in_thread(lambda: self._tell(version))
         except OperatorError:
-            return  # the look that follows says what is wrong with Postgres
+            return  # the following look reports the problem with Postgres
         self._told = version
 
     async def _look(self, *, limit_s: float) -> None:
-        # Before Postgres is asked: what it says may be as old as the question.
+        # Read before Postgres is asked: the answer may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
         try:
-            async with asyncio.timeout(limit_s):  # what a thread finds after that is dropped
+            async with asyncio.timeout(limit_s):  # a later result of the thread is dropped
                 snapshot = await self._in_thread(lambda: self._source.load(before))
         except TimeoutError:
             raise DatabaseUnavailable(
@@ -244,7 +241,7 @@ class Refresher:
             await self._recall()
 
     async def _recall(self) -> None:
-        """Serve from what was kept, for what is left of its time."""
+        """Serve from the stored snapshot for the rest of its lifetime."""
         shelf = self._shelf
         if shelf is None:
             return
@@ -271,7 +268,7 @@ class Refresher:
         )
 
     def _say_of_shelf(self, problem: str) -> None:
-        """Once: the next tries find the same."""
+        """Log the problem once; later tries would repeat it."""
         if self._shelf_problem != problem:
             log.warning("last_snapshot", problem=problem)
         self._shelf_problem = problem

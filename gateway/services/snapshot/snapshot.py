@@ -1,8 +1,6 @@
-"""What a worker knows: the current policy, its prices and the live keys, as one value swapped at
-once.
+"""The current policy, its prices and the live keys, as one value that is replaced atomically.
 
-It serves for a stated time without Postgres, and not a moment longer: a key may have been revoked
-since.
+It serves for a fixed time without Postgres, and then no longer: a key may have been revoked since.
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ from gateway.domain.routing.decide import Decision
 from gateway.errors import Unavailable
 from gateway.services.ports import Clock
 
-# Older than this, a key we do not know may be a new one, whatever the last look said: it may be
-# hanging.
+# With an older snapshot, an unknown key may be a new one, even if the last look succeeded: a look
+# may be hanging.
 STALE_AFTER_S = 15.0
-# Asked so shortly ago, Postgres has named all keys there are: under a flood of made-up ones it is
-# not asked more often.
+# If Postgres listed all keys this recently, it is not asked again. This bounds the queries during a
+# flood of invented keys.
 CONFIRMED_S = 0.2
-MOST_REMEMBERED = 10_000  # a caller names the project: no number of them may fill the memory
-MOST_PROJECTS = 1000  # undeclared ones of a team, each with accounts and limits of its own
+MOST_REMEMBERED = 10_000  # callers choose project names, so their number must not fill the memory
+MOST_PROJECTS = 1000  # undeclared projects of a team, each with accounts and limits of its own
 _MEND = "bring Postgres back, or fix TOLLGATE_DATABASE_URL; this replica goes on by itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTerms:
-    """What a request may cost and how fast its like may come.
+    """The budgets and limits of one request.
 
     `accounts` are in the order of their names.
 
-    `needs_bound` is True if one of them can refuse a request for what it may come to.
+    `needs_bound` is True if one of them can refuse a request by its maximum cost.
     """
 
     accounts: tuple[Account, ...]
@@ -52,14 +50,15 @@ class RequestTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Read once per request, so that a request keeps the version it began with.
+    """The state that a request reads once, so that it keeps the version it began with.
 
-    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the policy
-    as it was written; `behind` says why it is not the newest one. `ejected` are deployments out of
-    use, by what their upstreams said of their place. Remembered under this snapshot: in `checked`
-    keys that were found right, by a hash of theirs; in `decisions` what was decided, by all it
-    depends on; in `terms` the budgets and limits of a request, by team, project and key; in
-    `projects` the undeclared ones that requests of a team named.
+    `prices` is by deployment, `peppers` by fingerprint, `keys` by key id. `document` is the
+    policy's source text; `behind` explains why it is not the newest version. `ejected` are
+    deployments out of use, with the place that their upstreams reported.
+
+    Caches that live as long as this snapshot: `checked` has keys that were verified, by their hash.
+    `decisions` has decisions, by all their inputs. `terms` has the budgets and limits of a request,
+    by team, project and key. `projects` has the undeclared projects that a team's requests named.
     """
 
     policy: PolicyVersion
@@ -79,7 +78,7 @@ class Snapshot:
     projects: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def terms_of(self, team: Team, *, project: str | None, key_id: str) -> RequestTerms:
-        """The budgets that a request of this team is charged to, and the limits it is under."""
+        """Return the budgets that a request of this team is charged to, and its limits."""
         place = (team.name, project, key_id)
         found = self.terms.get(place)
         if found is None:
@@ -98,8 +97,8 @@ class Snapshot:
         return found
 
     def _counted(self, team: Team, project: str | None) -> str | None:
-        """The project that a request counts under: `*` for more names than `MOST_PROJECTS`, as each
-        makes accounts.
+        """Return the project to count under; `*` after `MOST_PROJECTS` names, because each makes
+        accounts.
         """
         if project is None or project in team.projects:
             return project
@@ -111,41 +110,41 @@ class Snapshot:
 
 
 class SnapshotSource(Protocol):
-    """Loads what changed from the database; runs in threads."""
+    """Loads changes from the database; runs in threads."""
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Return the snapshot now, None where no policy was applied yet.
+        """Return the snapshot now, None if no policy was applied yet.
 
         Raises `DatabaseUnavailable`.
         """
 
     def rebuilt(self, last: LastSnapshot) -> Snapshot:
-        """Return the snapshot that was kept.
+        """Return the stored snapshot.
 
-        Raises `PolicyRejected` where this Tollgate reads it no more.
+        Raises `PolicyRejected` if this Tollgate can no longer read it.
         """
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as something changed, False when the time is over.
+        """Return True as soon as something changed, False after the timeout.
 
         Raises `DatabaseUnavailable`.
         """
 
 
 class SnapshotShelf(Protocol):
-    """Where the last good snapshot outlives this process; runs in threads.
+    """Keeps the last good snapshot across restarts; runs in threads.
 
-    `storage.policy.last_snapshot` has one.
+    `storage.policy.last_snapshot` implements it.
     """
 
     def write(self, last: LastSnapshot) -> bool:
-        """Keep a snapshot in place of the one before; False: not now, try again soon.
+        """Replace the stored snapshot; return False if that should be retried soon.
 
         Raises `OSError`.
         """
 
     def read(self) -> LastSnapshot:
-        """What was kept last, however old. Raises `NotUsable`."""
+        """Return the stored snapshot of any age. Raises `NotUsable`."""
 
 
 async def _nobody_asks() -> bool:
@@ -154,12 +153,12 @@ async def _nobody_asks() -> bool:
 
 @dataclass(slots=True)
 class SnapshotHolder:
-    """The current snapshot and how old it is.
+    """The current snapshot and its age.
 
-    `refreshed_s` is when Postgres was asked for it, by the monotonic clock, `refreshed_at` the same
-    moment in words. `problem` is why the latest look failed. `confirm` has Postgres asked once
-    more, now: False where it did not answer. Without a clock, as in tests that are not about time,
-    it does not age.
+    `refreshed_s` is the monotonic time when Postgres was asked for it, `refreshed_at` the same as a
+    date. `problem` is the error of the latest look. `confirm` asks Postgres once more, now, and
+    returns False without an answer. Without a clock, as in tests that ignore time, the snapshot
+    does not age.
     """
 
     current: Snapshot | None = None
@@ -171,7 +170,7 @@ class SnapshotHolder:
     confirm: Callable[[], Awaitable[bool]] = _nobody_asks
 
     def require(self) -> Snapshot:
-        """The current snapshot. Raises `Unavailable` saying what an operator does about it."""
+        """Return the current snapshot. Raises `Unavailable` with the operator's next step."""
         if self.current is None:
             raise Unavailable(
                 f"The gateway is not ready: {self.problem}. Try again shortly.", retry_after_s=2
@@ -183,17 +182,16 @@ class SnapshotHolder:
         return self.current
 
     def take(self, snapshot: Snapshot, *, good_at: datetime, good_s: float) -> bool:
-        """Serve from a snapshot that Postgres was asked for at a moment, by both clocks; True if it
-        is another one.
-        """
+        """Serve a snapshot of the given time, by both clocks; return True if it is another one."""
         is_new = snapshot is not self.current
         self.current, self.refreshed_at, self.refreshed_s = snapshot, good_at, good_s
         return is_new
 
     def age_s(self) -> float:
-        """How long ago Postgres was asked for what is here; infinite where it never answered.
+        """Return the seconds since Postgres was asked for the snapshot; infinite if it never
+        answered.
 
-        For metrics too.
+        Also a metric.
         """
         if self.clock is None:
             return inf if self.refreshed_at is None else 0.0
@@ -201,21 +199,21 @@ class SnapshotHolder:
 
     @property
     def is_stale(self) -> bool:
-        """True where there may be keys that we have not heard of."""
+        """Return True if there may be keys that this worker does not have yet."""
         return self.problem is not None or self.age_s() > STALE_AFTER_S
 
     @property
     def is_confirmed(self) -> bool:
-        """True where a key that we have not heard of is none."""
+        """Return True if an unknown key can be rejected without asking Postgres."""
         return self.age_s() <= CONFIRMED_S
 
     @property
     def is_over(self) -> bool:
-        """True where what is here is too old to serve from."""
+        """Return True if the snapshot is too old to serve from."""
         return self.current is not None and self.age_s() > self.outage_s
 
     def over(self) -> str:
-        """What is said then."""
+        """Return the message for a snapshot that is too old."""
         return (
             "Policy and keys were last read from Postgres at "
             f"{self.refreshed_at:%Y-%m-%d %H:%M:%S} UTC, and serve for "
@@ -228,10 +226,10 @@ class SnapshotHolder:
 def problems(
     holder: SnapshotHolder, *, is_full: bool, is_gone: bool, is_draining: bool
 ) -> list[str]:
-    """Why this replica should not take traffic, each with its remedy; empty when it may.
+    """Return the reasons, each with its remedy, why this replica should not take traffic.
 
-    Postgres being away is no reason while the journal takes events and what is known is not too
-    old: that is a warning, of `domain.ledger.health` and of `snapshot_checks`.
+    An absent Postgres is no reason while the journal takes events and the snapshot is not too old.
+    Then it is a warning, by `domain.ledger.health` and `snapshot_checks`.
     """
     found = []
     if holder.current is None:
@@ -255,7 +253,7 @@ def problems(
 
 
 def snapshot_checks(holder: SnapshotHolder) -> tuple[Check, ...]:
-    """How fresh policy and keys are, for readiness."""
+    """Return the checks on the age of policy and keys, for readiness."""
     return (_freshness(holder), _version(holder))
 
 

@@ -1,6 +1,5 @@
-"""Builds the snapshot from what is stored: current policy, its prices, live keys.
-
-Or from what was kept of it.
+"""Builds the snapshot from the database (current policy, its prices, live keys), or from a
+stored snapshot.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ from gateway.wire.policy import parse
 
 
 class PolicySource(Protocol):
-    """Where policies are stored."""
+    """The stored policies."""
 
     def current(self) -> StoredDocument | None:
-        """The version in force."""
+        """Return the version in force."""
 
 
 class KeySource(Protocol):
-    """Where keys are stored."""
+    """The stored keys."""
 
     def live(self) -> Sequence[KeyRecord]:
-        """Keys that are not revoked."""
+        """Return the keys that are not revoked."""
 
 
 class EjectionSource(Protocol):
-    """Where it is stored which deployments are out of use."""
+    """The stored ejections."""
 
     def stated(self) -> Mapping[str, str]:
-        """What the upstream of each of them said of its place."""
+        """Return each ejected deployment's place as its upstream reported it."""
 
 
 class Changes(Protocol):
-    """Word of changes."""
+    """Notifications of changes."""
 
     def wait(self, timeout_s: float) -> bool:
-        """True if something changed within the time."""
+        """Return True if something changed within the time."""
 
 
 def _nothing_to_check() -> None:
@@ -62,8 +61,8 @@ def _nothing_to_check() -> None:
 class StoredSnapshots:
     """A `SnapshotSource` over the stores. Returns the same snapshot while nothing changed.
 
-    `check` is asked before the first snapshot is read and raises `BadUsage` where the keys cannot
-    be ours.
+    `check` runs before the first snapshot is read. It raises `BadUsage` if the keys cannot belong
+    to this gateway.
     """
 
     policies: PolicySource
@@ -77,9 +76,9 @@ class StoredSnapshots:
     check: Callable[[], None] = _nothing_to_check
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
-        """Read what is stored now.
+        """Read the stored state.
 
-        Raises `DatabaseUnavailable`, and at first `BadUsage` or `PolicyRejected`.
+        Raises `DatabaseUnavailable`, and on the first load `BadUsage` or `PolicyRejected`.
         """
         if before is None:
             self.check()
@@ -109,7 +108,7 @@ class StoredSnapshots:
         )
 
     def rebuilt(self, last: LastSnapshot) -> Snapshot:
-        """The snapshot that was kept, with the peppers of now. Raises `PolicyRejected`."""
+        """Return the stored snapshot with the current peppers. Raises `PolicyRejected`."""
         return Snapshot(
             policy=PolicyVersion(
                 version=last.version, sha256=last.sha256, policy=parse(last.document).policy
@@ -122,12 +121,12 @@ class StoredSnapshots:
         )
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as something changed, False when the time is over."""
+        """Return True as soon as something changed, False after the timeout."""
         return self.changes.wait(timeout_s)
 
     def _prices(self, policy: PolicyVersion, before: Snapshot | None) -> Mapping[str, Price]:
-        """Prices change by date or time of day without any other change, so they are asked for each
-        time.
+        """Return the current prices. They change by date or time of day alone, so each load
+        reads them.
         """
         now = self.clock.now()
         book = self.prices.book(policy.policy.deployments.values())
@@ -140,11 +139,11 @@ class StoredSnapshots:
 def _policy(
     stored: StoredDocument, before: Snapshot | None
 ) -> tuple[PolicyVersion, str, str | None]:
-    """The policy, its document, and why it is not the newest one.
+    """Return the policy, its document, and the reason why it is not the newest one.
 
-    One that this Tollgate cannot read, because a newer one applied it, leaves the one before in
-    force: keys must go on being refreshed, or a revoked one would work until the snapshot is too
-    old, and then none would.
+    If a newer Tollgate applied a policy that this one cannot read, the one before stays in force.
+    Keys must still be refreshed: otherwise a revoked key would work until the snapshot is too old,
+    and then no key would.
     """
     if before is not None and (before.policy.version, before.policy.sha256) == (
         stored.version,
